@@ -1,0 +1,221 @@
+//! How a call can fail, and how a registration can.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::time::Duration;
+
+/// Why a call has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// There is no such tool.
+    #[error("there is no tool `{name}`")]
+    NotFound {
+        /// The name asked for.
+        name: String,
+    },
+    /// The arguments do not fit the tool's input schema.
+    #[error("invalid arguments for tool `{tool}`: at `{path}`: {reason}")]
+    Arguments {
+        /// The tool.
+        tool: String,
+        /// Where in the arguments, as a JSON pointer; `/` is the whole.
+        path: String,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// The handler panicked.
+    #[error("tool `{tool}` panicked: {message}")]
+    Panicked {
+        /// The tool.
+        tool: String,
+        /// What the panic said.
+        message: String,
+    },
+    /// The handler took longer than its limit.
+    #[error("tool `{tool}` timed out after {} ms", limit.as_millis())]
+    TimedOut {
+        /// The tool.
+        tool: String,
+        /// Its limit.
+        limit: Duration,
+    },
+    /// The handler's value is not what the tool promised.
+    #[error("tool `{tool}` returned an unusable result: {reason}")]
+    Output {
+        /// The tool.
+        tool: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The handler, or whoever carried the call to it, failed with an error of its own.
+    #[error("{message}")]
+    Failed {
+        /// What it said.
+        message: String,
+        /// What kind of error it is, as a class name.
+        type_name: Cow<'static, str>,
+    },
+}
+
+impl ToolError {
+    /// An error of the kind `type_name` (a class name, such as `QuotaError`) that says `message`.
+    #[must_use]
+    pub fn new(type_name: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::Failed { message: message.into(), type_name: type_name.into() }
+    }
+
+    /// A handler's own error `E`: its text with its causes, its kind from the name of the type.
+    pub(crate) fn from_error<E: ?Sized>(error: &(dyn Error + 'static)) -> Self {
+        // A handler may also make one of these itself.
+        if let Some(own) = error.downcast_ref::<Self>() {
+            return own.clone();
+        }
+        Self::new(class_name(std::any::type_name::<E>()).to_owned(), with_causes(error))
+    }
+
+    /// The error's class name, as the wire and the model see it.
+    #[must_use]
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::NotFound { .. } => "ToolNotFoundError",
+            Self::Arguments { .. } => "ToolArgumentsError",
+            Self::Panicked { .. } => "ToolPanicError",
+            Self::TimedOut { .. } => "ToolTimeoutError",
+            Self::Output { .. } => "ToolOutputError",
+            Self::Failed { type_name, .. } => type_name,
+        }
+    }
+}
+
+/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`.
+pub(crate) fn class_name(type_name: &str) -> &str {
+    let inner = match type_name.split_once("dyn ") {
+        Some((_, inner)) => inner,
+        None => type_name,
+    };
+    let end = inner.find(['<', '>', ' ']).unwrap_or(inner.len());
+    inner[..end].rsplit("::").next().unwrap_or(inner)
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Many errors already repeat their cause.
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Why a set of tools cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistrationError {
+    /// A tool without a name.
+    #[error("a tool has an empty name")]
+    EmptyName,
+    /// A name with characters that the CLI does not take.
+    #[error("tool name `{name}` has characters other than `A-Z a-z 0-9 _ -`")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// A server name that the CLI does not take.
+    #[error("server name `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")]
+    BadServerName {
+        /// The name.
+        name: String,
+    },
+    /// A full name that the CLI would leave out silently.
+    #[error("`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")]
+    LongName {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// How long the full name is.
+        chars: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// Two tools of one name.
+    #[error(transparent)]
+    Duplicate(#[from] crate::DuplicateName),
+    /// A schema that is not a JSON Schema of an object.
+    #[error("{which} schema of tool `{tool}` is not usable: {reason}")]
+    BadSchema {
+        /// The tool.
+        tool: String,
+        /// `input` or `output`.
+        which: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A filter names a tool that is not there.
+    #[error("there is no tool `{name}` to choose; there are: {}", known.join(", "))]
+    UnknownTool {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+}
+
+impl RegistrationError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::EmptyName => "give every tool a name, such as `search_orders`",
+            Self::BadName { .. } | Self::BadServerName { .. } => {
+                "use letters, digits, `_` and `-`, such as `search_orders`"
+            }
+            Self::LongName { .. } => "shorten the tool's or the server's name",
+            Self::Duplicate(_) => "rename one of the two",
+            Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",
+            Self::UnknownTool { .. } => "choose from the names above",
+        }
+    }
+}
+
+/// Something about a tool that works, but not as its author may think.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The CLI cuts descriptions.
+    #[error("description of tool `{tool}` has {bytes} bytes; the CLI shows the model only the first {limit}")]
+    LongDescription {
+        /// The tool.
+        tool: String,
+        /// How long the description is.
+        bytes: usize,
+        /// How much of it is shown.
+        limit: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_name_is_the_last_segment_of_the_type() {
+        let rows = [
+            ("std::io::error::Error", "Error"),
+            ("alloc::string::String", "String"),
+            ("&str", "&str"),
+            ("my_crate::error::QuotaError", "QuotaError"),
+            ("my_crate::Wrapped<other::Thing>", "Wrapped"),
+            ("alloc::boxed::Box<dyn core::error::Error + core::marker::Send>", "Error"),
+        ];
+        for (type_name, want) in rows {
+            assert_eq!(class_name(type_name), want);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! From closures to handlers: what a tool may take and what it may return.
+//!
+//! The type parameters called `M` are never named by anybody; they let the compiler tell closures of
+//! different shapes apart.
+
+use std::error::Error;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::class_name;
+use crate::{CallContext, RawJson, ToolError, ToolResult, json};
+
+/// Arguments of a tool that takes none.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+pub struct NoArgs {}
+
+/// What a handler can take: any type that serde can read, or the arguments as they came ([`RawJson`]).
+pub trait FromArguments: Sized + Send + 'static {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit.
+    fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error>;
+
+    /// Where in the arguments reading fails, and why. Slower than reading; for the error message.
+    fn explain(arguments: &RawJson) -> Option<(String, String)>;
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
+    fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error> {
+        arguments.decode()
+    }
+
+    fn explain(arguments: &RawJson) -> Option<(String, String)> {
+        let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
+        let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
+        let path = error.path().iter().map(|step| format!("/{step}")).collect::<String>();
+        Some((path, error.into_inner().to_string()))
+    }
+}
+
+impl FromArguments for RawJson {
+    fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error> {
+        Ok(arguments.clone())
+    }
+
+    fn explain(_: &RawJson) -> Option<(String, String)> {
+        None
+    }
+}
+
+/// A handler's value, written once: behind the head of a text block, where most of them stay.
+#[derive(Debug)]
+pub struct Value(Vec<u8>);
+
+impl Value {
+    pub(crate) const HEAD: &'static str = r#"{"content":[{"type":"text","text":"#;
+    pub(crate) const TAIL: &'static str = r#"}],"isError":false}"#;
+
+    fn write(value: &impl Serialize) -> Result<Self, ToolError> {
+        let mut text = Self::HEAD.as_bytes().to_vec();
+        match serde_json::to_writer(&mut text, value) {
+            Ok(()) => Ok(Self(text)),
+            Err(error) => Err(ToolError::new("ToolOutputError", format!("the result is not JSON: {error}"))),
+        }
+    }
+
+    /// The value's own JSON text.
+    pub(crate) fn json(&self) -> &str {
+        std::str::from_utf8(&self.0[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
+    }
+
+    /// A JSON string becomes the text itself, everything else becomes text that is JSON.
+    pub(crate) fn into_text_block(mut self) -> Vec<u8> {
+        if !self.json().starts_with('"') {
+            let quoted = serde_json::Value::from(self.json()).to_string();
+            self.0.truncate(Self::HEAD.len());
+            self.0.extend_from_slice(quoted.as_bytes());
+        }
+        self.0.extend_from_slice(Self::TAIL.as_bytes());
+        self.0
+    }
+}
+
+/// What a handler returned.
+#[derive(Debug)]
+pub enum Returned {
+    /// A value to be shown as text.
+    Value(Value),
+    /// A result in full.
+    Result(ToolResult),
+}
+
+pub(crate) type Outcome = Result<Returned, ToolError>;
+
+/// What a handler can return:
+///
+/// - anything that serde can write: a string is shown as it is, everything else as JSON;
+/// - a [`ToolResult`], for pictures, several blocks or structured content;
+/// - a `Result` of these, whose error is an [`std::error::Error`], a boxed or `anyhow` one, or a string.
+///   The model sees the error's text with its causes, and the name of its type.
+///
+/// An error type that is both [`std::error::Error`] and [`Serialize`] leaves the compiler in doubt; turn
+/// it into a [`ToolError`] with [`ToolError::new`].
+pub trait IntoToolResult<M> {
+    /// Takes the value over.
+    ///
+    /// # Errors
+    ///
+    /// The handler's own error, or that its value cannot be written as JSON.
+    fn into_tool_result(self) -> Result<Returned, ToolError>;
+}
+
+/// Marks a value that serde writes.
+#[derive(Debug)]
+pub struct Plain;
+/// Marks a [`ToolResult`].
+#[derive(Debug)]
+pub struct Full;
+/// Marks a `Result` with an error that is one.
+#[derive(Debug)]
+pub struct Fallible<M>(M);
+/// Marks a `Result` with an error that holds one: `Box<dyn Error>`, `anyhow::Error`.
+#[derive(Debug)]
+pub struct FallibleDyn<M>(M);
+
+impl<T: Serialize> IntoToolResult<Plain> for T {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        let value = Value::write(&self)?;
+        // `Result<T, String>` is itself something that serde writes, and must not pass as a success.
+        match error_type_of_result(std::any::type_name::<T>()) {
+            Some(error_type) => unwrap_written_result(&value, error_type).map(Returned::Value),
+            None => Ok(Returned::Value(value)),
+        }
+    }
+}
+
+impl IntoToolResult<Full> for ToolResult {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(Returned::Result(self))
+    }
+}
+
+impl<T: IntoToolResult<M>, E: Error + 'static, M> IntoToolResult<Fallible<M>> for Result<T, E> {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        self.map_err(|error| ToolError::from_error::<E>(&error))?.into_tool_result()
+    }
+}
+
+impl<T, E, M> IntoToolResult<FallibleDyn<M>> for Result<T, E>
+where
+    T: IntoToolResult<M>,
+    E: Deref<Target = dyn Error + Send + Sync>,
+{
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        self.map_err(|error| ToolError::from_error::<E>(&*error))?.into_tool_result()
+    }
+}
+
+/// `E` of a type called `core::result::Result<T, E>`.
+fn error_type_of_result(type_name: &str) -> Option<&str> {
+    let both = type_name.strip_prefix("core::result::Result<")?.strip_suffix('>')?;
+    let mut depth = 0;
+    let comma = both.char_indices().find_map(|(place, char)| {
+        match char {
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth -= 1,
+            ',' if depth == 0 => return Some(place),
+            _ => {}
+        }
+        None
+    })?;
+    Some(both[comma + 1..].trim())
+}
+
+/// serde writes a result as `{"Ok":…}` or `{"Err":…}`.
+fn unwrap_written_result(value: &Value, error_type: &str) -> Result<Value, ToolError> {
+    let unusable = || ToolError::new("ToolOutputError", "the result is neither `Ok` nor `Err`");
+    match json::members(value.json(), &["Ok", "Err"]).map_err(|_| unusable())? {
+        Some([Some(ok), None]) => Value::write(&ok),
+        Some([None, Some(error)]) => {
+            let text = serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned());
+            Err(ToolError::new(class_name(error_type).to_owned(), text))
+        }
+        _ => Err(unusable()),
+    }
+}
+
+/// A call whose arguments have been read, and that has not begun.
+pub(crate) type Prepared = Box<dyn FnOnce(CallContext) -> Running + Send>;
+
+/// A call that has begun, or that a thread for blocking work must begin.
+pub(crate) enum Running {
+    Async(Pin<Box<dyn Future<Output = Outcome> + Send>>),
+    Blocking(Box<dyn FnOnce() -> Outcome + Send>),
+}
+
+/// A closure made ready for any call.
+#[derive(Clone)]
+pub struct Handler {
+    pub(crate) prepare: Arc<dyn Fn(&RawJson) -> Result<Prepared, serde_json::Error> + Send + Sync>,
+    pub(crate) explain: fn(&RawJson) -> Option<(String, String)>,
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handler")
+    }
+}
+
+impl Handler {
+    fn new<A: FromArguments>(run: impl Fn(A) -> Prepared + Send + Sync + 'static) -> Self {
+        Self {
+            prepare: Arc::new(move |arguments| A::from_arguments(arguments).map(&run)),
+            explain: A::explain,
+        }
+    }
+}
+
+/// Closures that can be tools: `Fn(Args)` or `Fn(Args, CallContext)`, asynchronous or not.
+///
+/// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs
+/// on a thread for blocking work, so it may take its time.
+pub trait IntoHandler<A, M> {
+    /// Makes the closure ready for any call.
+    fn into_handler(self) -> Handler;
+}
+
+/// Marks `Fn(A) -> R`.
+#[derive(Debug)]
+pub struct Sync1<M>(M);
+/// Marks `Fn(A, CallContext) -> R`.
+#[derive(Debug)]
+pub struct Sync2<M>(M);
+/// Marks `Fn(A) -> Future<R>`.
+#[derive(Debug)]
+pub struct Async1<M>(M);
+/// Marks `Fn(A, CallContext) -> Future<R>`.
+#[derive(Debug)]
+pub struct Async2<M>(M);
+
+impl<F, A, R, M> IntoHandler<A, Sync1<M>> for F
+where
+    F: Fn(A) -> R + Send + Sync + 'static,
+    A: FromArguments,
+    R: IntoToolResult<M>,
+{
+    fn into_handler(self) -> Handler {
+        Sync2::<M>::handler(move |arguments, _| self(arguments))
+    }
+}
+
+impl<F, A, R, M> IntoHandler<A, Sync2<M>> for F
+where
+    F: Fn(A, CallContext) -> R + Send + Sync + 'static,
+    A: FromArguments,
+    R: IntoToolResult<M>,
+{
+    fn into_handler(self) -> Handler {
+        Sync2::<M>::handler(self)
+    }
+}
+
+impl<F, A, R, M> IntoHandler<A, Async1<M>> for F
+where
+    F: Fn(A) -> R + Send + Sync + 'static,
+    A: FromArguments,
+    R: Future<Output: IntoToolResult<M>> + Send + 'static,
+{
+    fn into_handler(self) -> Handler {
+        Async2::<M>::handler(move |arguments, _| self(arguments))
+    }
+}
+
+impl<F, A, R, M> IntoHandler<A, Async2<M>> for F
+where
+    F: Fn(A, CallContext) -> R + Send + Sync + 'static,
+    A: FromArguments,
+    R: Future<Output: IntoToolResult<M>> + Send + 'static,
+{
+    fn into_handler(self) -> Handler {
+        Async2::<M>::handler(self)
+    }
+}
+
+impl<M> Sync2<M> {
+    fn handler<A, R>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
+    where
+        A: FromArguments,
+        R: IntoToolResult<M>,
+    {
+        let f = Arc::new(f);
+        Handler::new(move |arguments: A| {
+            let f = Arc::clone(&f);
+            Box::new(|context| Running::Blocking(Box::new(move || f(arguments, context).into_tool_result())))
+        })
+    }
+}
+
+impl<M> Async2<M> {
+    fn handler<A, R>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
+    where
+        A: FromArguments,
+        R: Future<Output: IntoToolResult<M>> + Send + 'static,
+    {
+        let f = Arc::new(f);
+        Handler::new(move |arguments: A| {
+            let f = Arc::clone(&f);
+            Box::new(move |context| {
+                let work = f(arguments, context);
+                Running::Async(Box::pin(async { work.await.into_tool_result() }))
+            })
+        })
+    }
+}

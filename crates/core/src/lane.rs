@@ -1,0 +1,29 @@
+//! Which calls may overlap.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use crate::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
+
+/// Runs the calls of one session: those of exclusive tools one at a time, in the order they came, all
+/// others side by side.
+#[derive(Debug, Clone, Default)]
+pub struct Lane(Arc<Mutex<()>>);
+
+impl Lane {
+    /// Calls a tool of `source` when it is this call's turn.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the tool answered.
+    pub async fn call(
+        &self,
+        source: &dyn ToolSource,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Result<RawJson, ToolError> {
+        let _turn = if source.is_exclusive(&call.name) { Some(self.0.lock().await) } else { None };
+        source.call(call, context).await
+    }
+}

@@ -1,0 +1,53 @@
+//! Tools as data.
+//!
+//! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** exposes a
+//! source to somebody. This crate holds what both sides speak about: [`ToolSchema`], [`ToolCall`],
+//! [`ToolResult`], [`ToolError`], and the source for functions in this process, [`Toolset`]. It knows
+//! no socket, no MCP and no file.
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use toolbridge_core::Toolset;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     a: f64,
+//!     b: f64,
+//! }
+//!
+//! let tools = Toolset::builder()
+//!     .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
+//!     .build()?;
+//! assert_eq!(tools.names().collect::<Vec<_>>(), ["add"]);
+//! # Ok::<(), toolbridge_core::RegistrationError>(())
+//! ```
+
+pub mod json;
+
+mod arguments;
+mod call;
+mod context;
+mod error;
+mod handler;
+mod lane;
+mod name;
+mod result;
+mod schema;
+mod source;
+mod tool;
+mod toolset;
+
+pub use call::{CallMeta, ToolCall};
+pub use context::{CallContext, Progress, ProgressReceiver, Step, Underway};
+pub use error::{RegistrationError, ToolError, Warning};
+pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs};
+pub use json::RawJson;
+pub use lane::Lane;
+pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
+pub use result::{Content, ToolResult};
+pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
+pub use source::{CallFuture, ToolSource};
+pub use tool::Tool;
+pub use tokio_util::sync::CancellationToken;
+pub use toolset::{Toolset, ToolsetBuilder};

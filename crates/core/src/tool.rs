@@ -1,0 +1,177 @@
+//! One tool on its way into a toolset.
+
+use std::time::Duration;
+
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+use crate::handler::{FromArguments, Handler, IntoHandler};
+use crate::schema::Annotations;
+
+/// A tool and everything that can be said about it.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use schemars::JsonSchema;
+/// # use serde::Deserialize;
+/// use toolbridge_core::{Tool, Toolset};
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Lookup {
+///     /// The order's number.
+///     order: u64,
+/// }
+///
+/// let lookup = Tool::new("lookup", "Looks an order up", async |args: Lookup| format!("order {}", args.order))
+///     .read_only()
+///     .timeout(Duration::from_secs(5));
+/// let tools = Toolset::builder().add(lookup).build()?;
+/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// ```
+#[derive(Debug)]
+pub struct Tool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) input_schema: Value,
+    /// The schema was made from the handler's own type.
+    pub(crate) typed: bool,
+    pub(crate) handler: Handler,
+    pub(crate) title: Option<String>,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) annotations: Annotations,
+    pub(crate) meta: Map<String, Value>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Tool {
+    const ALWAYS_LOAD: &'static str = "anthropic/alwaysLoad";
+    const MAX_RESULT_CHARS: &'static str = "anthropic/maxResultSizeChars";
+
+    /// A tool whose input schema is made from the type of its arguments.
+    #[must_use]
+    pub fn new<A, M>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        handler: impl IntoHandler<A, M>,
+    ) -> Self
+    where
+        A: JsonSchema + FromArguments,
+    {
+        Self { typed: true, ..Self::raw(name, description, schema_of::<A>(), handler) }
+    }
+
+    /// A tool with an input schema of your own. The handler may take its arguments undecoded, as
+    /// [`RawJson`](crate::RawJson), or as any type that serde can read.
+    #[must_use]
+    pub fn raw<A, M>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        input_schema: Value,
+        handler: impl IntoHandler<A, M>,
+    ) -> Self
+    where
+        A: FromArguments,
+    {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            input_schema,
+            typed: false,
+            handler: handler.into_handler(),
+            title: None,
+            output_schema: None,
+            annotations: Annotations::default(),
+            meta: Map::from_iter([(Self::ALWAYS_LOAD.to_owned(), Value::Bool(true))]),
+            timeout: None,
+        }
+    }
+
+    /// A name for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// It changes nothing. Its calls run side by side; those of other tools run one at a time.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.annotations.read_only_hint = Some(true);
+        self
+    }
+
+    /// Whether it may destroy something.
+    #[must_use]
+    pub fn destructive(mut self, destructive: bool) -> Self {
+        self.annotations.destructive_hint = Some(destructive);
+        self
+    }
+
+    /// Whether the same call twice is the same as once.
+    #[must_use]
+    pub fn idempotent(mut self, idempotent: bool) -> Self {
+        self.annotations.idempotent_hint = Some(idempotent);
+        self
+    }
+
+    /// Whether it deals with things outside, such as the web.
+    #[must_use]
+    pub fn open_world(mut self, open_world: bool) -> Self {
+        self.annotations.open_world_hint = Some(open_world);
+        self
+    }
+
+    /// Promises a structured result of the type `T`. The handler's value, an object, is then sent as
+    /// structured content too.
+    #[must_use]
+    pub fn output<T: JsonSchema>(self) -> Self {
+        self.output_schema(schema_of::<T>())
+    }
+
+    /// Promises a structured result that fits a JSON Schema of your own.
+    #[must_use]
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.output_schema = Some(schema);
+        self
+    }
+
+    /// Adds a member to the tool's metadata.
+    #[must_use]
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.meta.insert(key.into(), value.into());
+        self
+    }
+
+    /// Whether the CLI shows the tool to the model from the start, which is the default, or may leave
+    /// it out until the model searches for it.
+    #[must_use]
+    pub fn always_load(mut self, always: bool) -> Self {
+        if always {
+            return self.meta(Self::ALWAYS_LOAD, true);
+        }
+        self.meta.remove(Self::ALWAYS_LOAD);
+        self
+    }
+
+    /// How long a result may be before the CLI saves it to a file and shows the model a preview. The
+    /// CLI's own limit is about 50,000 characters; it accepts up to 500,000 here.
+    #[must_use]
+    pub fn max_result_chars(self, chars: u32) -> Self {
+        self.meta(Self::MAX_RESULT_CHARS, chars)
+    }
+
+    /// How long a call may take; without this, as long as it takes.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    let mut schema = SchemaGenerator::default().into_root_schema_for::<T>();
+    // Neither tells the model anything, and both are sent with every request.
+    schema.remove("$schema");
+    schema.remove("title");
+    schema.to_value()
+}

@@ -1,0 +1,297 @@
+//! Functions in this process, as a source of tools.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use schemars::JsonSchema;
+
+use crate::arguments::{ObjectSchema, prepare};
+use crate::context::State;
+use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
+use crate::name::check_tool_name;
+use crate::{
+    Annotations, CallContext, CallFuture, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
+    ToolSchema, ToolSource, Warning,
+};
+
+/// The CLI cuts a description here.
+const SHOWN_DESCRIPTION_BYTES: usize = 2048;
+
+/// A set of functions in this process. Cloning is cheap.
+#[derive(Clone)]
+pub struct Toolset {
+    list: ToolList,
+    /// In the order of `list`.
+    tools: Arc<[Arc<Registered>]>,
+    state: Arc<State>,
+}
+
+struct Registered {
+    name: String,
+    typed: bool,
+    input: ObjectSchema,
+    output: Option<ObjectSchema>,
+    handler: Handler,
+    timeout: Option<Duration>,
+    read_only: bool,
+}
+
+/// Collects tools; [`build`](Self::build) checks them.
+#[derive(Default)]
+pub struct ToolsetBuilder {
+    tools: Vec<Tool>,
+    state: State,
+}
+
+impl ToolsetBuilder {
+    /// Adds a function: a name, what it does, and a closure over its arguments. See [`IntoHandler`] for
+    /// the closures and [`IntoToolResult`](crate::IntoToolResult) for what they may return.
+    #[must_use]
+    pub fn tool<A, M>(
+        self,
+        name: impl Into<String>,
+        description: impl Into<String>,
+        handler: impl IntoHandler<A, M>,
+    ) -> Self
+    where
+        A: JsonSchema + FromArguments,
+    {
+        self.add(Tool::new(name, description, handler))
+    }
+
+    /// Adds a tool of which more is to be said than its name and description.
+    #[must_use]
+    pub fn add(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Shares a value with all calls; handlers get it with [`CallContext::state`]. One value for each
+    /// type; a second one replaces the first.
+    #[must_use]
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.state.insert(value);
+        self
+    }
+
+    /// Checks the tools and makes them callable.
+    ///
+    /// # Errors
+    ///
+    /// When a name is empty, used twice, too long or has other characters than `A-Z a-z 0-9 _ -`, or a
+    /// schema is not a JSON Schema of an object.
+    pub fn build(self) -> Result<Toolset, RegistrationError> {
+        let (schemas, tools) = self.tools.into_iter().map(register).collect::<Result<(Vec<_>, Vec<_>), _>>()?;
+        let toolset =
+            Toolset { list: ToolList::new(schemas)?, tools: tools.into(), state: Arc::new(self.state) };
+        for warning in toolset.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(toolset)
+    }
+}
+
+fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationError> {
+    check_tool_name(&tool.name)?;
+    let input = ObjectSchema::compile(&tool.name, "input", &tool.input_schema)?;
+    let output = match &tool.output_schema {
+        Some(schema) => Some(ObjectSchema::compile(&tool.name, "output", schema)?),
+        None => None,
+    };
+    let mut schema =
+        ToolSchema::new(tool.name.clone(), tool.description, RawJson::from(&tool.input_schema));
+    schema.title = tool.title;
+    schema.output_schema = tool.output_schema.as_ref().map(RawJson::from);
+    if tool.annotations != Annotations::default() {
+        schema.annotations = Some(RawJson::of(&tool.annotations).expect("booleans can be written"));
+    }
+    if !tool.meta.is_empty() {
+        schema.meta = Some(RawJson::from(&serde_json::Value::Object(tool.meta)));
+    }
+    let registered = Registered {
+        name: tool.name,
+        typed: tool.typed,
+        input,
+        output,
+        handler: tool.handler,
+        timeout: tool.timeout,
+        read_only: tool.annotations.read_only_hint == Some(true),
+    };
+    Ok((schema, Arc::new(registered)))
+}
+
+impl Toolset {
+    /// Starts an empty set.
+    #[must_use]
+    pub fn builder() -> ToolsetBuilder {
+        ToolsetBuilder::default()
+    }
+
+    /// The tools' names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|tool| tool.name.as_str())
+    }
+
+    /// The same functions and state, but only those tools; in this set's order.
+    ///
+    /// # Errors
+    ///
+    /// When a name is not in this set.
+    pub fn filter<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, RegistrationError> {
+        let mut places = Vec::new();
+        for name in names {
+            let name = name.as_ref();
+            let place = self.list.place(name).ok_or_else(|| RegistrationError::UnknownTool {
+                name: name.into(),
+                known: self.names().map(Into::into).collect(),
+            })?;
+            places.push(place);
+        }
+        places.sort_unstable();
+        places.dedup();
+        let schemas = places.iter().map(|place| self.list[*place].clone()).collect();
+        let tools = places.iter().map(|place| Arc::clone(&self.tools[*place])).collect();
+        Ok(Self { list: ToolList::new(schemas)?, tools, state: Arc::clone(&self.state) })
+    }
+
+    /// What works, but perhaps not as the author thinks.
+    pub fn warnings(&self) -> impl Iterator<Item = Warning> {
+        self.list.iter().filter(|tool| tool.description.len() > SHOWN_DESCRIPTION_BYTES).map(|tool| {
+            Warning::LongDescription {
+                tool: tool.name.clone(),
+                bytes: tool.description.len(),
+                limit: SHOWN_DESCRIPTION_BYTES,
+            }
+        })
+    }
+
+    fn get(&self, name: &str) -> Option<&Arc<Registered>> {
+        self.list.place(name).map(|place| &self.tools[place])
+    }
+}
+
+impl std::fmt::Debug for Toolset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Toolset").field(&self.names().collect::<Vec<_>>()).finish()
+    }
+}
+
+impl ToolSource for Toolset {
+    fn tools(&self) -> &ToolList {
+        &self.list
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async move {
+            let tool = self.get(&call.name).ok_or(ToolError::NotFound { name: call.name })?;
+            let ready = prepare(&tool.name, tool.typed, &tool.input, &tool.handler, &call.arguments)?;
+            // Whatever ends this future also tells a handler that blocks its thread.
+            let cancelled = context.cancellation().child_token();
+            let _end = cancelled.clone().drop_guard();
+            let context = context.with(call.meta.tool_use_id, Arc::clone(&self.state), cancelled);
+            let outcome = match tool.timeout {
+                None => run(ready, context).await,
+                Some(limit) => run_within(limit, ready, context).await,
+            };
+            tool.finish(outcome)
+        })
+    }
+
+    fn is_exclusive(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|tool| !tool.read_only)
+    }
+}
+
+/// How a handler ended, before its tool's name is put to it.
+enum Ended {
+    Returned(Outcome),
+    Panicked(String),
+    TimedOut(Duration),
+}
+
+async fn run(ready: Prepared, context: CallContext) -> Ended {
+    let work = async move {
+        match ready(context) {
+            Running::Async(work) => work.await,
+            Running::Blocking(work) => match tokio::task::spawn_blocking(work).await {
+                Ok(outcome) => outcome,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(error) => Err(ToolError::new("ToolCancelledError", error.to_string())),
+                },
+            },
+        }
+    };
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(outcome) => Ended::Returned(outcome),
+        Err(panic) => Ended::Panicked(
+            panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".into()),
+        ),
+    }
+}
+
+/// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread.
+async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> Ended {
+    let mut task = AbortOnDrop(tokio::spawn(run(ready, context)));
+    match tokio::time::timeout(limit, &mut task.0).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(error)) => Ended::Panicked(error.to_string()),
+        Err(_) => Ended::TimedOut(limit),
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Registered {
+    fn finish(&self, ended: Ended) -> Result<RawJson, ToolError> {
+        let tool = || self.name.clone();
+        let returned = match ended {
+            Ended::Returned(outcome) => outcome?,
+            Ended::Panicked(message) => return Err(ToolError::Panicked { tool: tool(), message }),
+            Ended::TimedOut(limit) => return Err(ToolError::TimedOut { tool: tool(), limit }),
+        };
+        match (returned, &self.output) {
+            (Returned::Value(value), None) => Ok(RawJson::written(value.into_text_block())),
+            (Returned::Value(value), Some(promised)) => {
+                let object = RawJson::parse(value.json().to_owned()).expect("just written");
+                self.check_promise(promised, Some(&object))?;
+                let text = object.as_str().to_owned();
+                Ok(crate::ToolResult::text(text).structured(object).to_json())
+            }
+            (Returned::Result(result), promised) => {
+                if let Some(promised) = promised
+                    && !result.is_error()
+                {
+                    self.check_promise(promised, result.structured_content())?;
+                }
+                Ok(result.to_json())
+            }
+        }
+    }
+
+    fn check_promise(&self, promised: &ObjectSchema, structured: Option<&RawJson>) -> Result<(), ToolError> {
+        let wrong = |reason| Err(ToolError::Output { tool: self.name.clone(), reason });
+        match structured {
+            Some(object) if object.is_object() => match promised.fault(object) {
+                None => Ok(()),
+                Some((path, reason)) => wrong(format!("at `{path}`: {reason}")),
+            },
+            _ => wrong("it has an output schema, so it must return an object".into()),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::Notify;
+use toolbridge_core::{
+    CallContext, CancellationToken, Lane, NoArgs, RawJson, Tool, ToolCall, ToolError, ToolResult, ToolSource, Toolset,
+    Step, Underway,
+};
+
+#[derive(Deserialize, JsonSchema)]
+struct Add {
+    a: f64,
+    b: f64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Sum {
+    sum: f64,
+}
+
+#[derive(Debug)]
+struct QuotaError;
+
+impl std::fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the quota is used up")
+    }
+}
+
+impl std::error::Error for QuotaError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        static CAUSE: std::sync::LazyLock<std::io::Error> =
+            std::sync::LazyLock::new(|| std::io::Error::other("disk full"));
+        Some(&*CAUSE)
+    }
+}
+
+fn text(text: &str) -> String {
+    format!(r#"{{"content":[{{"type":"text","text":{}}}],"isError":false}}"#, json!(text))
+}
+
+/// Calls the only tool of a set; the error is written as `Type: message`.
+async fn call_one(tool: Tool, arguments: &str) -> Result<String, String> {
+    let tools = Toolset::builder().add(tool).build().unwrap();
+    call(&tools, arguments).await
+}
+
+async fn call(tools: &Toolset, arguments: &str) -> Result<String, String> {
+    let name = tools.names().next().unwrap().to_owned();
+    let call = ToolCall::new(name, RawJson::parse(arguments.to_owned()).unwrap());
+    match tools.call(call, CallContext::default()).await {
+        Ok(result) => Ok(result.as_str().to_owned()),
+        Err(error) => Err(format!("{}: {error}", error.type_name())),
+    }
+}
+
+#[tokio::test]
+async fn every_shape_of_closure_and_return_value_works() {
+    let add = r#"{"a":1,"b":2}"#;
+    let rows = [
+        (Tool::new("t", "", |args: Add| args.a + args.b), add, Ok(text("3.0"))),
+        (Tool::new("t", "", async |args: Add| args.a + args.b), add, Ok(text("3.0"))),
+        (Tool::new("t", "", |args: Add, _: CallContext| args.a), add, Ok(text("1.0"))),
+        (Tool::new("t", "", async |args: Add, _: CallContext| args.b), add, Ok(text("2.0"))),
+        (Tool::new("t", "", |_: NoArgs| "plain"), "{}", Ok(text("plain"))),
+        (Tool::new("t", "", |_: NoArgs| String::from("a\n\"é\"")), "{}", Ok(text("a\n\"é\""))),
+        (Tool::new("t", "", |_: NoArgs| Sum { sum: 1.5 }), "{}", Ok(text(r#"{"sum":1.5}"#))),
+        (Tool::new("t", "", |_: NoArgs| vec!["a", "b"]), "{}", Ok(text(r#"["a","b"]"#))),
+        (Tool::new("t", "", |_: NoArgs| ()), "{}", Ok(text("null"))),
+        (Tool::new("t", "", |_: NoArgs| ToolResult::text("full")), "{}", Ok(text("full"))),
+        (Tool::new("t", "", |_: NoArgs| Ok::<_, QuotaError>("fine")), "{}", Ok(text("fine"))),
+        (Tool::new("t", "", |_: NoArgs| Ok::<_, QuotaError>(ToolResult::text("fine"))), "{}", Ok(text("fine"))),
+        (
+            Tool::new("t", "", |_: NoArgs| Err::<String, _>(QuotaError)),
+            "{}",
+            Err("QuotaError: the quota is used up: disk full"),
+        ),
+        (
+            Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>(QuotaError)),
+            "{}",
+            Err("QuotaError: the quota is used up: disk full"),
+        ),
+        (Tool::new("t", "", |_: NoArgs| Ok::<_, String>("fine")), "{}", Ok(text("fine"))),
+        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("String: no")),
+        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(anyhow::anyhow!("no"))), "{}", Err("Error: no")),
+        (
+            Tool::new("t", "", |_: NoArgs| -> Result<u8, Box<dyn std::error::Error + Send + Sync>> {
+                Ok("x".parse()?)
+            }),
+            "{}",
+            Err("Error: invalid digit found in string"),
+        ),
+        (
+            Tool::new("t", "", |_: NoArgs| Err::<u8, _>(ToolError::new("PaymentRequired", "pay first"))),
+            "{}",
+            Err("PaymentRequired: pay first"),
+        ),
+        (
+            Tool::raw("t", "", json!({"type": "object"}), |raw: RawJson| raw.as_str().to_owned()),
+            r#"{ "n": 12345678901234567890123, "n": 1e400 }"#,
+            Ok(text(r#"{ "n": 12345678901234567890123, "n": 1e400 }"#)),
+        ),
+        (
+            Tool::raw("t", "", json!({"type": "object"}), async |args: serde_json::Value| args["x"].clone()),
+            r#"{"x":[1]}"#,
+            Ok(text("[1]")),
+        ),
+        (
+            Tool::new("t", "", |_: NoArgs| Sum { sum: 2.0 }).output::<Sum>(),
+            "{}",
+            Ok(r#"{"content":[{"type":"text","text":"{\"sum\":2.0}"}],"structuredContent":{"sum":2.0},"isError":false}"#
+                .to_owned()),
+        ),
+        (
+            Tool::new("t", "", |_: NoArgs| "text").output::<Sum>(),
+            "{}",
+            Err("ToolOutputError: tool `t` returned an unusable result: it has an output schema, so it must return an object"),
+        ),
+        (
+            Tool::new("t", "", |_: NoArgs| json!({"sum": "x"})).output::<Sum>(),
+            "{}",
+            Err("ToolOutputError: tool `t` returned an unusable result: at `/sum`: the value is not of type \"number\""),
+        ),
+        (
+            Tool::new("t", "", |_: NoArgs| std::collections::HashMap::from([((1, 2), 3)])),
+            "{}",
+            Err("ToolOutputError: the result is not JSON: key must be a string"),
+        ),
+        (Tool::new("t", "", |_: NoArgs| -> u8 { panic!("oh {}", 1) }), "{}", Err("ToolPanicError: tool `t` panicked: oh 1")),
+        (
+            Tool::new("t", "", async |_: NoArgs| -> u8 { panic!("oh") }),
+            "{}",
+            Err("ToolPanicError: tool `t` panicked: oh"),
+        ),
+    ];
+    for (row, (tool, arguments, want)) in rows.into_iter().enumerate() {
+        assert_eq!(call_one(tool, arguments).await, want.map_err(str::to_owned), "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_refused_with_their_place() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Order {
+        #[schemars(length(min = 2))]
+        name: String,
+        lines: Vec<Line>,
+    }
+    #[derive(Deserialize, JsonSchema)]
+    struct Line {
+        #[schemars(range(min = 1, max = 99))]
+        count: u8,
+    }
+    let tools = Toolset::builder()
+        .tool("t", "", async |args: Order| format!("{}{}", args.name, args.lines.iter().map(|l| l.count).sum::<u8>()))
+        .build()
+        .unwrap();
+    let rows = [
+        (r#"{"name":"ab","lines":[{"count":3}]}"#, Ok("ab3")),
+        (r#"{"name":"a","lines":[]}"#, Err("at `/name`: the value is shorter than 2 characters")),
+        (r#"{"name":"ab","lines":[{"count":1},{"count":100}]}"#, Err("at `/lines/1/count`: ")),
+        (r#"{"name":"ab","lines":[{"count":"x"}]}"#, Err("at `/lines/0/count`: the value is not of type \"integer\"")),
+        (r#"{"lines":[]}"#, Err("at `/`: \"name\" is a required property")),
+        (r#"{"name":"ab","lines":[{"count":1.0}]}"#, Err("at `/lines/0/count`: invalid type: floating point `1.0`")),
+        ("[]", Err("at `/`: arguments must be a JSON object")),
+    ];
+    for (arguments, want) in rows {
+        match (call(&tools, arguments).await, want) {
+            (Ok(got), Ok(want)) => assert_eq!(got, text(want), "{arguments}"),
+            (Err(got), Err(want)) => {
+                let want = format!("ToolArgumentsError: invalid arguments for tool `t`: {want}");
+                assert!(got.starts_with(&want), "{arguments}: {got}");
+            }
+            (got, want) => panic!("{arguments}: {got:?}, not {want:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deep_argument_is_an_error_and_no_stack_overflow() {
+    let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let got = call_one(Tool::new("t", "", async |args: Add| args.a), &deep).await.unwrap_err();
+    assert!(got.starts_with("ToolArgumentsError: "), "{got}");
+}
+
+#[tokio::test]
+async fn an_error_message_does_not_repeat_a_big_argument() {
+    let big = format!(r#"{{"a":"{}","b":1}}"#, "x".repeat(1_000_000));
+    let got = call_one(Tool::new("t", "", async |args: Add| args.a), &big).await.unwrap_err();
+    assert!(got.len() < 300, "{} bytes", got.len());
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_an_error() {
+    let tools = Toolset::builder().build().unwrap();
+    let call = ToolCall::new("nothing", RawJson::empty_object());
+    let error = tools.call(call, CallContext::default()).await.unwrap_err();
+    assert_eq!((error.type_name(), error.to_string().as_str()), ("ToolNotFoundError", "there is no tool `nothing`"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_ends_handlers_that_wait_and_handlers_that_block() {
+    let limit = Duration::from_millis(50);
+    let (free, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let blocks = move || _ = released.lock().unwrap().recv_timeout(Duration::from_secs(20));
+    let blocks = Arc::new(blocks);
+    let blocks_too = Arc::clone(&blocks);
+    let want = Err("ToolTimeoutError: tool `t` timed out after 50 ms".to_owned());
+
+    assert_eq!(call_one(Tool::new("t", "", async |_: NoArgs| pending::<u8>().await).timeout(limit), "{}").await, want);
+    assert_eq!(call_one(Tool::new("t", "", move |_: NoArgs| blocks()).timeout(limit), "{}").await, want);
+    let in_async = move |_: NoArgs| {
+        let blocks = Arc::clone(&blocks_too);
+        async move { blocks() }
+    };
+    assert_eq!(call_one(Tool::new("t", "", in_async).timeout(limit), "{}").await, want);
+    drop(free);
+}
+
+#[tokio::test]
+async fn a_dropped_call_cancels_its_handler() {
+    let seen = Arc::new(Notify::new());
+    let tell = Arc::clone(&seen);
+    let tools = Toolset::builder()
+        .tool("t", "", move |_: NoArgs, context: CallContext| {
+            let tell = Arc::clone(&tell);
+            // Blocks its thread, so it has to look.
+            tell.notify_one();
+            while !context.cancellation().is_cancelled() {
+                std::thread::yield_now();
+            }
+            tell.notify_one();
+        })
+        .build()
+        .unwrap();
+    let task = tokio::spawn(async move {
+        tools.call(ToolCall::new("t", RawJson::empty_object()), CallContext::default()).await
+    });
+    seen.notified().await;
+    task.abort();
+    tokio::time::timeout(Duration::from_secs(10), seen.notified()).await.unwrap();
+}
+
+#[tokio::test]
+async fn state_and_tool_use_id_reach_the_handler() {
+    let tools = Toolset::builder()
+        .state(AtomicUsize::new(5))
+        .tool("t", "", async |_: NoArgs, context: CallContext| {
+            let count = context.state::<AtomicUsize>().fetch_add(1, Ordering::Relaxed);
+            format!("{count} {} {}", context.tool_use_id().unwrap_or("-"), context.try_state::<u8>().is_some())
+        })
+        .build()
+        .unwrap();
+    let mut call = ToolCall::new("t", RawJson::empty_object());
+    call.meta.tool_use_id = Some("toolu_1".into());
+    let got = tools.call(call.clone(), CallContext::default()).await.unwrap();
+    assert_eq!(got.as_str(), text("5 toolu_1 false"));
+    call.meta.tool_use_id = None;
+    let got = tools.filter(["t"]).unwrap().call(call, CallContext::default()).await.unwrap();
+    assert_eq!(got.as_str(), text("6 - false"));
+}
+
+#[tokio::test]
+async fn missing_state_is_an_answer_that_says_what_to_do() {
+    let got = call_one(Tool::new("t", "", |_: NoArgs, c: CallContext| *c.state::<u8>()), "{}").await.unwrap_err();
+    assert_eq!(
+        got,
+        "ToolPanicError: tool `t` panicked: the toolset has no state of type `u8`: add it with `ToolsetBuilder::state`"
+    );
+}
+
+#[tokio::test]
+async fn progress_comes_before_the_result_and_in_order() {
+    let tools = Toolset::builder()
+        .tool("t", "", async |_: NoArgs, context: CallContext| {
+            for step in 1..=3 {
+                context.progress(f64::from(step), Some(3.0), Some("step"));
+                tokio::task::yield_now().await;
+            }
+        })
+        .build()
+        .unwrap();
+    let mut context = CallContext::new(CancellationToken::new());
+    let reports = context.report_progress();
+    let mut seen = Vec::new();
+    let call = tools.call(ToolCall::new("t", RawJson::empty_object()), context);
+    let mut call = Underway::new(call, Some(reports));
+    let result = loop {
+        match call.next().await {
+            Step::Progress(report) => seen.push(serde_json::to_string(&report).unwrap()),
+            Step::Done(result) => break result,
+        }
+    };
+    assert!(result.is_ok());
+    let want = [1, 2, 3].map(|step| format!(r#"{{"progress":{step},"total":3,"message":"step"}}"#));
+    assert_eq!(seen, want);
+}
+
+#[tokio::test]
+async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
+    #[derive(Default)]
+    struct Overlap {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+    async fn busy(context: CallContext) {
+        let overlap = context.state::<Overlap>();
+        let now = overlap.now.fetch_add(1, Ordering::SeqCst) + 1;
+        overlap.most.fetch_max(now, Ordering::SeqCst);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        overlap.now.fetch_sub(1, Ordering::SeqCst);
+    }
+    for (read_only, most) in [(false, 1), (true, 8)] {
+        let tool = Tool::new("t", "", async |_: NoArgs, context: CallContext| {
+            busy(context.clone()).await;
+            context.state::<Overlap>().most.load(Ordering::SeqCst)
+        });
+        let tool = if read_only { tool.read_only() } else { tool };
+        let tools = Toolset::builder().state(Overlap::default()).add(tool).build().unwrap();
+        let lane = Lane::default();
+        let calls = (0..8).map(|_| {
+            let (lane, tools) = (lane.clone(), tools.clone());
+            tokio::spawn(async move {
+                lane.call(&tools, ToolCall::new("t", RawJson::empty_object()), CallContext::default()).await
+            })
+        });
+        let mut last = RawJson::empty_object();
+        for call in calls.collect::<Vec<_>>() {
+            last = call.await.unwrap().unwrap();
+        }
+        assert_eq!(last.as_str(), text(&most.to_string()));
+    }
+}

@@ -1,0 +1,5 @@
+//! Toolsets from the outside: registration, calls, errors.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod call;
+mod registration;

@@ -1,0 +1,134 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolbridge_core::{NoArgs, Tool, ToolSource, Toolset, check_server_name};
+
+fn nothing(name: &str) -> Tool {
+    Tool::new(name, "Does nothing", |_: NoArgs| "")
+}
+
+fn with_schema(schema: Value) -> Tool {
+    Tool::raw("t", "", schema, |_: Value| "")
+}
+
+#[test]
+fn bad_registrations_are_refused_and_say_what_would_be_right() {
+    let rows = [
+        (vec![nothing("a"), nothing("a")], "two tools are called `a`", "rename one of the two"),
+        (vec![nothing("")], "a tool has an empty name", "give every tool a name, such as `search_orders`"),
+        (
+            vec![nothing("a b")],
+            "tool name `a b` has characters other than `A-Z a-z 0-9 _ -`",
+            "use letters, digits, `_` and `-`, such as `search_orders`",
+        ),
+        (
+            vec![nothing("日本")],
+            "tool name `日本` has characters other than `A-Z a-z 0-9 _ -`",
+            "use letters, digits, `_` and `-`, such as `search_orders`",
+        ),
+        (
+            vec![nothing(&"x".repeat(121))],
+            &format!("`mcp__s__{}` has 129 characters, the limit is 128", "x".repeat(121)),
+            "shorten the tool's or the server's name",
+        ),
+        (
+            vec![with_schema(json!([]))],
+            "input schema of tool `t` is not usable: it is not a JSON object",
+            "give a JSON Schema whose root has `\"type\": \"object\"`",
+        ),
+        (
+            vec![with_schema(json!({"type": "array"}))],
+            "input schema of tool `t` is not usable: its root has `\"type\": \"array\"`, not `\"object\"`",
+            "give a JSON Schema whose root has `\"type\": \"object\"`",
+        ),
+        (
+            vec![with_schema(json!({"properties": {}}))],
+            "input schema of tool `t` is not usable: its root has no `\"type\": \"object\"`",
+            "give a JSON Schema whose root has `\"type\": \"object\"`",
+        ),
+        (
+            vec![nothing("t").output_schema(json!({"type": "string"}))],
+            "output schema of tool `t` is not usable: its root has `\"type\": \"string\"`, not `\"object\"`",
+            "give a JSON Schema whose root has `\"type\": \"object\"`",
+        ),
+    ];
+    for (tools, message, hint) in rows {
+        let error = tools.into_iter().fold(Toolset::builder(), |set, tool| set.add(tool)).build().unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert_eq!(error.hint(), hint, "{message}");
+    }
+    let broken = with_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}));
+    let error = Toolset::builder().add(broken).build().unwrap_err().to_string();
+    assert!(error.starts_with("input schema of tool `t` is not usable: "), "{error}");
+}
+
+#[test]
+fn a_long_description_is_a_warning() {
+    let tools = Toolset::builder().tool("t", "x".repeat(2049), |_: NoArgs| "").build().unwrap();
+    assert_eq!(
+        tools.warnings().map(|warning| warning.to_string()).collect::<Vec<_>>(),
+        ["description of tool `t` has 2049 bytes; the CLI shows the model only the first 2048"]
+    );
+}
+
+#[test]
+fn the_full_name_is_checked_with_the_servers_name() {
+    let tools = Toolset::builder().add(nothing(&"x".repeat(120))).build().unwrap();
+    assert!(check_server_name("s", tools.tools()).is_ok());
+    let error = check_server_name("tools", tools.tools()).unwrap_err().to_string();
+    assert_eq!(error, format!("`mcp__tools__{}` has 132 characters, the limit is 128", "x".repeat(120)));
+    for bad in ["", "a b", "a/b"] {
+        let error = check_server_name(bad, tools.tools()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("server name `{bad}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
+        );
+    }
+}
+
+#[test]
+fn everything_said_about_a_tool_is_in_its_schema() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        /// How many.
+        #[expect(dead_code, reason = "only its schema counts")]
+        count: u8,
+    }
+    let tool = Tool::new("t", "Counts", |_: Args| json!({}))
+        .title("Counter")
+        .read_only()
+        .destructive(false)
+        .idempotent(true)
+        .open_world(false)
+        .output_schema(json!({"type": "object"}))
+        .max_result_chars(500_000)
+        .meta("vendor/x", json!([1]));
+    let tools = Toolset::builder().add(tool).add(nothing("u").always_load(false)).build().unwrap();
+    let schema = tools.tools().get("t").unwrap();
+    assert_eq!(schema.title.as_deref(), Some("Counter"));
+    assert_eq!(
+        schema.input_schema.as_str(),
+        r#"{"properties":{"count":{"description":"How many.","format":"uint8","maximum":255,"minimum":0,"type":"integer"}},"required":["count"],"type":"object"}"#
+    );
+    assert_eq!(
+        schema.annotations.as_ref().unwrap().as_str(),
+        r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#
+    );
+    assert_eq!(
+        schema.meta.as_ref().unwrap().as_str(),
+        r#"{"anthropic/alwaysLoad":true,"anthropic/maxResultSizeChars":500000,"vendor/x":[1]}"#
+    );
+    assert_eq!(schema.output_schema.as_ref().unwrap().as_str(), r#"{"type":"object"}"#);
+    let plain = tools.tools().get("u").unwrap();
+    assert!(plain.meta.is_none() && plain.annotations.is_none() && plain.output_schema.is_none());
+}
+
+#[test]
+fn a_filter_keeps_exactly_the_named_tools() {
+    let tools = ["a", "b", "c"].iter().fold(Toolset::builder(), |set, name| set.add(nothing(name))).build().unwrap();
+    let names = |names: &[&str]| tools.filter(names).unwrap().names().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(names(&["c", "a", "c"]), ["a", "c"]);
+    assert!(names(&[]).is_empty());
+    let error = tools.filter(["a", "x"]).unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `x` to choose; there are: a, b, c");
+}

@@ -1,0 +1,79 @@
+//! What the CLI is told to start.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Access, access};
+use serde::Serialize;
+
+use crate::IpcError;
+
+/// Names a bridge executable, before any is looked for.
+const VARIABLE: &str = "TOOLBRIDGE_BRIDGE";
+
+const EXECUTABLE: &str = "toolbridge";
+
+static THIS_PROGRAM: AtomicBool = AtomicBool::new(false);
+
+/// Declares that this program becomes a bridge when it is started as `<program> bridge <socket> <schema>`.
+///
+/// `toolbridge::run_bridge_if_asked` calls this; nobody else needs to.
+pub fn this_program_is_a_bridge() {
+    THIS_PROGRAM.store(true, Ordering::Relaxed);
+}
+
+/// Finds the executable that the CLI is to start: `given`, else the one named by `TOOLBRIDGE_BRIDGE`, else
+/// this program if it is a bridge itself, else `toolbridge` beside this program or on the PATH.
+///
+/// # Errors
+///
+/// [`IpcError::NoBridge`] when there is none, or the one named is not an executable file.
+pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
+    let named = |path: &Path, by: &str| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        if is_executable(&path) {
+            return Ok(path);
+        }
+        let reason = format!("`{}`, {by}, is not an executable file", path.display());
+        Err(IpcError::NoBridge { reason })
+    };
+    if let Some(path) = given {
+        return named(path, "given by the program");
+    }
+    if let Some(path) = env::var_os(VARIABLE) {
+        return named(Path::new(&path), "named by TOOLBRIDGE_BRIDGE");
+    }
+    let this = env::current_exe().ok();
+    if THIS_PROGRAM.load(Ordering::Relaxed)
+        && let Some(this) = this.as_deref().filter(|this| is_executable(this))
+    {
+        return Ok(this.into());
+    }
+    let beside = this.as_deref().and_then(Path::parent).map(|dir| dir.join(EXECUTABLE));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(EXECUTABLE));
+    beside.into_iter().chain(on_path).find(|path| is_executable(path)).ok_or_else(|| IpcError::NoBridge {
+        reason: format!("`{EXECUTABLE}` is neither beside this program nor on the PATH"),
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && access(path, Access::EXEC_OK).is_ok()
+}
+
+/// An entry of the CLI's `mcpServers`: the command that starts a bridge to a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct McpServer {
+    r#type: &'static str,
+    /// The executable.
+    pub command: PathBuf,
+    /// Its arguments: `bridge`, the socket, the schema file.
+    pub args: [PathBuf; 3],
+}
+
+impl McpServer {
+    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path) -> Self {
+        Self { r#type: "stdio", command, args: ["bridge".into(), socket.into(), schema.into()] }
+    }
+}

@@ -1,0 +1,58 @@
+//! One connection: who is at the other end, and the frames in both directions.
+
+use std::path::Path;
+
+use rustix::net::RecvFlags;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::frame::{FrameReader, FrameWriter};
+use crate::message::Parts;
+use crate::IpcError;
+
+/// The longest path a Unix socket can have, without the final NUL.
+pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) reader: FrameReader<OwnedReadHalf>,
+    pub(crate) writer: FrameWriter<OwnedWriteHalf>,
+}
+
+impl Connection {
+    /// Takes a connection over, if the other end is run by this user or by root.
+    ///
+    /// Credentials decide, whatever the socket's file mode says.
+    pub(crate) fn new(stream: UnixStream) -> Result<Self, IpcError> {
+        let own = rustix::process::geteuid().as_raw();
+        let uid = stream.peer_cred()?.uid();
+        if uid != own && uid != 0 {
+            return Err(IpcError::ForeignPeer { uid, own });
+        }
+        let (reader, writer) = stream.into_split();
+        Ok(Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
+    }
+
+    pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {
+        self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
+    }
+
+    /// Whether the other end is still there and has sent nothing unasked.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let mut byte = [0];
+        let peek = rustix::net::recv(
+            self.reader.io().as_ref(),
+            &mut byte[..],
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        );
+        !self.reader.has_leftover() && matches!(peek, Err(error) if error == rustix::io::Errno::AGAIN)
+    }
+}
+
+/// Refuses a socket path that cannot work, before anything is tried with it.
+pub(crate) fn check_socket_path(path: &Path) -> Result<(), IpcError> {
+    if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+        return Err(IpcError::PathTooLong { path: path.into(), limit: MAX_SOCKET_PATH_BYTES });
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! How the socket, a session or the bridge executable can fail.
+
+use std::io;
+use std::path::PathBuf;
+
+use toolbridge_core::ToolError;
+
+/// Why something between bridge and parent did not work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IpcError {
+    /// The parent's socket cannot be reached.
+    #[error("cannot reach the parent process at `{}`: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The other end went away in the middle of a request.
+    #[error("the connection to the parent process was lost in the middle of a call: {reason}")]
+    Lost {
+        /// How it showed.
+        reason: String,
+    },
+    /// The other end belongs to another user.
+    #[error("refused a peer that runs as user {uid}, this process runs as user {own}")]
+    ForeignPeer {
+        /// The peer's user id.
+        uid: u32,
+        /// Ours.
+        own: u32,
+    },
+    /// A message is larger than the protocol allows.
+    #[error("message of {size} bytes is over the limit of {limit} bytes")]
+    MessageSize {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Bytes that are not a message of the protocol.
+    #[error("invalid message: {reason}")]
+    Invalid {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A message that began did not end in time.
+    #[error("a message that began did not end within {} s", limit.as_secs())]
+    Slow {
+        /// How long it may take.
+        limit: std::time::Duration,
+    },
+    /// Reading or writing failed.
+    #[error("socket failed: {0}")]
+    Io(#[from] io::Error),
+    /// A schema file cannot be used.
+    #[error("schema file `{}` {reason}", path.display())]
+    SchemaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A socket path is longer than the system allows.
+    #[error("socket path `{}` has {} bytes, the limit is {limit}", path.display(), path.as_os_str().len())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// The limit.
+        limit: usize,
+    },
+    /// Something other than a socket lies at a socket path.
+    #[error("`{}` is not a socket", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A session's files cannot be made.
+    #[error("cannot start a session in `{}`: {what}: {source}", dir.display())]
+    Start {
+        /// The directory.
+        dir: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The CLI would not take a tool or server of that name.
+    #[error(transparent)]
+    Registration(#[from] toolbridge_core::RegistrationError),
+    /// There is no bridge executable for the CLI to start.
+    #[error("no bridge executable: {reason}")]
+    NoBridge {
+        /// Where it was looked for.
+        reason: String,
+    },
+}
+
+impl IpcError {
+    /// The error's class name, as the wire and the model see it.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } | Self::Lost { .. } | Self::ForeignPeer { .. } | Self::NotASocket { .. } => {
+                "IPCConnectionError"
+            }
+            Self::MessageSize { .. } => "IPCMessageSizeError",
+            Self::SchemaFile { .. } | Self::NoBridge { .. } => "BridgeStartupError",
+            Self::Invalid { .. }
+            | Self::Slow { .. }
+            | Self::Io(_)
+            | Self::PathTooLong { .. }
+            | Self::Registration(_)
+            | Self::Start { .. } => "IPCError",
+        }
+    }
+
+    /// What to do about it, where there is something to do.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Connect { .. } => {
+                "is the process that opened the session still running? `toolbridge sessions` lists the live ones"
+            }
+            Self::NotASocket { .. } => "give the path of a session's socket, `…/claudecode_ipc_….sock`",
+            Self::MessageSize { .. } => "pass a path or an id instead of the data itself",
+            Self::SchemaFile { .. } => {
+                "the file is a JSON array of objects with `name`, `description` and `input_schema`"
+            }
+            Self::Registration(error) => error.hint(),
+            Self::PathTooLong { .. } => "set TMPDIR to a shorter directory",
+            Self::Start { .. } => "set TMPDIR to a directory that exists, can be written and has space",
+            Self::NoBridge { .. } => {
+                "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable, \
+                 or set TOOLBRIDGE_BRIDGE to its path"
+            }
+            Self::Lost { .. } | Self::ForeignPeer { .. } | Self::Invalid { .. } | Self::Slow { .. } | Self::Io(_) => {
+                return None;
+            }
+        })
+    }
+}
+
+impl From<IpcError> for ToolError {
+    fn from(error: IpcError) -> Self {
+        Self::new(error.type_name(), error.to_string())
+    }
+}

@@ -1,0 +1,289 @@
+//! Bytes to frames: a 4-byte big-endian length, then that many bytes.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::IpcError;
+
+/// The largest message either side may send.
+pub const MAX_MESSAGE_BYTES: usize = 10_485_760;
+
+const LENGTH_PREFIX_BYTES: usize = 4;
+
+/// A frame that began must end within this.
+const FRAME_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Room made before a read.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A buffer that grew beyond this is given back once it is empty.
+const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// What may arrive unasked while an answer is being made.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+
+/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
+fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
+    let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_BYTES>() else { return Ok(None) };
+    let size = u32::from_be_bytes(*prefix) as usize;
+    // Refuse before reserving: the peer must not choose our allocation.
+    check_size(size)?;
+    if size == 0 {
+        return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
+    }
+    if buf.len() < LENGTH_PREFIX_BYTES + size {
+        // What has arrived earns as much again, so a large frame is not copied over and over.
+        let missing = LENGTH_PREFIX_BYTES + size - buf.len();
+        buf.reserve(missing.min(buf.len().max(READ_BYTES)));
+        return Ok(None);
+    }
+    buf.advance(LENGTH_PREFIX_BYTES);
+    Ok(Some(buf.split_to(size).freeze()))
+}
+
+/// Refuses a message that is larger than the protocol allows.
+pub(crate) fn check_size(size: usize) -> Result<(), IpcError> {
+    if size > MAX_MESSAGE_BYTES {
+        return Err(IpcError::MessageSize { size, limit: MAX_MESSAGE_BYTES });
+    }
+    Ok(())
+}
+
+/// Reads frames from one end of a connection.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    io: R,
+    buf: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// Reads from `io`.
+    pub fn new(io: R) -> Self {
+        Self { io, buf: BytesMut::new() }
+    }
+
+    /// Reads one frame; `None` is a clean close between frames.
+    ///
+    /// Cancel-safe: partial bytes stay in the reader.
+    ///
+    /// # Errors
+    ///
+    /// A length of zero or over the limit, a close in the middle, or a frame that takes over 30 s.
+    pub async fn read_frame(&mut self) -> Result<Option<Bytes>, IpcError> {
+        // Waiting for a frame to begin has no limit; only what has begun must end.
+        if self.buf.is_empty() {
+            self.give_back();
+            if self.fill().await? == 0 {
+                return Ok(None);
+            }
+        }
+        // Most frames come in one piece and need no timer.
+        if let Some(frame) = take_frame(&mut self.buf)? {
+            return Ok(Some(frame));
+        }
+        match tokio::time::timeout(FRAME_DEADLINE, self.rest_of_frame()).await {
+            Ok(frame) => frame.map(Some),
+            Err(_) => Err(IpcError::Slow { limit: FRAME_DEADLINE }),
+        }
+    }
+
+    async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {
+        loop {
+            if self.fill().await? == 0 {
+                let reason = format!("the peer closed after {} bytes of an unfinished message", self.buf.len());
+                return Err(IpcError::Invalid { reason });
+            }
+            if let Some(frame) = take_frame(&mut self.buf)? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> Result<usize, IpcError> {
+        if self.buf.capacity() == self.buf.len() {
+            self.buf.reserve(READ_BYTES);
+        }
+        Ok(self.io.read_buf(&mut self.buf).await?)
+    }
+
+    /// Waits until the peer closes. What it sends meanwhile is kept, up to a bound.
+    pub(crate) async fn closed(&mut self) {
+        while self.buf.len() < READ_AHEAD_BYTES {
+            if !matches!(self.fill().await, Ok(1..)) {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Reads and forgets what the peer still sends, so that it can finish writing and read our last word.
+    pub(crate) async fn drain(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let all = async {
+            self.buf.clear();
+            while matches!(self.fill().await, Ok(1..)) {
+                self.buf.clear();
+            }
+        };
+        _ = tokio::time::timeout(PATIENCE, all).await;
+    }
+
+    /// Whether bytes have arrived that nobody asked for.
+    pub(crate) fn has_leftover(&self) -> bool {
+        !self.buf.is_empty()
+    }
+
+    pub(crate) fn io(&self) -> &R {
+        &self.io
+    }
+
+    fn give_back(&mut self) {
+        if self.buf.capacity() > KEPT_BUFFER_BYTES {
+            self.buf = BytesMut::new();
+        }
+    }
+}
+
+/// Writes frames to one end of a connection.
+#[derive(Debug)]
+pub struct FrameWriter<W> {
+    io: W,
+}
+
+impl<W: AsyncWrite + Unpin> FrameWriter<W> {
+    /// Writes to `io`.
+    pub fn new(io: W) -> Self {
+        Self { io }
+    }
+
+    /// Writes one frame, whose message is `head`, `payload` and `tail` one after the other, in one system
+    /// call where the socket takes it.
+    ///
+    /// # Errors
+    ///
+    /// When the message is over the limit, and nothing has been written then; or when the peer is gone.
+    pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
+        let size = head.len() + payload.len() + tail.len();
+        check_size(size)?;
+        let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
+        let mut frame = Buf::chain(&prefix[..], head).chain(payload).chain(tail);
+        Ok(self.io.write_all_buf(&mut frame).await?)
+    }
+
+    pub(crate) async fn close(&mut self) {
+        _ = self.io.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Every cut of the input must agree.
+    #[track_caller]
+    fn check(input: &[u8], want: &str) {
+        for cut in 0..=input.len() {
+            let mut buf = BytesMut::from(&input[..cut]);
+            let mut got = take_frame(&mut buf);
+            if matches!(got, Ok(None)) {
+                buf.extend_from_slice(&input[cut..]);
+                got = take_frame(&mut buf);
+            }
+            assert_eq!(format!("{got:?}"), want, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn frames_are_cut_at_their_length() {
+        check(b"\0\0\0\x02{}", r#"Ok(Some(b"{}"))"#);
+        check(b"\0\0\0\x02{}\0\0\0\x01", r#"Ok(Some(b"{}"))"#);
+        check(b"\0\0\0\x03{}", "Ok(None)");
+        check(b"\0\0\0\0", r#"Err(Invalid { reason: "a message has at least 1 byte, this one has 0" })"#);
+        check(b"\0\xa0\0\x01", "Err(MessageSize { size: 10485761, limit: 10485760 })");
+        check(b"\xff\xff\xff\xff", "Err(MessageSize { size: 4294967295, limit: 10485760 })");
+    }
+
+    #[test]
+    fn a_peer_cannot_choose_our_allocation() {
+        let mut buf = BytesMut::from(&b"\0\xa0\0\0{"[..]);
+        assert!(take_frame(&mut buf).unwrap().is_none());
+        assert!(buf.capacity() <= 2 * READ_BYTES, "{} bytes for 1 that came", buf.capacity());
+    }
+
+    #[tokio::test]
+    async fn a_torn_frame_is_an_error_and_a_close_between_frames_is_not() {
+        for (input, want) in [
+            (&b""[..], "Ok(None)"),
+            (b"\0\0", r#"Err(Invalid { reason: "the peer closed after 2 bytes of an unfinished message" })"#),
+            (b"\0\0\0\x05{}", r#"Err(Invalid { reason: "the peer closed after 6 bytes of an unfinished message" })"#),
+        ] {
+            assert_eq!(format!("{:?}", FrameReader::new(input).read_frame().await), want);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_began_must_end_in_time() {
+        let (near, mut far) = tokio::io::duplex(64);
+        far.write_all(b"\0\0\0\x05{").await.unwrap();
+        let error = FrameReader::new(near).read_frame().await.unwrap_err();
+        assert_eq!(error.to_string(), "a message that began did not end within 30 s");
+    }
+
+    #[tokio::test]
+    async fn an_oversize_message_is_refused_before_a_byte_is_written() {
+        let mut out = Vec::new();
+        let big = vec![b'x'; MAX_MESSAGE_BYTES];
+        let error = FrameWriter::new(&mut out).write_frame(b"{", &big, b"").await.unwrap_err();
+        assert_eq!(error.to_string(), "message of 10485761 bytes is over the limit of 10485760 bytes");
+        assert!(out.is_empty());
+        FrameWriter::new(&mut out).write_frame(b"", &big, b"").await.unwrap();
+        assert_eq!(out.len(), MAX_MESSAGE_BYTES + 4);
+    }
+
+    #[tokio::test]
+    async fn a_big_frame_does_not_keep_its_memory() {
+        let mut bytes = Vec::new();
+        FrameWriter::new(&mut bytes).write_frame(b"", &vec![b'x'; 5_000_000], b"").await.unwrap();
+        let mut reader = FrameReader::new(&bytes[..]);
+        assert_eq!(reader.read_frame().await.unwrap().unwrap().len(), 5_000_000);
+        assert!(reader.read_frame().await.unwrap().is_none());
+        assert!(reader.buf.capacity() <= KEPT_BUFFER_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn any_messages_in_any_pieces_come_out_as_they_went_in(
+            messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..300), 0..8),
+            piece in 1_usize..64,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(async {
+                let (near, far) = tokio::io::duplex(piece);
+                let sent = messages.clone();
+                let writing = tokio::spawn(async move {
+                    let mut writer = FrameWriter::new(far);
+                    for message in &sent {
+                        let (head, rest) = message.split_at(message.len() / 3);
+                        writer.write_frame(head, rest, b"").await.unwrap();
+                    }
+                });
+                let mut reader = FrameReader::new(near);
+                for message in &messages {
+                    assert_eq!(&reader.read_frame().await.unwrap().unwrap()[..], &message[..]);
+                }
+                assert!(reader.read_frame().await.unwrap().is_none());
+                writing.await.unwrap();
+            });
+        }
+
+        #[test]
+        fn any_bytes_at_all_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut buf = BytesMut::from(&bytes[..]);
+            while let Ok(Some(_)) = take_frame(&mut buf) {}
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The socket between a bridge and the process whose tools it offers.
+//!
+//! In the parent process a [`Session`] puts a [`Server`] for a tool source on a Unix socket and its tools
+//! into a schema file. In the bridge process [`read_schema_file`] and a [`Remote`] are the other end, and
+//! a tool source again. `PROTOCOL.md` in the repository is the normative description of the wire.
+
+mod bridge;
+mod connection;
+mod error;
+mod files;
+mod frame;
+mod message;
+mod remote;
+mod schema_file;
+mod server;
+mod session;
+
+pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
+pub use error::IpcError;
+pub use files::{SessionInfo, SessionState, session_dirs, sessions, sweep};
+pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
+pub use remote::Remote;
+pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};
+pub use server::{MAX_CONNECTIONS, Server};
+pub use session::{Session, SessionBuilder};

@@ -1,0 +1,282 @@
+//! Frames to messages: a request, and what may answer it.
+//!
+//! Payloads (`arguments`, `result`) are passed as spans of the frame they came in.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use toolbridge_core::json::{Inner, envelope, members};
+use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
+
+use crate::IpcError;
+
+/// The only method there is.
+const CALL_TOOL: &str = "call_tool";
+
+/// A message as it is written: what stands before the payload, the payload, and what stands after it.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) head: Vec<u8>,
+    pub(crate) payload: RawJson,
+    pub(crate) tail: Vec<u8>,
+}
+
+impl Parts {
+    pub(crate) fn size(&self) -> usize {
+        self.head.len() + self.payload.as_bytes().len() + self.tail.len()
+    }
+}
+
+/// Why a frame is not a request that can be run. The connection survives the second, not the first.
+#[derive(Debug)]
+pub(crate) enum BadRequest {
+    /// It is not even a message.
+    Invalid(IpcError),
+    /// It is one, but asks for something that cannot be done.
+    Refused(ToolError),
+}
+
+/// What a call says about itself on the wire; left out when it says nothing.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_use_id: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    progress_token: Option<&'a RawValue>,
+}
+
+fn text(frame: &Bytes) -> Result<&str, IpcError> {
+    std::str::from_utf8(frame).map_err(|error| IpcError::Invalid { reason: format!("not UTF-8: {error}") })
+}
+
+/// Reads a request.
+pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
+    let invalid = |reason: String| BadRequest::Invalid(IpcError::Invalid { reason });
+    let refuse = |type_name, reason: &str| Err(BadRequest::Refused(ToolError::new(type_name, reason)));
+    let text = text(frame).map_err(BadRequest::Invalid)?;
+    let found = envelope(text, &["method"], "params", &["name", "arguments", "meta"])
+        .map_err(|error| invalid(format!("not JSON: {error}")))?
+        .ok_or_else(|| invalid("a request is a JSON object".into()))?;
+
+    let method = found.outer[0].map(|method| serde_json::from_str::<String>(method.get()));
+    match method {
+        Some(Ok(method)) if method == CALL_TOOL => {}
+        Some(Ok(method)) => {
+            return refuse("UnknownMethodError", &format!("unknown method `{method}`, the only one is `{CALL_TOOL}`"));
+        }
+        _ => return refuse("UnknownMethodError", &format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
+    }
+    let Inner::Object([name, arguments, meta]) = found.inner else {
+        return refuse("InvalidParamsError", "`params` must be an object with `name` and `arguments`");
+    };
+    let Some(Ok(name)) = name.map(|name| serde_json::from_str::<String>(name.get())) else {
+        return refuse("InvalidParamsError", "`params.name` must be a string");
+    };
+    let arguments = match arguments {
+        Some(arguments) => RawJson::span(frame, arguments),
+        None => RawJson::empty_object(),
+    };
+    if !arguments.is_object() {
+        return refuse("InvalidParamsError", "`params.arguments` must be an object");
+    }
+    let meta = match meta.map(|meta| serde_json::from_str::<Meta<'_>>(meta.get())) {
+        None => CallMeta::default(),
+        Some(Ok(meta)) => CallMeta {
+            tool_use_id: meta.tool_use_id,
+            progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
+        },
+        Some(Err(error)) => {
+            return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
+        }
+    };
+    Ok(ToolCall { name, arguments, meta })
+}
+
+/// Writes a request.
+pub(crate) fn write_request(call: ToolCall) -> Parts {
+    let name = serde_json::Value::from(call.name);
+    let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into_bytes();
+    let token = call.meta.progress_token.as_ref().map(|token| {
+        serde_json::from_str::<&RawValue>(token.as_str()).expect("raw JSON is JSON by construction")
+    });
+    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token };
+    let tail = if meta.tool_use_id.is_none() && meta.progress_token.is_none() {
+        "}}".into()
+    } else {
+        let meta = serde_json::to_string(&meta).expect("strings and raw JSON can always be written");
+        format!(r#","meta":{meta}}}}}"#)
+    };
+    Parts { head, payload: call.arguments, tail: tail.into_bytes() }
+}
+
+/// What a parent sends: progress, any number of times, then one of the other two.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// The tool ran; `isError` inside says how it went.
+    Result(RawJson),
+    /// The tool could not be run, or failed.
+    Error(ToolError),
+    /// How far the call has come.
+    Progress(Progress),
+}
+
+/// An error on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+struct ErrorPayload {
+    message: String,
+    #[serde(rename = "type", default = "ErrorPayload::unknown")]
+    type_name: String,
+}
+
+impl ErrorPayload {
+    fn unknown() -> String {
+        "IPCToolExecutionError".into()
+    }
+}
+
+/// Reads what a parent sent.
+pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
+    let invalid = |reason: String| IpcError::Invalid { reason };
+    let found = members(text(frame)?, &["result", "error", "progress"])
+        .map_err(|error| invalid(format!("the parent's answer is not JSON: {error}")))?
+        .unwrap_or_default();
+    match found {
+        [Some(result), None, None] if result.get().starts_with('{') => {
+            Ok(Reply::Result(RawJson::span(frame, result)))
+        }
+        [Some(_), None, None] => Err(invalid("the parent's `result` is not an object".into())),
+        [None, Some(error), None] => {
+            let payload: ErrorPayload = serde_json::from_str(error.get())
+                .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
+            Ok(Reply::Error(ToolError::new(payload.type_name, payload.message)))
+        }
+        [None, None, Some(progress)] => serde_json::from_str(progress.get())
+            .map(Reply::Progress)
+            .map_err(|error| invalid(format!("the parent's `progress` cannot be read: {error}"))),
+        _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
+    }
+}
+
+/// Writes an answer.
+pub(crate) fn write_reply(reply: Reply) -> Parts {
+    let (head, payload) = match reply {
+        Reply::Result(result) => (r#"{"result":"#, result),
+        Reply::Error(error) => {
+            let payload = ErrorPayload { type_name: error.type_name().into(), message: error.to_string() };
+            (r#"{"error":"#, written(&payload))
+        }
+        Reply::Progress(progress) => (r#"{"progress":"#, written(&progress)),
+    };
+    Parts { head: head.into(), payload, tail: b"}".to_vec() }
+}
+
+fn written(value: &impl Serialize) -> RawJson {
+    RawJson::of(value).expect("strings and numbers can always be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(parts: &Parts) -> Bytes {
+        [&parts.head, parts.payload.as_bytes(), &parts.tail].concat().into()
+    }
+
+    #[test]
+    fn requests_are_written_as_the_protocol_says() {
+        let mut call = ToolCall::new("a\"b", RawJson::parse(r#"{"x": 1e400}"#).unwrap());
+        assert_eq!(
+            whole(&write_request(call.clone())),
+            r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400}}}"#
+        );
+        call.meta.tool_use_id = Some("toolu_1".into());
+        call.meta.progress_token = Some(RawJson::parse("7").unwrap());
+        let frame = whole(&write_request(call));
+        assert_eq!(
+            frame,
+            r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400},"meta":{"toolUseId":"toolu_1","progressToken":7}}}"#
+        );
+        let read = read_request(&frame).unwrap();
+        assert_eq!((read.name.as_str(), read.arguments.as_str()), ("a\"b", r#"{"x": 1e400}"#));
+        assert_eq!(read.meta.tool_use_id.as_deref(), Some("toolu_1"));
+        assert_eq!(read.meta.progress_token.unwrap().as_str(), "7");
+    }
+
+    #[test]
+    fn bad_requests_say_what_would_be_right() {
+        let rows: [(&'static [u8], &str); 13] = [
+            (b"\xff", "closed: invalid message: not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
+            (b"{", "closed: invalid message: not JSON: EOF while parsing an object at line 1 column 1"),
+            (b"NaN", "closed: invalid message: not JSON: expected value at line 1 column 1"),
+            (b"[]", "closed: invalid message: a request is a JSON object"),
+            (b"{}", "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
+            (br#"{"method":5}"#, "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
+            (
+                br#"{"method":"list","params":7}"#,
+                "UnknownMethodError: unknown method `list`, the only one is `call_tool`",
+            ),
+            (
+                br#"{"method":"call_tool"}"#,
+                "InvalidParamsError: `params` must be an object with `name` and `arguments`",
+            ),
+            (
+                br#"{"method":"call_tool","params":[]}"#,
+                "InvalidParamsError: `params` must be an object with `name` and `arguments`",
+            ),
+            (br#"{"method":"call_tool","params":{}}"#, "InvalidParamsError: `params.name` must be a string"),
+            (
+                br#"{"method":"call_tool","params":{"name":"a","arguments":[]}}"#,
+                "InvalidParamsError: `params.arguments` must be an object",
+            ),
+            (
+                br#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":1}}"#,
+                "InvalidParamsError: `params.meta` cannot be read: invalid type: integer `1`, expected struct Meta at line 1 column 1",
+            ),
+            (
+                br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,
+                "closed: invalid message: not JSON: member `name` stands twice at line 1 column 53",
+            ),
+        ];
+        for (frame, want) in rows {
+            let got = match read_request(&Bytes::from_static(frame)).unwrap_err() {
+                BadRequest::Invalid(error) => format!("closed: {error}"),
+                BadRequest::Refused(error) => format!("{}: {error}", error.type_name()),
+            };
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn unknown_members_and_missing_arguments_are_fine() {
+        let frame = Bytes::from_static(
+            br#"{"v":2,"params":{"x":[],"name":"a","meta":{"new":1}},"method":"call_tool"}"#,
+        );
+        assert_eq!(read_request(&frame).unwrap().arguments.as_str(), "{}");
+    }
+
+    #[test]
+    fn replies_are_read_and_written_as_the_protocol_says() {
+        let rows: [(&'static str, &str); 9] = [
+            (r#"{"result":{"content":[ ],"isError":true,"x":1}}"#, r#"{"result":{"content":[ ],"isError":true,"x":1}}"#),
+            (r#"{"error":{"message":"m","type":"T"},"v":1}"#, r#"{"error":{"message":"m","type":"T"}}"#),
+            (r#"{"error":{"message":"m"}}"#, r#"{"error":{"message":"m","type":"IPCToolExecutionError"}}"#),
+            (r#"{"progress":{"progress":1,"total":2.5}}"#, r#"{"progress":{"progress":1,"total":2.5}}"#),
+            ("{}", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
+            (
+                r#"{"result":{},"error":{"message":"","type":""}}"#,
+                "invalid message: the parent's answer must have one of `result`, `error` and `progress`",
+            ),
+            (r#"{"result":[]}"#, "invalid message: the parent's `result` is not an object"),
+            ("[1]", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
+            ("nope", "invalid message: the parent's answer is not JSON: expected ident at line 1 column 2"),
+        ];
+        for (frame, want) in rows {
+            let got = match read_reply(&Bytes::from_static(frame.as_bytes())) {
+                Ok(reply) => String::from_utf8(whole(&write_reply(reply)).to_vec()).unwrap(),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(got, want, "{frame}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A session in another process, as a source of tools.
+
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+
+use crate::connection::{Connection, check_socket_path};
+use crate::frame::check_size;
+use crate::message::{Reply, read_reply, write_request};
+use crate::IpcError;
+
+/// Connections kept for later calls.
+const MAX_IDLE_CONNECTIONS: usize = 8;
+
+/// The bridge's end of a session.
+///
+/// It connects on the first call and keeps the connection. A call that finds all connections busy opens
+/// another one, so each carries one request at a time. Dropping a call closes its connection, which is
+/// how the parent learns that the call is cancelled.
+#[derive(Debug)]
+pub struct Remote {
+    socket: PathBuf,
+    tools: ToolList,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Remote {
+    /// A remote of the session at `socket` with the tools of its schema file. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// When the path is too long to be a socket's.
+    pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
+        let socket = socket.into();
+        check_socket_path(&socket)?;
+        Ok(Self { socket, tools, idle: Mutex::default() })
+    }
+
+    async fn relay(&self, call: ToolCall, context: CallContext) -> Result<Result<RawJson, ToolError>, IpcError> {
+        let wants_progress = call.meta.progress_token.is_some();
+        let request = write_request(call);
+        // An oversize request costs no connection.
+        check_size(request.size())?;
+        let mut connection = self.connection().await?;
+        connection.send(&request).await.map_err(lost)?;
+        let outcome = loop {
+            let frame = match connection.reader.read_frame().await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Err(lost("it closed the connection")),
+                Err(IpcError::Io(error)) => return Err(lost(error)),
+                Err(error) => return Err(error),
+            };
+            match read_reply(&frame)? {
+                Reply::Result(result) => break Ok(result),
+                Reply::Error(error) => break Err(error),
+                Reply::Progress(report) if wants_progress => {
+                    context.progress(report.progress, report.total, report.message.as_deref());
+                }
+                Reply::Progress(_) => {
+                    return Err(IpcError::Invalid { reason: "the parent sent progress that nobody asked for".into() });
+                }
+            }
+        };
+        self.keep(connection);
+        Ok(outcome)
+    }
+
+    /// A connection that nobody uses: a kept one that is still good, or a new one.
+    async fn connection(&self) -> Result<Connection, IpcError> {
+        loop {
+            let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match kept {
+                // The parent may have closed it since, or may have sent what nobody asked for.
+                Some(connection) if connection.is_fresh() => return Ok(connection),
+                Some(_) => tracing::debug!("dropped a connection that is no longer good"),
+                None => return self.connect().await,
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, IpcError> {
+        const BUSY_PAUSE: Duration = Duration::from_millis(2);
+        let stream = loop {
+            match UnixStream::connect(&self.socket).await {
+                Ok(stream) => break stream,
+                // The parent's queue of connections is full for the moment.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Err(source) => {
+                    let other = std::fs::symlink_metadata(&self.socket);
+                    return Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
+                        IpcError::NotASocket { path: self.socket.clone() }
+                    } else {
+                        IpcError::Connect { path: self.socket.clone(), source }
+                    });
+                }
+            }
+        };
+        tracing::debug!(socket = %self.socket.display(), "connected");
+        Connection::new(stream)
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE_CONNECTIONS {
+            idle.push(connection);
+        }
+    }
+}
+
+fn lost(reason: impl ToString) -> IpcError {
+    IpcError::Lost { reason: reason.to_string() }
+}
+
+impl ToolSource for Remote {
+    fn tools(&self) -> &ToolList {
+        &self.tools
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async { self.relay(call, context).await? })
+    }
+}

@@ -1,0 +1,146 @@
+//! Answers the calls that arrive on a socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use toolbridge_core::{CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway};
+
+use crate::connection::Connection;
+use crate::frame::check_size;
+use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
+use crate::IpcError;
+
+/// Connections served at a time; further ones wait unaccepted.
+pub const MAX_CONNECTIONS: usize = 1024;
+
+/// How long accepting rests when the process has no descriptor or memory left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Exposes a tool source on a Unix socket.
+///
+/// Each connection carries one call at a time. Calls on different connections run side by side, but for
+/// those of exclusive tools, which take turns. A connection that closes cancels its call.
+#[derive(Clone)]
+pub struct Server {
+    source: Arc<dyn ToolSource>,
+    lane: Lane,
+}
+
+impl Server {
+    /// A server for `source`.
+    pub fn new(source: Arc<dyn ToolSource>) -> Self {
+        Self { source, lane: Lane::default() }
+    }
+
+    /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
+    /// connection.
+    pub async fn serve(&self, listener: UnixListener, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
+                    let server = self.clone();
+                    connections.spawn(async move {
+                        if let Err(error) = server.converse(accepted).await {
+                            tracing::warn!(%error, "connection ended");
+                        }
+                    });
+                }
+            }
+        }
+        // No more connections from here on: whoever tries is refused.
+        drop(listener);
+        connections.shutdown().await;
+    }
+
+    /// Serves one connection to its end.
+    async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
+        let mut connection = Connection::new(stream)?;
+        loop {
+            let request = match connection.reader.read_frame().await {
+                Ok(Some(frame)) => read_request(&frame),
+                Ok(None) => return Ok(()),
+                Err(IpcError::Io(error)) => return Err(error.into()),
+                Err(error) => Err(BadRequest::Invalid(error)),
+            };
+            match request {
+                Ok(call) => {
+                    let Some(answer) = self.answer(&mut connection, call).await? else { return Ok(()) };
+                    connection.send(&answer).await?;
+                }
+                Err(BadRequest::Refused(error)) => {
+                    connection.send(&write_reply(Reply::Error(error))).await?;
+                }
+                Err(BadRequest::Invalid(error)) => {
+                    // One last word, then the connection is dead: where its next message begins is unknown.
+                    let word = write_reply(Reply::Error(ToolError::new(error.type_name(), error.to_string())));
+                    connection.send(&word).await?;
+                    connection.writer.close().await;
+                    connection.reader.drain().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Runs a call; `None` when the peer closed, which cancels it.
+    async fn answer(&self, connection: &mut Connection, call: ToolCall) -> Result<Option<Parts>, IpcError> {
+        let cancelled = CancellationToken::new();
+        let _end = cancelled.clone().drop_guard();
+        let mut context = CallContext::new(cancelled);
+        let reports = call.meta.progress_token.is_some().then(|| context.report_progress());
+        let name = call.name.clone();
+        tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
+
+        let mut work = Underway::new(self.lane.call(&*self.source, call, context), reports);
+        let outcome = loop {
+            let step = tokio::select! {
+                biased;
+                step = work.next() => step,
+                () = connection.reader.closed() => {
+                    tracing::debug!(tool = name, "call cancelled: its connection closed");
+                    return Ok(None);
+                }
+            };
+            match step {
+                Step::Progress(report) => connection.send(&write_reply(Reply::Progress(report))).await?,
+                Step::Done(outcome) => break outcome,
+            }
+        };
+        let reply = write_reply(match outcome {
+            Ok(result) => Reply::Result(result),
+            Err(error) => Reply::Error(error),
+        });
+        Ok(Some(match check_size(reply.size()) {
+            Ok(()) => reply,
+            Err(error) => {
+                let text = format!("the answer of tool `{name}` cannot be sent: {error}");
+                write_reply(Reply::Error(ToolError::new(error.type_name(), text)))
+            }
+        }))
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("tools", &self.source.tools().len()).finish_non_exhaustive()
+    }
+}
+
+/// The next connection. A failure (no descriptors left, say) is waited out and does not spin.
+async fn accept(listener: &UnixListener) -> UnixStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection, trying again");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

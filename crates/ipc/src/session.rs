@@ -1,0 +1,195 @@
+//! A session: a tool source on a socket of its own, from start to stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
+
+use crate::bridge::{McpServer, bridge_executable};
+use crate::files::{SessionFiles, SessionId, session_dir, sweep};
+use crate::schema_file::write_schema_file;
+use crate::{IpcError, Server};
+
+/// How long [`Session::stop`] waits for calls to end before it leaves them behind.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A live session: its socket answers calls until it is stopped or dropped.
+///
+/// Both ways remove its files, at once. Dropping it needs no runtime and works in a panic.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use toolbridge_core::{NoArgs, Toolset};
+/// use toolbridge_ipc::Session;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let session = Session::start(tools).await?;
+/// let config = session.mcp_config("tools")?; // for `claude --mcp-config`
+/// # let _ = config;
+/// session.stop().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    socket: PathBuf,
+    schema: PathBuf,
+    source: SourceBox,
+    bridge: Option<PathBuf>,
+    stop: CancellationToken,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    files: SessionFiles,
+    server: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct SourceBox(Arc<dyn ToolSource>);
+
+impl std::fmt::Debug for SourceBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} tools", self.0.tools().len())
+    }
+}
+
+/// A session that has not started: nothing of it exists outside.
+#[derive(Debug)]
+pub struct SessionBuilder {
+    id: SessionId,
+    source: SourceBox,
+    dir: Option<PathBuf>,
+    bridge: Option<PathBuf>,
+}
+
+impl SessionBuilder {
+    /// Puts the session's files into `dir` instead of the temporary directory.
+    #[must_use]
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Names the executable that the CLI is to start, instead of the one found by
+    /// [`bridge_executable`].
+    #[must_use]
+    pub fn bridge(mut self, executable: impl Into<PathBuf>) -> Self {
+        self.bridge = Some(executable.into());
+        self
+    }
+
+    /// Starts the session: removes what dead sessions left behind, makes the files, and serves.
+    ///
+    /// When this returns, a bridge can connect. Needs a tokio runtime, and it must go on running.
+    ///
+    /// # Errors
+    ///
+    /// When the directory does not exist, cannot be written, is full, or its path is too long.
+    #[expect(clippy::unused_async, reason = "starting needs a runtime, and says so")]
+    pub async fn start(self) -> Result<Session, IpcError> {
+        let dir = self.dir.unwrap_or_else(session_dir);
+        let dir = std::path::absolute(&dir).unwrap_or(dir);
+        let failed = |what| {
+            let dir = dir.clone();
+            move |source| IpcError::Start { dir, what, source }
+        };
+        sweep(&dir).map_err(failed("cannot read the directory"))?;
+        let tools = write_schema_file(self.source.0.tools());
+        let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
+        let listener = UnixListener::from_std(listener).map_err(failed("cannot listen"))?;
+
+        let stop = CancellationToken::new();
+        let server = Server::new(Arc::clone(&self.source.0));
+        let stopped = stop.clone();
+        let server = tokio::spawn(async move { server.serve(listener, stopped).await });
+        tracing::debug!(socket = %files.socket.display(), "session started");
+        Ok(Session {
+            socket: files.socket.clone(),
+            schema: files.schema.clone(),
+            source: self.source,
+            bridge: self.bridge,
+            stop,
+            running: Mutex::new(Some(Running { files, server })),
+        })
+    }
+}
+
+impl Session {
+    /// A session for `source` that has not started.
+    pub fn builder(source: impl ToolSource) -> SessionBuilder {
+        SessionBuilder { id: SessionId::random(), source: SourceBox(Arc::new(source)), dir: None, bridge: None }
+    }
+
+    /// Starts a session for `source` in the temporary directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`SessionBuilder::start`].
+    pub async fn start(source: impl ToolSource) -> Result<Self, IpcError> {
+        Self::builder(source).start().await
+    }
+
+    /// The socket's path; absolute.
+    #[must_use]
+    pub fn socket_path(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The schema file's path; absolute.
+    #[must_use]
+    pub fn schema_path(&self) -> &Path {
+        &self.schema
+    }
+
+    /// What the CLI is to start: an entry for `mcpServers`.
+    ///
+    /// # Errors
+    ///
+    /// [`IpcError::NoBridge`] when there is no bridge executable.
+    pub fn mcp_server(&self) -> Result<McpServer, IpcError> {
+        let command = bridge_executable(self.bridge.as_deref())?;
+        Ok(McpServer::new(command, &self.socket, &self.schema))
+    }
+
+    /// The whole object for `claude --mcp-config`, with this session as the server called `name`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
+    pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
+        check_server_name(name, self.source.0.tools())?;
+        let server = serde_json::to_value(self.mcp_server()?)
+            .map_err(|error| IpcError::Invalid { reason: format!("the path cannot be written as JSON: {error}") })?;
+        Ok(json!({ "mcpServers": { name: server } }))
+    }
+
+    /// Stops the session: removes its files, refuses new connections, cancels the calls under way.
+    ///
+    /// Returns within 2 s, even when a handler does not end. A second call does nothing.
+    pub async fn stop(&self) {
+        let Some(Running { files, server }) = self.take() else { return };
+        self.stop.cancel();
+        drop(files);
+        if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
+            tracing::warn!("a call did not end in time and was left behind");
+        }
+    }
+
+    fn take(&self) -> Option<Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The files go with `Running`, here and now; the server's task ends when its runtime sees this.
+        self.stop.cancel();
+        drop(self.take());
+    }
+}
