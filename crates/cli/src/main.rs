@@ -1,2 +1,49 @@
-//! Stub.
-fn main() {}
+//! The `toolbridge` executable.
+
+mod args;
+mod call;
+mod demo;
+mod generate;
+mod output;
+mod sessions;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+
+fn main() -> ExitCode {
+    // What the CLI starts, many times a day: no parser, no log, nothing before the first read.
+    if let Some((socket, schema)) = plain_bridge() {
+        return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema));
+    }
+    toolbridge::ipc::this_program_is_a_bridge();
+    let args = Args::parse();
+    if let Some(level) = args.log {
+        output::log_to_stderr(level);
+    }
+    let done = match args.command {
+        Command::Bridge { socket, schema } => return toolbridge::run_bridge(&socket, &schema),
+        Command::Demo { serve: true, .. } => demo::serve(),
+        Command::Demo { json, .. } => demo::run(json),
+        Command::Call { socket, tool, arguments, json } => call::run(&socket, &tool, &arguments, json),
+        Command::Sessions { clean, json } => sessions::run(clean, json),
+        Command::Generate { what } => generate::run(what),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => output::report(&error),
+    }
+}
+
+/// The socket and the schema file, when the command line is exactly `bridge <socket> <schema>` and no log
+/// is wanted.
+fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
+    let mut args = std::env::args_os().skip(1);
+    let (command, socket, schema) = (args.next()?, args.next()?, args.next()?);
+    let plain = |path: &std::ffi::OsString| !path.as_encoded_bytes().starts_with(b"-");
+    let exact = command == "bridge" && args.next().is_none() && plain(&socket) && plain(&schema);
+    (exact && std::env::var_os(args::LOG_VARIABLE).is_none()).then_some((socket, schema))
+}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_path_to_error::Segment;
 
 use crate::error::class_name;
 use crate::{CallContext, RawJson, ToolError, ToolResult, json};
@@ -40,7 +41,11 @@ impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
     fn explain(arguments: &RawJson) -> Option<(String, String)> {
         let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
         let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
-        let path = error.path().iter().map(|step| format!("/{step}")).collect::<String>();
+        let step = |step: &Segment| match step {
+            Segment::Seq { index } => format!("/{index}"),
+            other => format!("/{other}"),
+        };
+        let path = error.path().iter().map(step).collect::<String>();
         Some((path, error.into_inner().to_string()))
     }
 }

@@ -235,7 +235,7 @@ mod tests {
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,
-                "closed: invalid message: not JSON: member `name` stands twice at line 1 column 53",
+                "closed: invalid message: not JSON: member `name` stands twice at line 1 column 54",
             ),
         ];
         for (frame, want) in rows {

@@ -1,1 +1,47 @@
-//! Stub.
+//! Lets a model in the Claude Code CLI call functions inside your running process.
+//!
+//! Register functions, open a [`Session`], and give its MCP config to the CLI. The CLI starts a small
+//! bridge process, your own program again, and each call of the model runs **here**, with your
+//! connections, caches and state.
+//!
+//! ```no_run
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use toolbridge::{Session, Toolset};
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     a: f64,
+//!     b: f64,
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     toolbridge::run_bridge_if_asked(); // the CLI starts this program again, as the bridge
+//!     serve()
+//! }
+//!
+//! #[tokio::main]
+//! async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//!     let tools = Toolset::builder()
+//!         .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
+//!         .build()?;
+//!     let session = Session::start(tools).await?;
+//!     println!("claude --mcp-config '{}'", session.mcp_config("tools")?);
+//!     std::future::pending().await
+//! }
+//! ```
+//!
+//! This crate only puts the parts together: `toolbridge-core` (tools), `toolbridge-ipc` (sessions and the
+//! socket), `toolbridge-mcp` (the MCP server).
+
+#[cfg(feature = "bridge")]
+mod bridge;
+
+#[cfg(feature = "bridge")]
+pub use bridge::{run_bridge, run_bridge_if_asked};
+pub use schemars;
+pub use toolbridge_core::*;
+pub use toolbridge_ipc as ipc;
+pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
+#[cfg(feature = "bridge")]
+pub use toolbridge_mcp as mcp;

@@ -1,0 +1,107 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
+
+/// Lets a model in the Claude Code CLI call functions inside a running process.
+#[derive(Debug, Parser)]
+#[command(
+    name = "toolbridge",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:
+  toolbridge demo                       call demo tools through a real bridge, and see how long it takes
+  toolbridge demo --serve               host the demo tools, for `claude --mcp-config` or any MCP client
+  toolbridge sessions                   list the sessions of this user
+  toolbridge call SOCKET echo '{\"text\":\"hi\"}'
+                                        call a tool of a live session"
+)]
+pub(crate) struct Args {
+    /// Log to stderr
+    #[arg(long, global = true, value_name = "LEVEL", env = LOG_VARIABLE)]
+    pub(crate) log: Option<Level>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Be the MCP server that the CLI starts: relay between stdin/stdout and a session
+    #[command(after_help = "The Claude Code CLI runs this by itself; a session's MCP config says so. By hand:
+  toolbridge bridge /tmp/claudecode_ipc_ID.sock /tmp/claudecode_ipc_schema_ID.json")]
+    Bridge {
+        /// The session's socket
+        socket: PathBuf,
+        /// The session's schema file
+        schema: PathBuf,
+    },
+    /// Call demo tools in this process through a real bridge, as the CLI would
+    #[command(after_help = "Examples:
+  toolbridge demo
+  toolbridge demo --json | jq .calls
+  toolbridge demo --serve               then point an MCP client at the config it prints; ends with stdin")]
+    Demo {
+        /// Host the demo tools until stdin ends or SIGINT/SIGTERM; print one JSON line with `socket`, `schema` and `mcp_config`
+        #[arg(long, conflicts_with = "json")]
+        serve: bool,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call a tool of a live session
+    #[command(after_help = "Examples:
+  toolbridge call /tmp/claudecode_ipc_ID.sock add '{\"a\":1,\"b\":2}'
+  toolbridge sessions                   lists the sockets there are")]
+    Call {
+        /// The session's socket
+        socket: PathBuf,
+        /// The tool's name
+        tool: String,
+        /// The arguments, a JSON object
+        #[arg(default_value = "{}", value_name = "JSON")]
+        arguments: String,
+        /// Print the whole result as JSON instead of its text
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the live and stale sessions of this user
+    #[command(after_help = "Examples:
+  toolbridge sessions
+  toolbridge sessions --clean           remove what dead sessions left behind")]
+    Sessions {
+        /// Remove the stale ones
+        #[arg(long)]
+        clean: bool,
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the man page or a completion script
+    #[command(after_help = "Examples:
+  toolbridge generate man > toolbridge.1
+  toolbridge generate bash > /etc/bash_completion.d/toolbridge")]
+    Generate {
+        /// What to print
+        what: Generated,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Generated {
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+}

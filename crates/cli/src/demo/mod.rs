@@ -1,0 +1,230 @@
+//! `toolbridge demo`: the whole way of a call, on nothing but this machine.
+
+mod client;
+mod report;
+mod tools;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+use toolbridge::Session;
+
+use self::client::{Answer, Client};
+use self::report::{Report, Row};
+use self::tools::{Shared, demo_tools};
+use crate::output::print;
+
+/// The server's name in the MCP config.
+const SERVER: &str = "tools";
+
+const PARALLEL_CALLS: usize = 64;
+const PARALLEL_WAIT_MS: u64 = 200;
+const TIMED_CALLS: usize = 500;
+
+/// Hosts the demo tools for any MCP client, until stdin ends or a signal comes.
+pub(crate) fn serve() -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let session = Session::start(demo_tools(Arc::default())?).await?;
+        let hello = json!({
+            "socket": session.socket_path(),
+            "schema": session.schema_path(),
+            "mcp_config": session.mcp_config(SERVER)?,
+        });
+        print(format!("{hello}\n").as_bytes())?;
+        tokio::select! {
+            () = end_of_stdin() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        session.stop().await;
+        Ok(ExitCode::SUCCESS)
+    });
+    // The thread that reads stdin may still wait for it.
+    runtime.shutdown_background();
+    served
+}
+
+async fn end_of_stdin() {
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = [0; 1024];
+    while !matches!(stdin.read(&mut buffer).await, Ok(0) | Err(_)) {}
+}
+
+/// Hosts the demo tools, starts a bridge, and calls each of them through it.
+pub(crate) fn run(json: bool) -> Result<ExitCode> {
+    // The demo panics on purpose; its answer says so, and a second account on stderr would only confuse.
+    std::panic::set_hook(Box::new(|_| {}));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let report = runtime.block_on(demo())?;
+    print(if json { report.to_json() } else { report.to_text() }.as_bytes())?;
+    Ok(if report.all_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn demo() -> Result<Report> {
+    let shared = Arc::new(Shared::default());
+    let started = Instant::now();
+    let session = Session::start(demo_tools(Arc::clone(&shared))?).await?;
+    let session_time = started.elapsed();
+
+    let started = Instant::now();
+    let (client, tools) = Client::start(&session.mcp_server()?).await?;
+    let bridge_time = started.elapsed();
+    let mut report = Report::new(&session, session_time, client.pid(), bridge_time, tools.len());
+
+    for (tool, arguments, want) in calls() {
+        report.add(one_call(&client, tool, arguments, want).await?);
+    }
+    report.add(parallel_calls(&client).await?);
+    report.add(exclusive_calls(&client).await?);
+    report.add(cancelled_call(&client, &shared).await?);
+    report.round_trip = median_round_trip(&client).await?;
+
+    let (socket, schema) = (session.socket_path().to_owned(), session.schema_path().to_owned());
+    let exit = client.stop().await?;
+    session.stop().await;
+    ensure!(exit.success(), "the bridge ended with {exit}");
+    ensure!(!socket.exists() && !schema.exists(), "the session left a file behind");
+    Ok(report)
+}
+
+/// What an answer must be.
+enum Want {
+    Text(&'static str),
+    Starts(&'static str),
+    Bytes(usize),
+    Picture,
+    Progress(usize, &'static str),
+    Error(&'static str),
+    RpcError(i64),
+}
+
+fn calls() -> Vec<(&'static str, Value, Want)> {
+    vec![
+        ("echo", json!({ "text": "hello, 世界" }), Want::Text("hello, 世界")),
+        ("add", json!({ "a": 40, "b": 2 }), Want::Text("42")),
+        ("add", json!({ "a": 1, "b": 1.5 }), Want::Text("2.5")),
+        ("wait", json!({ "ms": 50 }), Want::Text("waited 50 ms")),
+        ("write_note", json!({ "text": "buy milk" }), Want::Text("note 1: buy milk")),
+        ("blob", json!({ "bytes": 1_000_000 }), Want::Bytes(1_000_000)),
+        ("picture", json!({}), Want::Picture),
+        ("countdown", json!({ "from": 3 }), Want::Progress(4, "lift-off")),
+        ("fail", json!({ "message": "no such order" }), Want::Error("no such order (type: DemoError)")),
+        ("panic", json!({}), Want::Error("tool `panic` panicked: this tool always panics (type: ToolPanicError)")),
+        ("add", json!({ "a": "x", "b": 2 }), Want::Starts("invalid arguments for tool `add`: at `/a`: ")),
+        ("blob", json!({ "bytes": 11_000_000 }), Want::Starts("the answer of tool `blob` cannot be sent: ")),
+        ("nothing", json!({}), Want::RpcError(-32602)),
+    ]
+}
+
+async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> Result<Row> {
+    let started = Instant::now();
+    let answer = client.call(tool, &arguments).await?;
+    let time = started.elapsed();
+    let (answer, ok) = match answer {
+        Answer::Result { result, progress } => judge(&result, progress, &want),
+        Answer::Error(error) => {
+            let ok = matches!(want, Want::RpcError(code) if error["code"] == code);
+            (format!("protocol error {}: {}", error["code"], error["message"].as_str().unwrap_or("?")), ok)
+        }
+    };
+    Ok(Row { call: format!("{tool} {arguments}"), answer, time, ok })
+}
+
+fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
+    let is_error = result["isError"] == true;
+    let block = &result["content"][0];
+    let text = block["text"].as_str().unwrap_or_default();
+    let shown = |text: &str| if is_error { format!("error: {text}") } else { text.to_owned() };
+    match want {
+        Want::Text(want) => (shown(text), !is_error && text == *want),
+        Want::Starts(start) => (shown(text), is_error && text.starts_with(start)),
+        Want::Error(want) => (shown(text), is_error && text == *want),
+        Want::Bytes(want) => (format!("a text of {} bytes", text.len()), !is_error && text.len() == *want),
+        Want::Progress(reports, want) => {
+            (format!("{} ({progress} progress reports)", shown(text)), text == *want && progress == *reports)
+        }
+        Want::Picture => {
+            let (kind, data) = (block["mimeType"].as_str().unwrap_or("?"), block["data"].as_str().unwrap_or(""));
+            (format!("a picture, {kind}, {} bytes of base64", data.len()), kind == "image/png" && !data.is_empty())
+        }
+        Want::RpcError(_) => (shown(text), false),
+    }
+}
+
+/// Read-only tools run side by side.
+async fn parallel_calls(client: &Client) -> Result<Row> {
+    let arguments = json!({ "ms": PARALLEL_WAIT_MS });
+    let started = Instant::now();
+    client.call("wait", &arguments).await?;
+    let alone = started.elapsed();
+    let started = Instant::now();
+    let good = all(client, "wait", &vec![arguments.clone(); PARALLEL_CALLS]).await?;
+    let time = started.elapsed();
+    Ok(Row {
+        call: format!("{PARALLEL_CALLS} × wait {arguments}, at once"),
+        answer: format!("{good} answers; one alone takes {:.1} ms", alone.as_secs_f64() * 1e3),
+        time,
+        ok: good == PARALLEL_CALLS && time < alone * 2,
+    })
+}
+
+/// Tools that change something take turns.
+async fn exclusive_calls(client: &Client) -> Result<Row> {
+    const CALLS: u32 = 4;
+    const EACH: Duration = Duration::from_millis(50);
+    let arguments = json!({ "text": "turn", "ms": EACH.as_millis() });
+    let started = Instant::now();
+    let good = all(client, "write_note", &vec![arguments.clone(); CALLS as usize]).await?;
+    let time = started.elapsed();
+    Ok(Row {
+        call: format!("{CALLS} × write_note {arguments}, at once"),
+        answer: format!("{good} answers, one after the other"),
+        time,
+        ok: good == CALLS as usize && time >= EACH * CALLS,
+    })
+}
+
+/// Calls a tool many times at once; how many results were no error.
+async fn all(client: &Client, tool: &str, arguments: &[Value]) -> Result<usize> {
+    let mut good = 0;
+    for answer in join_all(arguments.iter().map(|arguments| client.call(tool, arguments))).await {
+        good += usize::from(matches!(answer?, Answer::Result { result, .. } if result["isError"] == false));
+    }
+    Ok(good)
+}
+
+/// A client that changes its mind ends the handler.
+async fn cancelled_call(client: &Client, shared: &Shared) -> Result<Row> {
+    // Earlier waits have left a permit.
+    while tokio::time::timeout(Duration::ZERO, shared.waiting.notified()).await.is_ok() {}
+    let arguments = json!({ "ms": 60_000 });
+    let started = client.call_and_cancel("wait", &arguments, shared.waiting.notified()).await?;
+    let ended = tokio::time::timeout(Duration::from_secs(5), shared.cancelled.notified()).await;
+    Ok(Row {
+        call: format!("wait {arguments}, then cancelled"),
+        answer: if ended.is_ok() { "its handler was ended" } else { "its handler went on" }.into(),
+        time: started.elapsed(),
+        ok: ended.is_ok(),
+    })
+}
+
+async fn median_round_trip(client: &Client) -> Result<Duration> {
+    let arguments = json!({ "text": "x".repeat(100) });
+    let mut times = Vec::with_capacity(TIMED_CALLS);
+    for _ in 0..TIMED_CALLS {
+        let started = Instant::now();
+        client.call("echo", &arguments).await?;
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    times.get(TIMED_CALLS / 2).copied().context("no calls were timed")
+}

@@ -1,0 +1,113 @@
+//! The demo's account of itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use toolbridge::Session;
+
+pub(crate) struct Report {
+    socket: PathBuf,
+    session_time: Duration,
+    bridge_pid: Option<u32>,
+    bridge_time: Duration,
+    tools: usize,
+    rows: Vec<Row>,
+    /// The middle one of many calls with 100 bytes.
+    pub(crate) round_trip: Duration,
+}
+
+pub(crate) struct Row {
+    pub(crate) call: String,
+    pub(crate) answer: String,
+    pub(crate) time: Duration,
+    pub(crate) ok: bool,
+}
+
+const NEXT: &str = "\
+Next:
+  toolbridge demo --serve             host these tools for any MCP client; it prints the config, for
+                                      claude --mcp-config CONFIG --allowedTools mcp__tools -p \"add 40 and 2\"
+  cargo add toolbridge                offer functions of your own program; README.md shows how
+";
+
+impl Report {
+    pub(crate) fn new(
+        session: &Session,
+        session_time: Duration,
+        bridge_pid: Option<u32>,
+        bridge_time: Duration,
+        tools: usize,
+    ) -> Self {
+        Self {
+            socket: session.socket_path().into(),
+            session_time,
+            bridge_pid,
+            bridge_time,
+            tools,
+            rows: Vec::new(),
+            round_trip: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn all_ok(&self) -> bool {
+        self.rows.iter().all(|row| row.ok)
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        let rows = self.rows.iter().map(|row| {
+            json!({ "call": row.call, "answer": row.answer, "ms": ms(row.time), "ok": row.ok })
+        });
+        let report = json!({
+            "ok": self.all_ok(),
+            "tools": self.tools,
+            "session_ms": ms(self.session_time),
+            "bridge_ms": ms(self.bridge_time),
+            "round_trip_us": self.round_trip.as_secs_f64() * 1e6,
+            "calls": rows.collect::<Vec<_>>(),
+        });
+        format!("{report}\n")
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let here = std::process::id();
+        let bridge = self.bridge_pid.map_or_else(|| "?".into(), |pid| pid.to_string());
+        let mut text = format!(
+            "{} tools live in this process ({here}); a bridge process ({bridge}) offers them over MCP.\n\n\
+             session opened in {:.1} ms   {}\n\
+             bridge listed its tools {:.1} ms after its start\n\n",
+            self.tools,
+            ms(self.session_time),
+            self.socket.display(),
+            ms(self.bridge_time),
+        );
+        let width = self.rows.iter().map(|row| short(&row.call, 44).chars().count()).max().unwrap_or_default();
+        for row in &self.rows {
+            let call = short(&row.call, 44);
+            let pad = " ".repeat(width - call.chars().count());
+            let mark = if row.ok { "ok  " } else { "FAIL" };
+            text += &format!("{mark} {call}{pad}  {:>8.2} ms   {}\n", ms(row.time), short(&row.answer, 90));
+        }
+        text += &format!("\nround trip of a small call, in the middle: {:.0} µs\n", self.round_trip.as_secs_f64() * 1e6);
+        match self.rows.iter().filter(|row| !row.ok).count() {
+            0 => text += "the bridge has ended and the session has left nothing behind; everything worked\n\n",
+            bad => text += &format!("{bad} of {} rows are not as they should be\n\n", self.rows.len()),
+        }
+        text + NEXT
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn short(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.into();
+    }
+    text.chars().take(chars - 1).chain(['…']).collect()
+}

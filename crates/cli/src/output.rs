@@ -1,0 +1,67 @@
+//! Data on stdout, talk on stderr.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use toolbridge::{IpcError, RegistrationError};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::args::Level;
+
+/// Prints data. A reader that has seen enough is no error.
+pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(data).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Says something to a person.
+pub(crate) fn say(text: &str) {
+    // Nobody there to read it: nothing lost.
+    _ = writeln!(io::stderr(), "{text}");
+}
+
+/// An error with what to do about it.
+#[derive(Debug)]
+pub(crate) struct WithHint {
+    pub(crate) error: String,
+    pub(crate) hint: String,
+}
+
+impl std::fmt::Display for WithHint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+impl std::error::Error for WithHint {}
+
+/// Reports an error: the fact, then what to do.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    say(&format!("error: {error:#}"));
+    let hint = (error.downcast_ref::<IpcError>().and_then(IpcError::hint))
+        .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
+        .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
+    if let Some(hint) = hint {
+        say(&format!("hint: {hint}"));
+    }
+    ExitCode::FAILURE
+}
+
+pub(crate) fn log_to_stderr(level: Level) {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+}

@@ -1,0 +1,12 @@
+//! The real executable, as its users meet it: over socket pairs and pipes, with real signals.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+mod bridge;
+mod command_line;
+mod errors;
+mod foreign_bridge;
+mod foreign_parent;
+mod kill;
+mod session;

@@ -1,0 +1,259 @@
+//! The front: reads messages, starts calls, writes answers.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::task::JoinSet;
+use toolbridge_core::{
+    CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError, ToolResult,
+    ToolSource, Underway,
+};
+
+use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
+use crate::list::write_list;
+use crate::protocol::{Protocol, ServerInfo};
+use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, result_head};
+
+/// Calls under way at a time; while there are so many, no further message is read.
+pub const MAX_CALLS_IN_FLIGHT: usize = 1024;
+
+/// While so much waits for a client that does not read, no further message is read.
+const MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long calls under way may go on after the client has said its last word.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// What 2026-07-28 wants to know of a list besides: it may change with the next start, and is for this
+/// client alone.
+const LIST_CACHE_HINTS: &str = r#","ttlMs":0,"cacheScope":"private""#;
+
+/// Why serving ended before the client did.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Reading failed.
+    #[error("cannot read from the client: {0}")]
+    Read(io::Error),
+}
+
+/// Serves `source` to one client until its messages end; then gives calls under way a moment to finish.
+///
+/// Dropping the future cancels every call under way.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use toolbridge_core::{NoArgs, Toolset};
+/// use toolbridge_mcp::{LineReader, LineWriter, ServerInfo, serve};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let (client, server) = tokio::io::duplex(4096);
+/// let (read, write) = tokio::io::split(server);
+/// drop(client);
+/// serve(Arc::new(tools), ServerInfo::default(), LineReader::new(read), LineWriter::new(write)).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// When reading fails. A client that no longer reads its answers is no error.
+pub async fn serve(
+    source: Arc<dyn ToolSource>,
+    info: ServerInfo,
+    mut incoming: impl Incoming,
+    outgoing: impl Outgoing,
+) -> Result<(), ServeError> {
+    let list = write_list(source.tools());
+    let mut front = Front {
+        list: RawJson::parse(in_one_line(list.as_bytes()).into_owned()).expect("spaces for line breaks"),
+        protocol: Protocol::start(info, outgoing.clone()),
+        shared: Arc::new(Shared { source, lane: Lane::default(), outgoing, under_way: Mutex::default(), unwritten: AtomicUsize::new(0) }),
+        calls: JoinSet::new(),
+    };
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = front.calls.join_next() => {}
+            message = incoming.next(), if front.has_room() => match message.map_err(ServeError::Read)? {
+                Some(message) => front.take(message).await,
+                None => break,
+            }
+        }
+    }
+    let last = async { while front.calls.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
+        tracing::debug!("calls were still under way when the client ended");
+    }
+    Ok(())
+}
+
+struct Front<O> {
+    list: RawJson,
+    protocol: Protocol,
+    shared: Arc<Shared<O>>,
+    calls: JoinSet<()>,
+}
+
+/// What calls under way need.
+struct Shared<O> {
+    source: Arc<dyn ToolSource>,
+    lane: Lane,
+    outgoing: O,
+    /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
+    under_way: Mutex<HashMap<IdKey, CancellationToken>>,
+    unwritten: AtomicUsize,
+}
+
+impl<O: Outgoing> Front<O> {
+    fn has_room(&self) -> bool {
+        self.calls.len() < MAX_CALLS_IN_FLIGHT
+            && self.shared.unwritten.load(Ordering::Relaxed) < MAX_UNWRITTEN_BYTES
+    }
+
+    async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
+        let Ok(line) = line else {
+            let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
+            return self.refuse(None, &RpcError::invalid_request(message)).await;
+        };
+        match read(&line) {
+            Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
+                Some(era) => self.call(era, id, call).await,
+                None => self.ask_protocol(&id, &line).await,
+            },
+            Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
+                Some(_) if has_cursor => {
+                    let error = RpcError::invalid_params("the list has one page, so there is no such `cursor`");
+                    self.refuse(Some(&id), &error).await;
+                }
+                Some(era) => self.shared.answer(&id, era, LIST_CACHE_HINTS, &self.list).await,
+                None => self.ask_protocol(&id, &line).await,
+            },
+            Ok(Message::Cancel(key)) => match self.shared.claim(&key) {
+                Some(call) => call.cancel(),
+                None => self.protocol.notify(&line).await,
+            },
+            Ok(Message::Request { id }) => self.ask_protocol(&id, &line).await,
+            Ok(Message::Notification) => self.protocol.notify(&line).await,
+            Ok(Message::Response) => tracing::debug!("ignored an answer to nothing we asked"),
+            Err((id, error)) => self.refuse(id.as_ref(), &error).await,
+        }
+    }
+
+    async fn ask_protocol(&mut self, id: &RpcId, line: &[u8]) {
+        if let Err(reason) = self.protocol.request(line).await {
+            self.refuse(Some(id), &RpcError::invalid_params(reason)).await;
+        }
+    }
+
+    async fn refuse(&self, id: Option<&RpcId>, error: &RpcError) {
+        tracing::debug!(code = error.code, message = error.message, "refused a message");
+        self.shared.write(error.to_line(id).as_bytes(), b"", b"").await;
+    }
+
+    async fn call(&mut self, era: Era, id: RpcId, call: Call) {
+        let error = if self.shared.source.tools().get(&call.name).is_none() {
+            RpcError::invalid_params(format!("unknown tool `{}`", call.name))
+        } else {
+            let cancelled = CancellationToken::new();
+            match self.shared.lock().entry(id.key.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(cancelled.clone());
+                    self.calls.spawn(Arc::clone(&self.shared).run(era, id, call, cancelled));
+                    return;
+                }
+                Entry::Occupied(_) => RpcError::invalid_request(format!("a call with id {} is under way", id.raw)),
+            }
+        };
+        self.refuse(Some(&id), &error).await;
+    }
+}
+
+/// What a caller may say about its call, in MCP's words.
+#[derive(Default, Deserialize)]
+struct Meta<'a> {
+    #[serde(rename = "claudecode/toolUseId")]
+    tool_use_id: Option<String>,
+    #[serde(borrow, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+}
+
+impl<O: Outgoing> Shared<O> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IdKey, CancellationToken>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim(&self, key: &IdKey) -> Option<CancellationToken> {
+        self.lock().remove(key)
+    }
+
+    /// Runs a call to its answer, or to its cancellation.
+    async fn run(self: Arc<Self>, era: Era, id: RpcId, call: Call, cancelled: CancellationToken) {
+        let outcome = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => return,
+            outcome = self.outcome(call, cancelled.clone()) => outcome,
+        };
+        // From here on the answer is written, and a cancellation comes too late.
+        if self.claim(&id.key).is_none() {
+            return;
+        }
+        let result = outcome.unwrap_or_else(|error| {
+            ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
+        });
+        self.answer(&id, era, "", &result).await;
+    }
+
+    async fn outcome(&self, call: Call, cancelled: CancellationToken) -> Result<RawJson, ToolError> {
+        let meta: Meta<'_> = match &call.meta {
+            // Odd metadata is no reason to refuse a call.
+            Some(meta) => serde_json::from_str(meta.as_str()).unwrap_or_default(),
+            None => Meta::default(),
+        };
+        let token = meta.progress_token.map(|token| token.get().to_owned());
+        let meta = CallMeta {
+            tool_use_id: meta.tool_use_id,
+            progress_token: token.clone().and_then(|token| RawJson::parse(token).ok()),
+        };
+        let mut context = CallContext::new(cancelled);
+        let reports = token.is_some().then(|| context.report_progress());
+        let call = ToolCall { name: call.name, arguments: call.arguments, meta };
+        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
+        loop {
+            match (call.next().await, &token) {
+                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
+                (Step::Progress(_), None) => {}
+                (Step::Done(outcome), _) => return outcome,
+            }
+        }
+    }
+
+    async fn report(&self, token: &str, report: &Progress) {
+        let report = serde_json::to_string(report).expect("numbers and strings can always be written");
+        let head = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,
+            &report[1..]
+        );
+        self.write(head.as_bytes(), b"", b"").await;
+    }
+
+    async fn answer(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) {
+        let (head, rest) = result_head(id, era, members, result);
+        self.write(head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}").await;
+    }
+
+    async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) {
+        self.unwritten.fetch_add(payload.len(), Ordering::Relaxed);
+        if let Err(error) = self.outgoing.send(head, payload, tail).await {
+            tracing::debug!(%error, "the client does not read any more");
+        }
+        self.unwritten.fetch_sub(payload.len(), Ordering::Relaxed);
+    }
+}

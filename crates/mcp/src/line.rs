@@ -1,0 +1,188 @@
+//! Bytes to messages: one JSON text a line.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Mutex;
+
+/// The longest line that is read. A larger one could not be relayed anyway; it is skipped and answered
+/// with an error.
+pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Room made before a read.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A buffer that grew beyond this is given back once it is empty.
+const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// A line over [`MAX_LINE_BYTES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineTooLong;
+
+/// Where messages come from.
+pub trait Incoming: Send {
+    /// The next message; `None` at the end. Must be cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// When reading fails for good.
+    fn next(&mut self) -> impl Future<Output = io::Result<Option<Result<Bytes, LineTooLong>>>> + Send;
+}
+
+/// Where messages go. Clones share the destination.
+pub trait Outgoing: Clone + Send + Sync + 'static {
+    /// Sends one message, made of its parts. Messages of different callers never mix; a call must not be
+    /// dropped half-way.
+    ///
+    /// # Errors
+    ///
+    /// When nobody is there to read it.
+    fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// Reads lines.
+#[derive(Debug)]
+pub struct LineReader<R> {
+    io: R,
+    buf: BytesMut,
+    /// No newline stands before this place.
+    searched: usize,
+    /// The line under way was too long; the rest of it is thrown away.
+    skipping: bool,
+}
+
+impl<R: AsyncRead + Unpin + Send> LineReader<R> {
+    /// Reads from `io`.
+    pub fn new(io: R) -> Self {
+        Self { io, buf: BytesMut::new(), searched: 0, skipping: false }
+    }
+
+    fn take_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
+        if let Some(place) = memchr::memchr(b'\n', &self.buf[self.searched..]) {
+            let mut line = self.buf.split_to(self.searched + place + 1);
+            self.searched = 0;
+            if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
+                return Some(Err(LineTooLong));
+            }
+            line.truncate(line.len() - 1);
+            return Some(Ok(line.freeze()));
+        }
+        self.searched = self.buf.len();
+        if self.skipping || self.buf.len() > MAX_LINE_BYTES {
+            self.skipping = true;
+            self.searched = 0;
+            self.buf.clear();
+        }
+        None
+    }
+}
+
+impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
+    async fn next(&mut self) -> io::Result<Option<Result<Bytes, LineTooLong>>> {
+        loop {
+            while let Some(line) = self.take_line() {
+                // Blank lines mean nothing.
+                if line.as_ref().map_or(true, |line| !line.trim_ascii().is_empty()) {
+                    return Ok(Some(line));
+                }
+            }
+            if self.buf.is_empty() && self.buf.capacity() > KEPT_BUFFER_BYTES {
+                self.buf = BytesMut::new();
+            }
+            if self.buf.capacity() == self.buf.len() {
+                // What has arrived earns as much again.
+                self.buf.reserve(self.buf.len().max(READ_BYTES));
+            }
+            if self.io.read_buf(&mut self.buf).await? == 0 {
+                // The last line may lack its end.
+                let last = self.buf.split().freeze();
+                let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
+                self.searched = 0;
+                return Ok(Some(line).filter(|line| line.as_ref().map_or(true, |line| !line.trim_ascii().is_empty())));
+            }
+        }
+    }
+}
+
+/// Writes lines.
+#[derive(Debug)]
+pub struct LineWriter<W>(Arc<Mutex<W>>);
+
+impl<W> Clone for LineWriter<W> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<W> LineWriter<W> {
+    /// Writes to `io`.
+    pub fn new(io: W) -> Self {
+        Self(Arc::new(Mutex::new(io)))
+    }
+}
+
+impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
+    async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
+        let mut io = self.0.lock().await;
+        let mut line = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
+        io.write_all_buf(&mut line).await?;
+        io.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    async fn lines(input: impl AsyncRead + Unpin + Send) -> Vec<String> {
+        let mut reader = LineReader::new(input);
+        let mut lines = Vec::new();
+        while let Some(line) = reader.next().await.unwrap() {
+            lines.push(line.map_or("too long".into(), |line| String::from_utf8_lossy(&line[..line.len().min(50)]).into_owned()));
+        }
+        lines
+    }
+
+    #[tokio::test]
+    async fn lines_end_at_newlines_and_blank_ones_are_skipped() {
+        assert_eq!(lines(&b"a\n\n  \r\nb\r\nc"[..]).await, ["a", "b\r", "c"]);
+        assert!(lines(&b""[..]).await.is_empty());
+        assert!(lines(&b"\n"[..]).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_skipped_and_the_next_one_is_read() {
+        let long = vec![b'x'; MAX_LINE_BYTES + 5];
+        let input = [&b"a\n"[..], &long, b"\nb\n", &long].concat();
+        assert_eq!(lines(&input[..]).await, ["a", "too long", "b", "too long"]);
+    }
+
+    #[tokio::test]
+    async fn a_message_is_one_line() {
+        let writer = LineWriter::new(Vec::new());
+        writer.send(b"{", b"1", b"}").await.unwrap();
+        writer.send(b"", b"2", b"").await.unwrap();
+        assert_eq!(&writer.0.lock().await[..], b"{1}\n2\n");
+    }
+
+    proptest! {
+        #[test]
+        fn lines_in_any_pieces_come_out_as_they_went_in(
+            sent in proptest::collection::vec("[a-z]{1,40}", 0..12),
+            piece in 1_usize..32,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let (near, mut far) = tokio::io::duplex(piece);
+                let text = sent.iter().map(|line| format!("{line}\n")).collect::<String>();
+                let writing = tokio::spawn(async move { far.write_all(text.as_bytes()).await.unwrap() });
+                assert_eq!(lines(near).await, sent);
+                writing.await.unwrap();
+            });
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! JSON-RPC lines: what came in, and how answers are written.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolbridge_core::RawJson;
+use toolbridge_core::json::{Inner, envelope};
+
+/// An error of the JSON-RPC layer, with the code that the specification names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RpcError {
+    pub(crate) code: i32,
+    pub(crate) message: String,
+}
+
+impl RpcError {
+    pub(crate) fn parse(message: impl Into<String>) -> Self {
+        Self { code: -32700, message: message.into() }
+    }
+    pub(crate) fn invalid_request(message: impl Into<String>) -> Self {
+        Self { code: -32600, message: message.into() }
+    }
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self { code: -32602, message: message.into() }
+    }
+
+    /// The whole message; `id` is null where the request's own is not known.
+    pub(crate) fn to_line(&self, id: Option<&RpcId>) -> String {
+        let id = id.map_or("null", |id| id.raw.as_str());
+        let message = serde_json::Value::from(self.message.as_str());
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{},"message":{message}}}}}"#, self.code)
+    }
+}
+
+/// A request's id: as it was written, and as it compares.
+#[derive(Debug, Clone)]
+pub(crate) struct RpcId {
+    pub(crate) raw: RawJson,
+    pub(crate) key: IdKey,
+}
+
+/// MCP's ids are strings and whole numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum IdKey {
+    Number(i64),
+    Text(String),
+}
+
+impl RpcId {
+    fn read(line: &Bytes, raw: &RawValue) -> Option<Self> {
+        let key = serde_json::from_str(raw.get()).ok()?;
+        Some(Self { raw: RawJson::span(line, raw), key })
+    }
+}
+
+/// One message, sorted by who has to deal with it.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// `tools/call`.
+    Call(RpcId, Call),
+    /// `tools/list`, with its `_meta` and whether it asks for a page we never offered.
+    List { id: RpcId, meta: Option<RawJson>, has_cursor: bool },
+    /// `notifications/cancelled` of a request.
+    Cancel(IdKey),
+    /// Any other request.
+    Request { id: RpcId },
+    /// Any other notification.
+    Notification,
+    /// An answer; we ask nothing, so it answers nothing.
+    Response,
+}
+
+/// What a `tools/call` asks for.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) arguments: RawJson,
+    pub(crate) meta: Option<RawJson>,
+}
+
+/// Why a line is no message that can be dealt with, and the id to tell so, where there is one.
+pub(crate) type Refusal = (Option<RpcId>, RpcError);
+
+/// Reads a line in one pass.
+pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
+    let text = std::str::from_utf8(line)
+        .map_err(|error| (None, RpcError::parse(format!("the message is not UTF-8: {error}"))))?;
+    let found = envelope(
+        text,
+        &["jsonrpc", "id", "method", "result", "error"],
+        "params",
+        &["name", "arguments", "_meta", "requestId", "cursor"],
+    )
+    .map_err(|error| {
+        let refusal = match error.classify() {
+            serde_json::error::Category::Data => RpcError::invalid_request(error.to_string()),
+            _ => RpcError::parse(format!("the message is not JSON: {error}")),
+        };
+        (None, refusal)
+    })?
+    .ok_or_else(|| (None, RpcError::invalid_request("a message is one JSON object; batches are not supported")))?;
+
+    let [version, id, method, result, error] = found.outer;
+    let id = match id {
+        None => None,
+        Some(raw) => Some(RpcId::read(line, raw).ok_or_else(|| {
+            (None, RpcError::invalid_request("`id` must be a string or a whole number"))
+        })?),
+    };
+    if version.is_none_or(|version| version.get() != r#""2.0""#) {
+        return Err((id, RpcError::invalid_request("`jsonrpc` must be \"2.0\"")));
+    }
+    let Some(method) = method else {
+        if result.is_some() || error.is_some() {
+            return Ok(Message::Response);
+        }
+        return Err((id, RpcError::invalid_request("a request needs a `method`")));
+    };
+    let Ok(method) = serde_json::from_str::<Text<'_>>(method.get()) else {
+        return Err((id, RpcError::invalid_request("`method` must be a string")));
+    };
+    match (&*method.0, id) {
+        ("tools/call", Some(id)) => match read_call(line, &found.inner) {
+            Ok(call) => Ok(Message::Call(id, call)),
+            Err(error) => Err((Some(id), error)),
+        },
+        ("tools/list", Some(id)) => match found.inner {
+            Inner::Missing => Ok(Message::List { id, meta: None, has_cursor: false }),
+            Inner::Object([_, _, meta, _, cursor]) => Ok(Message::List {
+                id,
+                meta: meta.map(|meta| RawJson::span(line, meta)),
+                has_cursor: cursor.is_some_and(|cursor| cursor.get() != "null"),
+            }),
+            Inner::Other => Err((Some(id), RpcError::invalid_params("`params` must be an object"))),
+        },
+        (_, Some(id)) => Ok(Message::Request { id }),
+        ("notifications/cancelled", None) => match found.inner {
+            Inner::Object([_, _, _, Some(request), _]) => {
+                Ok(RpcId::read(line, request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
+            }
+            _ => Ok(Message::Notification),
+        },
+        (_, None) => Ok(Message::Notification),
+    }
+}
+
+fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, RpcError> {
+    let Inner::Object([name, arguments, meta, ..]) = params else {
+        return Err(RpcError::invalid_params("`params` must be an object with `name` and `arguments`"));
+    };
+    let Some(Ok(Text(name))) = name.map(|name| serde_json::from_str(name.get())) else {
+        return Err(RpcError::invalid_params("`params.name` must be a string"));
+    };
+    let arguments = match arguments {
+        Some(arguments) if arguments.get().starts_with('{') => RawJson::span(line, arguments),
+        None => RawJson::empty_object(),
+        Some(arguments) if arguments.get() == "null" => RawJson::empty_object(),
+        Some(_) => return Err(RpcError::invalid_params("`params.arguments` must be an object")),
+    };
+    let meta = match meta {
+        Some(meta) if meta.get() == "null" => None,
+        Some(meta) if !meta.get().starts_with('{') => {
+            return Err(RpcError::invalid_params("`params._meta` must be an object"));
+        }
+        meta => meta.map(|meta| RawJson::span(line, meta)),
+    };
+    Ok(Call { name: name.into_owned(), arguments, meta })
+}
+
+/// A string that is borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Which shape results have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// Up to 2025-11-25.
+    Initialize,
+    /// From 2026-07-28 on: every result says that it is complete.
+    Stateless,
+}
+
+/// What stands before a result, and where the rest of the result begins.
+pub(crate) fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
+    let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw);
+    if era == Era::Initialize || says_result_type(result) {
+        return (head, 0);
+    }
+    let rest = &result.as_bytes()[1..];
+    let comma = if rest.trim_ascii_start().starts_with(b"}") { "" } else { "," };
+    (format!(r#"{head}{{"resultType":"complete"{members}{comma}"#), 1)
+}
+
+/// A parent may know the newer protocol and have said it already.
+fn says_result_type(result: &RawJson) -> bool {
+    let key = "resultType";
+    memchr::memmem::find(result.as_bytes(), key.as_bytes()).is_some()
+        && matches!(toolbridge_core::json::members(result.as_str(), &[key]), Ok(Some([Some(_)])))
+}
+
+/// JSON without line breaks. They can only stand between tokens, where a space means the same.
+pub(crate) fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr2(b'\n', b'\r', json).is_none() {
+        return json.into();
+    }
+    json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect::<Vec<_>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn show(line: &str) -> String {
+        match read(&Bytes::copy_from_slice(line.as_bytes())) {
+            Ok(Message::Call(id, call)) => format!("call {} {} {}", id.raw, call.name, call.arguments),
+            Ok(Message::List { id, has_cursor, .. }) => format!("list {} {has_cursor}", id.raw),
+            Ok(Message::Cancel(key)) => format!("cancel {key:?}"),
+            Ok(Message::Request { id }) => format!("request {}", id.raw),
+            Ok(Message::Notification) => "notification".into(),
+            Ok(Message::Response) => "response".into(),
+            Err((id, error)) => error.to_line(id.as_ref()),
+        }
+    }
+
+    #[test]
+    fn every_line_goes_where_it_belongs() {
+        let rows = [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x": 1}}}"#, r#"call 1 a {"x": 1}"#),
+            (r#"{"method":"tools/call","params":{"name":"\u0061"},"jsonrpc":"2.0","id":"z"}"#, r#"call "z" a {}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":null,"_meta":null}}"#, "call 1 a {}"),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#, "list 2 false"),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"cursor":"x"}}"#, "list 2 true"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#, "cancel Number(7)"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#, r#"cancel Text("a")"#),
+            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#, "request 3"),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, "response"),
+            ("nonsense", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a message is one JSON object; batches are not supported"}}"#),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#),
+            (r#"{"id":1,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`jsonrpc` must be \"2.0\""}}"#),
+            (r#"{"jsonrpc":"2.0","id":1}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request needs a `method`"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`method` must be a string"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice at line 1 column 30"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object with `name` and `arguments`"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.name` must be a string"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.arguments` must be an object"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":5}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params._meta` must be an object"}}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object"}}"#),
+        ];
+        for (line, want) in rows {
+            assert_eq!(show(line), want, "{line}");
+        }
+        let (_, error) = read(&Bytes::from_static(b"{\"a\":\"\xff\"}")).unwrap_err();
+        assert_eq!(error.code, -32700);
+    }
+
+    #[test]
+    fn a_stateless_result_says_that_it_is_complete() {
+        let Ok(Message::List { id, .. }) =
+            read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#))
+        else {
+            panic!("no list")
+        };
+        let rows = [
+            (Era::Initialize, r#"{"a":1}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"a":1}"#),
+            (Era::Stateless, r#"{"a":1}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":1}"#),
+            (Era::Stateless, "{ }", r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete" }"#),
+            (Era::Stateless, r#"{"resultType":"x"}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"x"}"#),
+            (
+                Era::Stateless,
+                r#"{"a":"resultType"}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":"resultType"}"#,
+            ),
+        ];
+        for (era, result, want) in rows {
+            let result = RawJson::parse(result).unwrap();
+            let (head, rest) = result_head(&id, era, "", &result);
+            assert_eq!(head + &result.as_str()[rest..], want);
+        }
+    }
+
+    #[test]
+    fn a_line_break_never_leaves_its_line() {
+        assert_eq!(&*in_one_line(b"{\n\"a\":\r\n \"\\n\"}"), b"{ \"a\":   \"\\n\"}");
+        assert!(matches!(in_one_line(b"{}"), Cow::Borrowed(_)));
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<u64>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            any::<String>().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                proptest::collection::hash_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arguments_pass_byte_for_byte(name in any::<String>(), arguments in any_json(), id in any::<i64>()) {
+            let arguments = serde_json::json!({ "x": arguments });
+            let pretty = serde_json::to_string_pretty(&arguments).unwrap().replace('\n', " ");
+            let name_json = serde_json::Value::from(name.clone());
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name_json},"arguments":{pretty}}}}}"#
+            );
+            let Ok(Message::Call(_, call)) = read(&line.into()) else { panic!("no call") };
+            prop_assert_eq!(call.name, name);
+            prop_assert_eq!(call.arguments.as_str(), pretty);
+        }
+
+        #[test]
+        fn a_spliced_answer_is_one_line_of_valid_json(result in any_json(), stateless in any::<bool>()) {
+            let result = serde_json::json!({ "content": [], "x": result });
+            let pretty = RawJson::parse(serde_json::to_string_pretty(&result).unwrap()).unwrap();
+            let Ok(Message::List { id, .. }) = read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/list"}"#))
+            else { panic!("no list") };
+            let era = if stateless { Era::Stateless } else { Era::Initialize };
+            let (head, rest) = result_head(&id, era, "", &pretty);
+            let line = [head.as_bytes(), &in_one_line(&pretty.as_bytes()[rest..]), b"}"].concat();
+            prop_assert!(!line.contains(&b'\n'));
+            let mut back: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            let said = back["result"].as_object_mut().unwrap().remove("resultType");
+            prop_assert_eq!(said.is_some(), stateless);
+            prop_assert_eq!(&back["result"], &result);
+        }
+
+        #[test]
+        fn any_line_at_all_is_sorted_or_refused(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = read(&line.into());
+        }
+    }
+}
