@@ -1,6 +1,8 @@
 //! Development tasks: `cargo xtask test`, `cargo xtask bench`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod bench;
+mod project;
 mod python;
 mod test;
 

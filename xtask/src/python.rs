@@ -17,7 +17,8 @@ const INTERPRETERS: [&str; 5] = ["python3", "python3.11", "python3.12", "python3
 ///
 /// When there is no Python 3.11 or newer, or the packages cannot be installed.
 pub(crate) fn environment(root: &Path, target: &Path) -> Result<PathBuf> {
-    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS)).with_context(|| format!("cannot read {REQUIREMENTS}"))?;
+    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS))
+        .with_context(|| format!("cannot read {REQUIREMENTS}"))?;
     let venv = target.join("venv");
     let python = venv.join("bin/python");
     let stamp = venv.join("requirements.txt");

@@ -39,8 +39,10 @@ pub(crate) enum Level {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Be the MCP server that the CLI starts: relay between stdin/stdout and a session
-    #[command(after_help = "The Claude Code CLI runs this by itself; a session's MCP config says so. By hand:
-  toolbridge bridge /tmp/claudecode_ipc_ID.sock /tmp/claudecode_ipc_schema_ID.json")]
+    #[command(
+        after_help = "The Claude Code CLI runs this by itself; a session's MCP config says so. By hand:
+  toolbridge bridge /tmp/claudecode_ipc_ID.sock /tmp/claudecode_ipc_schema_ID.json"
+    )]
     Bridge {
         /// The session's socket
         socket: PathBuf,

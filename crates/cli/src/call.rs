@@ -30,7 +30,8 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
                 "ToolArgumentsError" => "the session's schema file has the tool's input schema",
                 _ => "the tool itself says so; the connection works",
             };
-            Err(WithHint { error: format!("{error} (type: {})", error.type_name()), hint: hint.into() }.into())
+            Err(WithHint { error: format!("{error} (type: {})", error.type_name()), hint: hint.into() }
+                .into())
         }
     }
 }

@@ -52,7 +52,7 @@ fn as_json(found: &[SessionInfo], removed: &[SessionInfo]) -> String {
     };
     let found = found.iter().map(|session| entry(state(session), session));
     let removed = removed.iter().map(|session| entry("removed", session));
-    format!("{}\n", serde_json::Value::from_iter(found.chain(removed)))
+    format!("{}\n", found.chain(removed).collect::<serde_json::Value>())
 }
 
 fn as_table(found: &[SessionInfo], removed: &[SessionInfo]) -> String {

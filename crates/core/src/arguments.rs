@@ -16,7 +16,11 @@ pub(crate) struct ObjectSchema {
 }
 
 impl ObjectSchema {
-    pub(crate) fn compile(tool: &str, which: &'static str, schema: &Value) -> Result<Self, RegistrationError> {
+    pub(crate) fn compile(
+        tool: &str,
+        which: &'static str,
+        schema: &Value,
+    ) -> Result<Self, RegistrationError> {
         let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
         let root = schema.as_object().ok_or_else(|| bad("it is not a JSON object".into()))?;
         match root.get("type") {
@@ -25,7 +29,11 @@ impl ObjectSchema {
             None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
         }
         let compiled = jsonschema::validator_for(schema).map_err(|error| bad(error.to_string()))?;
-        Ok(Self { compiled, can_fail: root.keys().any(|key| checks(key)), beyond_types: beyond_types(schema) })
+        Ok(Self {
+            compiled,
+            can_fail: root.keys().any(|key| checks(key)),
+            beyond_types: beyond_types(schema),
+        })
     }
 
     /// Where `value` does not fit, and why.
@@ -44,7 +52,16 @@ impl ObjectSchema {
 fn checks(keyword: &str) -> bool {
     !matches!(
         keyword,
-        "type" | "title" | "description" | "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "examples" | "default"
+        "type"
+            | "title"
+            | "description"
+            | "$schema"
+            | "$id"
+            | "$comment"
+            | "$defs"
+            | "definitions"
+            | "examples"
+            | "default"
     )
 }
 

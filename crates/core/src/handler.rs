@@ -206,10 +206,12 @@ pub(crate) enum Running {
     Blocking(Box<dyn FnOnce() -> Outcome + Send>),
 }
 
+type Prepare = dyn Fn(&RawJson) -> Result<Prepared, serde_json::Error> + Send + Sync;
+
 /// A closure made ready for any call.
 #[derive(Clone)]
 pub struct Handler {
-    pub(crate) prepare: Arc<dyn Fn(&RawJson) -> Result<Prepared, serde_json::Error> + Send + Sync>,
+    pub(crate) prepare: Arc<Prepare>,
     pub(crate) explain: fn(&RawJson) -> Option<(String, String)>,
 }
 

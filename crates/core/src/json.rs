@@ -314,13 +314,13 @@ mod tests {
             Err(error) => format!("error: {error}"),
             Ok(None) => "no object".into(),
             Ok(Some(found)) => {
-                let show = |value: &Option<&RawValue>| value.map_or("-", RawValue::get).to_owned();
+                let show = |value: Option<&RawValue>| value.map_or("-", RawValue::get).to_owned();
                 let inner = match &found.inner {
                     Inner::Missing => "missing".into(),
                     Inner::Other => "other".into(),
-                    Inner::Object(members) => members.iter().map(show).collect::<Vec<_>>().join(" "),
+                    Inner::Object(members) => members.map(show).join(" "),
                 };
-                format!("{} | {inner}", found.outer.iter().map(show).collect::<Vec<_>>().join(" "))
+                format!("{} | {inner}", found.outer.map(show).join(" "))
             }
         }
     }
@@ -328,7 +328,10 @@ mod tests {
     #[test]
     fn an_envelope_is_cut_in_one_pass() {
         let rows = [
-            (r#"{"id":1,"method":"m","params":{"name":"n","arguments":{"a": [1, 2]}}}"#, r#"1 "m" | "n" {"a": [1, 2]}"#),
+            (
+                r#"{"id":1,"method":"m","params":{"name":"n","arguments":{"a": [1, 2]}}}"#,
+                r#"1 "m" | "n" {"a": [1, 2]}"#,
+            ),
             (r#"{"params":{"arguments":{}},"x":{"id":9}}"#, "- - | - {}"),
             (r#"{"params":[{"name":1}],"id":"a"}"#, r#""a" - | other"#),
             (r#"{"params":null}"#, "- - | other"),

@@ -48,6 +48,6 @@ pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use result::{Content, ToolResult};
 pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
 pub use source::{CallFuture, ToolSource};
-pub use tool::Tool;
 pub use tokio_util::sync::CancellationToken;
+pub use tool::Tool;
 pub use toolset::{Toolset, ToolsetBuilder};

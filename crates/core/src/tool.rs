@@ -25,7 +25,7 @@ use crate::schema::Annotations;
 /// let lookup = Tool::new("lookup", "Looks an order up", async |args: Lookup| format!("order {}", args.order))
 ///     .read_only()
 ///     .timeout(Duration::from_secs(5));
-/// let tools = Toolset::builder().add(lookup).build()?;
+/// let tools = Toolset::builder().with(lookup).build()?;
 /// # Ok::<(), toolbridge_core::RegistrationError>(())
 /// ```
 #[derive(Debug)]

@@ -58,12 +58,12 @@ impl ToolsetBuilder {
     where
         A: JsonSchema + FromArguments,
     {
-        self.add(Tool::new(name, description, handler))
+        self.with(Tool::new(name, description, handler))
     }
 
     /// Adds a tool of which more is to be said than its name and description.
     #[must_use]
-    pub fn add(mut self, tool: Tool) -> Self {
+    pub fn with(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
@@ -83,7 +83,8 @@ impl ToolsetBuilder {
     /// When a name is empty, used twice, too long or has other characters than `A-Z a-z 0-9 _ -`, or a
     /// schema is not a JSON Schema of an object.
     pub fn build(self) -> Result<Toolset, RegistrationError> {
-        let (schemas, tools) = self.tools.into_iter().map(register).collect::<Result<(Vec<_>, Vec<_>), _>>()?;
+        let (schemas, tools) =
+            self.tools.into_iter().map(register).collect::<Result<(Vec<_>, Vec<_>), _>>()?;
         let toolset =
             Toolset { list: ToolList::new(schemas)?, tools: tools.into(), state: Arc::new(self.state) };
         for warning in toolset.warnings() {
@@ -100,8 +101,7 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
         Some(schema) => Some(ObjectSchema::compile(&tool.name, "output", schema)?),
         None => None,
     };
-    let mut schema =
-        ToolSchema::new(tool.name.clone(), tool.description, RawJson::from(&tool.input_schema));
+    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, RawJson::from(&tool.input_schema));
     schema.title = tool.title;
     schema.output_schema = tool.output_schema.as_ref().map(RawJson::from);
     if tool.annotations != Annotations::default() {

@@ -6,9 +6,9 @@ use rustix::net::RecvFlags;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use crate::IpcError;
 use crate::frame::{FrameReader, FrameWriter};
 use crate::message::Parts;
-use crate::IpcError;
 
 /// The longest path a Unix socket can have, without the final NUL.
 pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };

@@ -135,7 +135,11 @@ impl IpcError {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable, \
                  or set TOOLBRIDGE_BRIDGE to its path"
             }
-            Self::Lost { .. } | Self::ForeignPeer { .. } | Self::Invalid { .. } | Self::Slow { .. } | Self::Io(_) => {
+            Self::Lost { .. }
+            | Self::ForeignPeer { .. }
+            | Self::Invalid { .. }
+            | Self::Slow { .. }
+            | Self::Io(_) => {
                 return None;
             }
         })

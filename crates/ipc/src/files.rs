@@ -145,9 +145,9 @@ fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<Fil
     let unfinished = id.unfinished_schema(dir);
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(&unfinished, flags, mode)?;
-    fill_and_lock(file.into(), tools).and_then(|file| put_in_place(&unfinished, &id.schema(dir)).map(|()| file)).inspect_err(
-        |_| _ = fs::remove_file(&unfinished),
-    )
+    fill_and_lock(file.into(), tools)
+        .and_then(|file| put_in_place(&unfinished, &id.schema(dir)).map(|()| file))
+        .inspect_err(|_| _ = fs::remove_file(&unfinished))
 }
 
 fn fill_and_lock(mut file: File, tools: &[u8]) -> io::Result<File> {
@@ -301,7 +301,9 @@ pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
                 Ok(()) => tracing::debug!(path = %path.display(), "removed what a dead session left"),
                 // Somebody else sweeps too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file");
+                }
             }
         }
         removed.push(remains.info);
@@ -346,7 +348,8 @@ fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
             return None;
         }
         since = since.max(meta.modified().unwrap_or_else(|_| SystemTime::now()));
-        let is_schema = path.file_name().is_some_and(|name| name.as_bytes().starts_with(SCHEMA_PREFIX.as_bytes()));
+        let is_schema =
+            path.file_name().is_some_and(|name| name.as_bytes().starts_with(SCHEMA_PREFIX.as_bytes()));
         match meta.file_type() {
             kind if kind.is_socket() && !is_schema => sockets.push(path),
             kind if kind.is_file() && is_schema => schemas.push(path),

@@ -92,7 +92,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {
         loop {
             if self.fill().await? == 0 {
-                let reason = format!("the peer closed after {} bytes of an unfinished message", self.buf.len());
+                let reason =
+                    format!("the peer closed after {} bytes of an unfinished message", self.buf.len());
                 return Err(IpcError::Invalid { reason });
             }
             if let Some(frame) = take_frame(&mut self.buf)? {
@@ -115,7 +116,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Reads and forgets what the peer still sends, so that it can finish writing and read our last word.
@@ -219,7 +220,10 @@ mod tests {
         for (input, want) in [
             (&b""[..], "Ok(None)"),
             (b"\0\0", r#"Err(Invalid { reason: "the peer closed after 2 bytes of an unfinished message" })"#),
-            (b"\0\0\0\x05{}", r#"Err(Invalid { reason: "the peer closed after 6 bytes of an unfinished message" })"#),
+            (
+                b"\0\0\0\x05{}",
+                r#"Err(Invalid { reason: "the peer closed after 6 bytes of an unfinished message" })"#,
+            ),
         ] {
             assert_eq!(format!("{:?}", FrameReader::new(input).read_frame().await), want);
         }

@@ -63,7 +63,10 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     match method {
         Some(Ok(method)) if method == CALL_TOOL => {}
         Some(Ok(method)) => {
-            return refuse("UnknownMethodError", &format!("unknown method `{method}`, the only one is `{CALL_TOOL}`"));
+            return refuse(
+                "UnknownMethodError",
+                &format!("unknown method `{method}`, the only one is `{CALL_TOOL}`"),
+            );
         }
         _ => return refuse("UnknownMethodError", &format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
     }
@@ -258,7 +261,10 @@ mod tests {
     #[test]
     fn replies_are_read_and_written_as_the_protocol_says() {
         let rows: [(&'static str, &str); 9] = [
-            (r#"{"result":{"content":[ ],"isError":true,"x":1}}"#, r#"{"result":{"content":[ ],"isError":true,"x":1}}"#),
+            (
+                r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
+                r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
+            ),
             (r#"{"error":{"message":"m","type":"T"},"v":1}"#, r#"{"error":{"message":"m","type":"T"}}"#),
             (r#"{"error":{"message":"m"}}"#, r#"{"error":{"message":"m","type":"IPCToolExecutionError"}}"#),
             (r#"{"progress":{"progress":1,"total":2.5}}"#, r#"{"progress":{"progress":1,"total":2.5}}"#),

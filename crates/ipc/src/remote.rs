@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
 
+use crate::IpcError;
 use crate::connection::{Connection, check_socket_path};
 use crate::frame::check_size;
 use crate::message::{Reply, read_reply, write_request};
-use crate::IpcError;
 
 /// Connections kept for later calls.
 const MAX_IDLE_CONNECTIONS: usize = 8;
@@ -40,7 +40,11 @@ impl Remote {
         Ok(Self { socket, tools, idle: Mutex::default() })
     }
 
-    async fn relay(&self, call: ToolCall, context: CallContext) -> Result<Result<RawJson, ToolError>, IpcError> {
+    async fn relay(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Result<Result<RawJson, ToolError>, IpcError> {
         let wants_progress = call.meta.progress_token.is_some();
         let request = write_request(call);
         // An oversize request costs no connection.
@@ -61,7 +65,9 @@ impl Remote {
                     context.progress(report.progress, report.total, report.message.as_deref());
                 }
                 Reply::Progress(_) => {
-                    return Err(IpcError::Invalid { reason: "the parent sent progress that nobody asked for".into() });
+                    return Err(IpcError::Invalid {
+                        reason: "the parent sent progress that nobody asked for".into(),
+                    });
                 }
             }
         };
@@ -113,7 +119,7 @@ impl Remote {
     }
 }
 
-fn lost(reason: impl ToString) -> IpcError {
+fn lost(reason: impl std::fmt::Display) -> IpcError {
     IpcError::Lost { reason: reason.to_string() }
 }
 

@@ -36,7 +36,7 @@ struct Entry<'a> {
 pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
     let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
     let text = fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
-    parse_schema_file(text.into()).map_err(bad)
+    parse_schema_file(&text.into()).map_err(bad)
 }
 
 /// Reads the text of a schema file.
@@ -44,8 +44,8 @@ pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
 /// # Errors
 ///
 /// What is wrong with it, to be put behind the file's name.
-pub fn parse_schema_file(text: Bytes) -> Result<ToolList, String> {
-    let utf8 = std::str::from_utf8(&text).map_err(|error| format!("is not UTF-8: {error}"))?;
+pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
+    let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
     let items: Vec<&RawValue> = serde_json::from_str(utf8).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => "is not a JSON array".into(),
         _ => format!("is not JSON: {error}"),
@@ -54,7 +54,7 @@ pub fn parse_schema_file(text: Bytes) -> Result<ToolList, String> {
     for (place, item) in items.iter().enumerate() {
         let entry: Entry<'_> = serde_json::from_str(item.get())
             .map_err(|error| format!("has a tool that cannot be used, number {}: {error}", place + 1))?;
-        tools.push(check(place, entry, &text)?);
+        tools.push(check(place, entry, text)?);
     }
     ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
 }
@@ -69,7 +69,8 @@ fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSchema, Str
         }
         Err(format!("has a tool `{}` whose `{member}` is not a JSON object", entry.name))
     };
-    let optional = |member: &str, value: Option<&RawValue>| value.map(|value| object(member, value)).transpose();
+    let optional =
+        |member: &str, value: Option<&RawValue>| value.map(|value| object(member, value)).transpose();
     let mut tool = ToolSchema::new(
         entry.name.clone(),
         entry.description.clone(),
@@ -110,21 +111,21 @@ mod tests {
     #[test]
     fn a_file_with_only_the_three_fields_loads_and_comes_back_the_same() {
         let text = r#"[{"name":"a","description":"A","input_schema":{"type": "object"}}]"#;
-        let tools = parse_schema_file(text.into()).unwrap();
+        let tools = parse_schema_file(&text.into()).unwrap();
         assert_eq!(write_schema_file(&tools), text.as_bytes());
     }
 
     #[test]
     fn everything_optional_survives() {
         let text = r#"[{"name":"a","description":"A","input_schema":{},"title":"T","output_schema":{"x":1},"annotations":{"readOnlyHint":true,"new":1},"meta":{"m":[]}}]"#;
-        let tools = parse_schema_file(text.into()).unwrap();
+        let tools = parse_schema_file(&text.into()).unwrap();
         assert_eq!(write_schema_file(&tools), text.as_bytes());
     }
 
     #[test]
     fn unknown_fields_and_nulls_are_fine() {
         let text = r#"[{"name":"a","description":"","input_schema":{},"title":null,"meta":null,"new":5}]"#;
-        assert!(parse_schema_file(text.into()).unwrap().get("a").unwrap().meta.is_none());
+        assert!(parse_schema_file(&text.into()).unwrap().get("a").unwrap().meta.is_none());
     }
 
     #[test]
@@ -135,15 +136,29 @@ mod tests {
             ("[", "is not JSON: EOF while parsing a list at line 1 column 1"),
             ("", "is not JSON: EOF while parsing a value at line 1 column 0"),
             ("{}", "is not a JSON array"),
-            ("[1]", "has a tool that cannot be used, number 1: invalid type: integer `1`, expected struct Entry at line 1 column 1"),
+            (
+                "[1]",
+                "has a tool that cannot be used, number 1: invalid type: integer `1`, expected struct Entry at line 1 column 1",
+            ),
             (&format!("[{tool},{tool}]"), "cannot be used: two tools are called `a`"),
-            (r#"[{"name":"","description":"","input_schema":{}}]"#, "has a tool with an empty name, number 1"),
-            (r#"[{"description":"","input_schema":{}}]"#, "has a tool that cannot be used, number 1: missing field `name` at line 1 column 36"),
-            (r#"[{"name":"a","description":"","input_schema":[]}]"#, "has a tool `a` whose `input_schema` is not a JSON object"),
+            (
+                r#"[{"name":"","description":"","input_schema":{}}]"#,
+                "has a tool with an empty name, number 1",
+            ),
+            (
+                r#"[{"description":"","input_schema":{}}]"#,
+                "has a tool that cannot be used, number 1: missing field `name` at line 1 column 36",
+            ),
+            (
+                r#"[{"name":"a","description":"","input_schema":[]}]"#,
+                "has a tool `a` whose `input_schema` is not a JSON object",
+            ),
         ];
         for (text, want) in rows {
-            assert_eq!(parse_schema_file(text.to_owned().into()).unwrap_err(), want, "{text}");
+            assert_eq!(parse_schema_file(&text.to_owned().into()).unwrap_err(), want, "{text}");
         }
-        assert!(parse_schema_file(Bytes::from_static(b"[\"\xff\"]")).unwrap_err().starts_with("is not UTF-8"));
+        assert!(
+            parse_schema_file(&Bytes::from_static(b"[\"\xff\"]")).unwrap_err().starts_with("is not UTF-8")
+        );
     }
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use toolbridge_core::{CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway};
+use toolbridge_core::{
+    CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
+};
 
+use crate::IpcError;
 use crate::connection::Connection;
 use crate::frame::check_size;
 use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
-use crate::IpcError;
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -78,7 +80,8 @@ impl Server {
                 }
                 Err(BadRequest::Invalid(error)) => {
                     // One last word, then the connection is dead: where its next message begins is unknown.
-                    let word = write_reply(Reply::Error(ToolError::new(error.type_name(), error.to_string())));
+                    let word =
+                        write_reply(Reply::Error(ToolError::new(error.type_name(), error.to_string())));
                     connection.send(&word).await?;
                     connection.writer.close().await;
                     connection.reader.drain().await;

@@ -123,7 +123,12 @@ impl SessionBuilder {
 impl Session {
     /// A session for `source` that has not started.
     pub fn builder(source: impl ToolSource) -> SessionBuilder {
-        SessionBuilder { id: SessionId::random(), source: SourceBox(Arc::new(source)), dir: None, bridge: None }
+        SessionBuilder {
+            id: SessionId::random(),
+            source: SourceBox(Arc::new(source)),
+            dir: None,
+            bridge: None,
+        }
     }
 
     /// Starts a session for `source` in the temporary directory.
@@ -164,8 +169,9 @@ impl Session {
     /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
     pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
         check_server_name(name, self.source.0.tools())?;
-        let server = serde_json::to_value(self.mcp_server()?)
-            .map_err(|error| IpcError::Invalid { reason: format!("the path cannot be written as JSON: {error}") })?;
+        let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
+            reason: format!("the path cannot be written as JSON: {error}"),
+        })?;
         Ok(json!({ "mcpServers": { name: server } }))
     }
 

@@ -75,7 +75,13 @@ pub async fn serve(
     let mut front = Front {
         list: RawJson::parse(in_one_line(list.as_bytes()).into_owned()).expect("spaces for line breaks"),
         protocol: Protocol::start(info, outgoing.clone()),
-        shared: Arc::new(Shared { source, lane: Lane::default(), outgoing, under_way: Mutex::default(), unwritten: AtomicUsize::new(0) }),
+        shared: Arc::new(Shared {
+            source,
+            lane: Lane::default(),
+            outgoing,
+            under_way: Mutex::default(),
+            unwritten: AtomicUsize::new(0),
+        }),
         calls: JoinSet::new(),
     };
     loop {
@@ -88,8 +94,8 @@ pub async fn serve(
             }
         }
     }
-    let last = async { while front.calls.join_next().await.is_some() {} };
-    if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
+    let rest = async { while front.calls.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_CALLS, rest).await.is_err() {
         tracing::debug!("calls were still under way when the client ended");
     }
     Ok(())
@@ -130,7 +136,8 @@ impl<O: Outgoing> Front<O> {
             },
             Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
                 Some(_) if has_cursor => {
-                    let error = RpcError::invalid_params("the list has one page, so there is no such `cursor`");
+                    let error =
+                        RpcError::invalid_params("the list has one page, so there is no such `cursor`");
                     self.refuse(Some(&id), &error).await;
                 }
                 Some(era) => self.shared.answer(&id, era, LIST_CACHE_HINTS, &self.list).await,
@@ -169,7 +176,9 @@ impl<O: Outgoing> Front<O> {
                     self.calls.spawn(Arc::clone(&self.shared).run(era, id, call, cancelled));
                     return;
                 }
-                Entry::Occupied(_) => RpcError::invalid_request(format!("a call with id {} is under way", id.raw)),
+                Entry::Occupied(_) => {
+                    RpcError::invalid_request(format!("a call with id {} is under way", id.raw))
+                }
             }
         };
         self.refuse(Some(&id), &error).await;

@@ -100,7 +100,8 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
                 let last = self.buf.split().freeze();
                 let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
                 self.searched = 0;
-                return Ok(Some(line).filter(|line| line.as_ref().map_or(true, |line| !line.trim_ascii().is_empty())));
+                return Ok(Some(line)
+                    .filter(|line| line.as_ref().map_or(true, |line| !line.trim_ascii().is_empty())));
             }
         }
     }
@@ -142,7 +143,9 @@ mod tests {
         let mut reader = LineReader::new(input);
         let mut lines = Vec::new();
         while let Some(line) = reader.next().await.unwrap() {
-            lines.push(line.map_or("too long".into(), |line| String::from_utf8_lossy(&line[..line.len().min(50)]).into_owned()));
+            lines.push(line.map_or("too long".into(), |line| {
+                String::from_utf8_lossy(&line[..line.len().min(50)]).into_owned()
+            }));
         }
         lines
     }

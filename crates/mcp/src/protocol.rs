@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    ConstString, CustomRequest, CustomResult, ErrorCode, Implementation, JsonRpcMessage, ListPromptsRequestMethod,
-    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-    ServerJsonRpcMessage, ServerResult,
+    ConstString, CustomRequest, CustomResult, ErrorCode, Implementation, JsonRpcMessage,
+    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, PaginatedRequestParams,
+    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::Transport;
@@ -103,8 +103,9 @@ impl Protocol {
         }
         let stateless = version.as_str() >= ProtocolVersion::V_2026_07_28.as_str();
         let capable = || {
-            meta.capabilities
-                .is_some_and(|capabilities| serde_json::from_str::<ClientCapabilities>(capabilities.get()).is_ok())
+            meta.capabilities.is_some_and(|capabilities| {
+                serde_json::from_str::<ClientCapabilities>(capabilities.get()).is_ok()
+            })
         };
         // A request that does not lean on `initialize` must bring everything itself.
         if (stateless || !initialized) && !capable() {
@@ -119,7 +120,8 @@ impl Protocol {
     ///
     /// When rmcp cannot read it, or is gone.
     pub(crate) async fn request(&mut self, line: &[u8]) -> Result<(), String> {
-        let request = serde_json::from_slice(line).map_err(|error| format!("cannot read `params`: {error}"))?;
+        let request =
+            serde_json::from_slice(line).map_err(|error| format!("cannot read `params`: {error}"))?;
         self.requests.send(request).await.map_err(|_| "the protocol has ended".to_owned())?;
         tokio::select! {
             () = self.state.answered.notified() => Ok(()),

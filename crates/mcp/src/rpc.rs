@@ -101,15 +101,18 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         };
         (None, refusal)
     })?
-    .ok_or_else(|| (None, RpcError::invalid_request("a message is one JSON object; batches are not supported")))?;
+    .ok_or_else(|| {
+        (None, RpcError::invalid_request("a message is one JSON object; batches are not supported"))
+    })?;
 
     let [version, id, method, result, error] = found.outer;
-    let id = match id {
-        None => None,
-        Some(raw) => Some(RpcId::read(line, raw).ok_or_else(|| {
-            (None, RpcError::invalid_request("`id` must be a string or a whole number"))
-        })?),
-    };
+    let id =
+        match id {
+            None => None,
+            Some(raw) => Some(RpcId::read(line, raw).ok_or_else(|| {
+                (None, RpcError::invalid_request("`id` must be a string or a whole number"))
+            })?),
+        };
     if version.is_none_or(|version| version.get() != r#""2.0""#) {
         return Err((id, RpcError::invalid_request("`jsonrpc` must be \"2.0\"")));
     }
@@ -206,7 +209,10 @@ pub(crate) fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
         return json.into();
     }
-    json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect::<Vec<_>>().into()
+    json.iter()
+        .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte })
+        .collect::<Vec<_>>()
+        .into()
 }
 
 #[cfg(test)]
@@ -230,32 +236,86 @@ mod tests {
     #[test]
     fn every_line_goes_where_it_belongs() {
         let rows = [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x": 1}}}"#, r#"call 1 a {"x": 1}"#),
-            (r#"{"method":"tools/call","params":{"name":"\u0061"},"jsonrpc":"2.0","id":"z"}"#, r#"call "z" a {}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":null,"_meta":null}}"#, "call 1 a {}"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x": 1}}}"#,
+                r#"call 1 a {"x": 1}"#,
+            ),
+            (
+                r#"{"method":"tools/call","params":{"name":"\u0061"},"jsonrpc":"2.0","id":"z"}"#,
+                r#"call "z" a {}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":null,"_meta":null}}"#,
+                "call 1 a {}",
+            ),
             (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#, "list 2 false"),
             (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"cursor":"x"}}"#, "list 2 true"),
-            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#, "cancel Number(7)"),
-            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#, r#"cancel Text("a")"#),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
+                "cancel Number(7)",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#,
+                r#"cancel Text("a")"#,
+            ),
             (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#, "request 3"),
             (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),
             (r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, "response"),
-            ("nonsense", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#),
-            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a message is one JSON object; batches are not supported"}}"#),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#),
-            (r#"{"id":1,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`jsonrpc` must be \"2.0\""}}"#),
-            (r#"{"jsonrpc":"2.0","id":1}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request needs a `method`"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`method` must be a string"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice at line 1 column 30"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object with `name` and `arguments`"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.name` must be a string"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.arguments` must be an object"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":5}}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params._meta` must be an object"}}"#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}"#, r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object"}}"#),
+            (
+                "nonsense",
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#,
+            ),
+            (
+                r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a message is one JSON object; batches are not supported"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#,
+            ),
+            (
+                r#"{"id":1,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`jsonrpc` must be \"2.0\""}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request needs a `method`"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`method` must be a string"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice at line 1 column 30"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object with `name` and `arguments`"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.name` must be a string"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.arguments` must be an object"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":5}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params._meta` must be an object"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object"}}"#,
+            ),
         ];
         for (line, want) in rows {
             assert_eq!(show(line), want, "{line}");
@@ -273,9 +333,17 @@ mod tests {
         };
         let rows = [
             (Era::Initialize, r#"{"a":1}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"a":1}"#),
-            (Era::Stateless, r#"{"a":1}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":1}"#),
+            (
+                Era::Stateless,
+                r#"{"a":1}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":1}"#,
+            ),
             (Era::Stateless, "{ }", r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete" }"#),
-            (Era::Stateless, r#"{"resultType":"x"}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"x"}"#),
+            (
+                Era::Stateless,
+                r#"{"resultType":"x"}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"x"}"#,
+            ),
             (
                 Era::Stateless,
                 r#"{"a":"resultType"}"#,

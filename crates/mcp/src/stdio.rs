@@ -84,7 +84,11 @@ impl Drop for Watched {
 }
 
 impl AsyncRead for Stdin {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let watched = match &mut self.0 {
             In::Thread(stdin) => return Pin::new(stdin).poll_read(cx, buf),
             In::Watched(watched) => watched,

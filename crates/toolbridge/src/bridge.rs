@@ -24,7 +24,7 @@ pub fn run_bridge_if_asked() {
     // Absolute, as sessions write them: a program's own command called `bridge` is left alone.
     if command == OsStr::new("bridge") && Path::new(socket).is_absolute() && Path::new(schema).is_absolute() {
         let code = run_bridge(Path::new(socket), Path::new(schema));
-        std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
+        std::process::exit(i32::from(code != ExitCode::SUCCESS));
     }
 }
 

@@ -90,7 +90,8 @@ impl Client {
         tokio::time::timeout(PATIENCE, begun).await.context("the call did not begin")?;
         let params = json!({ "requestId": id, "reason": "the demo changed its mind" });
         let cancelled = Instant::now();
-        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })).await?;
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }))
+            .await?;
         Ok(cancelled)
     }
 

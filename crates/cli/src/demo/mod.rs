@@ -118,7 +118,11 @@ fn calls() -> Vec<(&'static str, Value, Want)> {
         ("picture", json!({}), Want::Picture),
         ("countdown", json!({ "from": 3 }), Want::Progress(4, "lift-off")),
         ("fail", json!({ "message": "no such order" }), Want::Error("no such order (type: DemoError)")),
-        ("panic", json!({}), Want::Error("tool `panic` panicked: this tool always panics (type: ToolPanicError)")),
+        (
+            "panic",
+            json!({}),
+            Want::Error("tool `panic` panicked: this tool always panics (type: ToolPanicError)"),
+        ),
         ("add", json!({ "a": "x", "b": 2 }), Want::Starts("invalid arguments for tool `add`: at `/a`: ")),
         ("blob", json!({ "bytes": 11_000_000 }), Want::Starts("the answer of tool `blob` cannot be sent: ")),
         ("nothing", json!({}), Want::RpcError(-32602)),
@@ -153,8 +157,12 @@ fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
             (format!("{} ({progress} progress reports)", shown(text)), text == *want && progress == *reports)
         }
         Want::Picture => {
-            let (kind, data) = (block["mimeType"].as_str().unwrap_or("?"), block["data"].as_str().unwrap_or(""));
-            (format!("a picture, {kind}, {} bytes of base64", data.len()), kind == "image/png" && !data.is_empty())
+            let (kind, data) =
+                (block["mimeType"].as_str().unwrap_or("?"), block["data"].as_str().unwrap_or(""));
+            (
+                format!("a picture, {kind}, {} bytes of base64", data.len()),
+                kind == "image/png" && !data.is_empty(),
+            )
         }
         Want::RpcError(_) => (shown(text), false),
     }

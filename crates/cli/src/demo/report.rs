@@ -59,9 +59,10 @@ impl Report {
     }
 
     pub(crate) fn to_json(&self) -> String {
-        let rows = self.rows.iter().map(|row| {
-            json!({ "call": row.call, "answer": row.answer, "ms": ms(row.time), "ok": row.ok })
-        });
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| json!({ "call": row.call, "answer": row.answer, "ms": ms(row.time), "ok": row.ok }));
         let report = json!({
             "ok": self.all_ok(),
             "tools": self.tools,
@@ -85,16 +86,22 @@ impl Report {
             self.socket.display(),
             ms(self.bridge_time),
         );
-        let width = self.rows.iter().map(|row| short(&row.call, 44).chars().count()).max().unwrap_or_default();
+        let width =
+            self.rows.iter().map(|row| short(&row.call, 44).chars().count()).max().unwrap_or_default();
         for row in &self.rows {
             let call = short(&row.call, 44);
             let pad = " ".repeat(width - call.chars().count());
             let mark = if row.ok { "ok  " } else { "FAIL" };
             text += &format!("{mark} {call}{pad}  {:>8.2} ms   {}\n", ms(row.time), short(&row.answer, 90));
         }
-        text += &format!("\nround trip of a small call, in the middle: {:.0} µs\n", self.round_trip.as_secs_f64() * 1e6);
+        text += &format!(
+            "\nround trip of a small call, in the middle: {:.0} µs\n",
+            self.round_trip.as_secs_f64() * 1e6
+        );
         match self.rows.iter().filter(|row| !row.ok).count() {
-            0 => text += "the bridge has ended and the session has left nothing behind; everything worked\n\n",
+            0 => {
+                text += "the bridge has ended and the session has left nothing behind; everything worked\n\n";
+            }
             bad => text += &format!("{bad} of {} rows are not as they should be\n\n", self.rows.len()),
         }
         text + NEXT

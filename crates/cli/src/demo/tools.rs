@@ -99,7 +99,8 @@ pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, Regi
     let echo = Tool::new("echo", "Returns exactly the text", async |args: Echo| args.text)
         .read_only()
         .max_result_chars(LONG_RESULT_CHARS);
-    let add = Tool::new("add", "Adds two numbers", async |args: Add| (args.a + args.b).to_string()).read_only();
+    let add =
+        Tool::new("add", "Adds two numbers", async |args: Add| (args.a + args.b).to_string()).read_only();
     let wait = Tool::new("wait", "Waits, and can be cancelled", async |args: Wait, context: CallContext| {
         let shared = context.state::<State>();
         shared.waiting.notify_one();
@@ -108,22 +109,29 @@ pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, Regi
         tell.0 = None;
         format!("waited {} ms", args.ms)
     });
-    let write_note =
-        Tool::new("write_note", "Writes a note down, one at a time", async |args: Note, context: CallContext| {
+    let write_note = Tool::new(
+        "write_note",
+        "Writes a note down, one at a time",
+        async |args: Note, context: CallContext| {
             sleep(Duration::from_millis(args.ms)).await;
             let count = context.state::<State>().notes.fetch_add(1, Ordering::Relaxed) + 1;
             format!("note {count}: {}", args.text)
-        });
-    let fail = Tool::new("fail", "Fails with the message", async |args: Fail| Err::<(), _>(DemoError(args.message)));
+        },
+    );
+    let fail =
+        Tool::new("fail", "Fails with the message", async |args: Fail| Err::<(), _>(DemoError(args.message)));
     let panic = Tool::new("panic", "Panics", async |_: NoArgs| -> () { panic!("this tool always panics") });
-    let blob = Tool::new("blob", "Returns a text of that many bytes", async |args: Blob| "x".repeat(args.bytes))
-        .read_only()
-        .max_result_chars(LONG_RESULT_CHARS);
+    let blob =
+        Tool::new("blob", "Returns a text of that many bytes", async |args: Blob| "x".repeat(args.bytes))
+            .read_only()
+            .max_result_chars(LONG_RESULT_CHARS);
     let picture = Tool::new("picture", "Returns a picture, a red dot", async |_: NoArgs| {
         ToolResult::image(PICTURE, "image/png")
     });
-    let countdown =
-        Tool::new("countdown", "Counts down and reports its progress", async |args: Countdown, context: CallContext| {
+    let countdown = Tool::new(
+        "countdown",
+        "Counts down and reports its progress",
+        async |args: Countdown, context: CallContext| {
             for done in 0..args.from {
                 let left = format!("{} left", args.from - done);
                 context.progress(f64::from(done), Some(f64::from(args.from)), Some(&left));
@@ -131,17 +139,18 @@ pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, Regi
             }
             context.progress(f64::from(args.from), Some(f64::from(args.from)), Some("done"));
             "lift-off"
-        });
+        },
+    );
     Toolset::builder()
         .state(shared)
-        .add(echo)
-        .add(add)
-        .add(wait.read_only())
-        .add(write_note.destructive(false))
-        .add(fail)
-        .add(panic)
-        .add(blob)
-        .add(picture.read_only())
-        .add(countdown)
+        .with(echo)
+        .with(add)
+        .with(wait.read_only())
+        .with(write_note.destructive(false))
+        .with(fail)
+        .with(panic)
+        .with(blob)
+        .with(picture.read_only())
+        .with(countdown)
         .build()
 }

@@ -10,3 +10,4 @@ mod foreign_bridge;
 mod foreign_parent;
 mod kill;
 mod session;
+mod wire;

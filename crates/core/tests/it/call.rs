@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::{
-    CallContext, CancellationToken, Lane, NoArgs, RawJson, Tool, ToolCall, ToolError, ToolResult, ToolSource, Toolset,
-    Step, Underway,
+    CallContext, CancellationToken, Lane, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolResult,
+    ToolSource, Toolset, Underway,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ fn text(text: &str) -> String {
 
 /// Calls the only tool of a set; the error is written as `Type: message`.
 async fn call_one(tool: Tool, arguments: &str) -> Result<String, String> {
-    let tools = Toolset::builder().add(tool).build().unwrap();
+    let tools = Toolset::builder().with(tool).build().unwrap();
     call(&tools, arguments).await
 }
 
@@ -157,16 +157,24 @@ async fn wrong_arguments_are_refused_with_their_place() {
         count: u8,
     }
     let tools = Toolset::builder()
-        .tool("t", "", async |args: Order| format!("{}{}", args.name, args.lines.iter().map(|l| l.count).sum::<u8>()))
+        .tool("t", "", async |args: Order| {
+            format!("{}{}", args.name, args.lines.iter().map(|l| l.count).sum::<u8>())
+        })
         .build()
         .unwrap();
     let rows = [
         (r#"{"name":"ab","lines":[{"count":3}]}"#, Ok("ab3")),
         (r#"{"name":"a","lines":[]}"#, Err("at `/name`: the value is shorter than 2 characters")),
         (r#"{"name":"ab","lines":[{"count":1},{"count":100}]}"#, Err("at `/lines/1/count`: ")),
-        (r#"{"name":"ab","lines":[{"count":"x"}]}"#, Err("at `/lines/0/count`: the value is not of type \"integer\"")),
+        (
+            r#"{"name":"ab","lines":[{"count":"x"}]}"#,
+            Err("at `/lines/0/count`: the value is not of type \"integer\""),
+        ),
         (r#"{"lines":[]}"#, Err("at `/`: \"name\" is a required property")),
-        (r#"{"name":"ab","lines":[{"count":1.0}]}"#, Err("at `/lines/0/count`: invalid type: floating point `1.0`")),
+        (
+            r#"{"name":"ab","lines":[{"count":1.0}]}"#,
+            Err("at `/lines/0/count`: invalid type: floating point `1.0`"),
+        ),
         ("[]", Err("at `/`: arguments must be a JSON object")),
     ];
     for (arguments, want) in rows {
@@ -200,7 +208,10 @@ async fn an_unknown_tool_is_an_error() {
     let tools = Toolset::builder().build().unwrap();
     let call = ToolCall::new("nothing", RawJson::empty_object());
     let error = tools.call(call, CallContext::default()).await.unwrap_err();
-    assert_eq!((error.type_name(), error.to_string().as_str()), ("ToolNotFoundError", "there is no tool `nothing`"));
+    assert_eq!(
+        (error.type_name(), error.to_string().as_str()),
+        ("ToolNotFoundError", "there is no tool `nothing`")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,7 +224,10 @@ async fn a_limit_ends_handlers_that_wait_and_handlers_that_block() {
     let blocks_too = Arc::clone(&blocks);
     let want = Err("ToolTimeoutError: tool `t` timed out after 50 ms".to_owned());
 
-    assert_eq!(call_one(Tool::new("t", "", async |_: NoArgs| pending::<u8>().await).timeout(limit), "{}").await, want);
+    assert_eq!(
+        call_one(Tool::new("t", "", async |_: NoArgs| pending::<u8>().await).timeout(limit), "{}").await,
+        want
+    );
     assert_eq!(call_one(Tool::new("t", "", move |_: NoArgs| blocks()).timeout(limit), "{}").await, want);
     let in_async = move |_: NoArgs| {
         let blocks = Arc::clone(&blocks_too);
@@ -253,7 +267,11 @@ async fn state_and_tool_use_id_reach_the_handler() {
         .state(AtomicUsize::new(5))
         .tool("t", "", async |_: NoArgs, context: CallContext| {
             let count = context.state::<AtomicUsize>().fetch_add(1, Ordering::Relaxed);
-            format!("{count} {} {}", context.tool_use_id().unwrap_or("-"), context.try_state::<u8>().is_some())
+            format!(
+                "{count} {} {}",
+                context.tool_use_id().unwrap_or("-"),
+                context.try_state::<u8>().is_some()
+            )
         })
         .build()
         .unwrap();
@@ -268,7 +286,8 @@ async fn state_and_tool_use_id_reach_the_handler() {
 
 #[tokio::test]
 async fn missing_state_is_an_answer_that_says_what_to_do() {
-    let got = call_one(Tool::new("t", "", |_: NoArgs, c: CallContext| *c.state::<u8>()), "{}").await.unwrap_err();
+    let got =
+        call_one(Tool::new("t", "", |_: NoArgs, c: CallContext| *c.state::<u8>()), "{}").await.unwrap_err();
     assert_eq!(
         got,
         "ToolPanicError: tool `t` panicked: the toolset has no state of type `u8`: add it with `ToolsetBuilder::state`"
@@ -324,7 +343,7 @@ async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
             context.state::<Overlap>().most.load(Ordering::SeqCst)
         });
         let tool = if read_only { tool.read_only() } else { tool };
-        let tools = Toolset::builder().state(Overlap::default()).add(tool).build().unwrap();
+        let tools = Toolset::builder().state(Overlap::default()).with(tool).build().unwrap();
         let lane = Lane::default();
         let calls = (0..8).map(|_| {
             let (lane, tools) = (lane.clone(), tools.clone());

@@ -53,12 +53,13 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
         ),
     ];
     for (tools, message, hint) in rows {
-        let error = tools.into_iter().fold(Toolset::builder(), |set, tool| set.add(tool)).build().unwrap_err();
+        let error =
+            tools.into_iter().fold(Toolset::builder(), |set, tool| set.with(tool)).build().unwrap_err();
         assert_eq!(error.to_string(), message);
         assert_eq!(error.hint(), hint, "{message}");
     }
     let broken = with_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}));
-    let error = Toolset::builder().add(broken).build().unwrap_err().to_string();
+    let error = Toolset::builder().with(broken).build().unwrap_err().to_string();
     assert!(error.starts_with("input schema of tool `t` is not usable: "), "{error}");
 }
 
@@ -73,7 +74,7 @@ fn a_long_description_is_a_warning() {
 
 #[test]
 fn the_full_name_is_checked_with_the_servers_name() {
-    let tools = Toolset::builder().add(nothing(&"x".repeat(120))).build().unwrap();
+    let tools = Toolset::builder().with(nothing(&"x".repeat(120))).build().unwrap();
     assert!(check_server_name("s", tools.tools()).is_ok());
     let error = check_server_name("tools", tools.tools()).unwrap_err().to_string();
     assert_eq!(error, format!("`mcp__tools__{}` has 132 characters, the limit is 128", "x".repeat(120)));
@@ -103,7 +104,7 @@ fn everything_said_about_a_tool_is_in_its_schema() {
         .output_schema(json!({"type": "object"}))
         .max_result_chars(500_000)
         .meta("vendor/x", json!([1]));
-    let tools = Toolset::builder().add(tool).add(nothing("u").always_load(false)).build().unwrap();
+    let tools = Toolset::builder().with(tool).with(nothing("u").always_load(false)).build().unwrap();
     let schema = tools.tools().get("t").unwrap();
     assert_eq!(schema.title.as_deref(), Some("Counter"));
     assert_eq!(
@@ -125,7 +126,8 @@ fn everything_said_about_a_tool_is_in_its_schema() {
 
 #[test]
 fn a_filter_keeps_exactly_the_named_tools() {
-    let tools = ["a", "b", "c"].iter().fold(Toolset::builder(), |set, name| set.add(nothing(name))).build().unwrap();
+    let tools =
+        ["a", "b", "c"].iter().fold(Toolset::builder(), |set, name| set.with(nothing(name))).build().unwrap();
     let names = |names: &[&str]| tools.filter(names).unwrap().names().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(names(&["c", "a", "c"]), ["a", "c"]);
     assert!(names(&[]).is_empty());

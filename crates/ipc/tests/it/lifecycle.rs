@@ -1,0 +1,217 @@
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use toolbridge_core::{CallContext, NoArgs, RawJson, ToolCall, ToolSource as _, Toolset};
+use toolbridge_ipc::{Remote, Session, read_schema_file};
+
+use crate::{files, tools};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn start(dir: &TempDir) -> Session {
+    Session::builder(tools()).dir(dir.path()).start().await.unwrap()
+}
+
+fn remote(session: &Session) -> Remote {
+    Remote::new(session.socket_path(), read_schema_file(session.schema_path()).unwrap()).unwrap()
+}
+
+async fn call(remote: &Remote, tool: &str) -> Result<String, String> {
+    let call = remote.call(ToolCall::new(tool, RawJson::empty_object()), CallContext::default());
+    match tokio::time::timeout(PATIENCE, call).await.expect("an answer in time") {
+        Ok(result) => Ok(result.as_str().to_owned()),
+        Err(error) => Err(format!("{}: {error}", error.type_name())),
+    }
+}
+
+fn assert_hello(answer: Result<String, String>) {
+    assert_eq!(answer.unwrap(), r#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#);
+}
+
+#[tokio::test]
+async fn a_session_answers_until_it_is_stopped_and_leaves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let session = start(&dir).await;
+    let remote = remote(&session);
+    assert_hello(call(&remote, "hello").await);
+    let names = files(dir.path());
+    assert_eq!(names.len(), 2);
+    let id = names[0].strip_prefix("claudecode_ipc_").unwrap().strip_suffix(".sock").unwrap();
+    assert_eq!(names[1], format!("claudecode_ipc_schema_{id}.json"));
+    assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+
+    session.stop().await;
+    assert!(files(dir.path()).is_empty());
+    session.stop().await;
+    let error = call(&remote, "hello").await.unwrap_err();
+    assert!(error.starts_with("IPCConnectionError: cannot reach the parent process at "), "{error}");
+}
+
+#[tokio::test]
+async fn the_files_are_for_their_owner_alone() {
+    let dir = TempDir::new().unwrap();
+    let session = start(&dir).await;
+    for path in [session.socket_path(), session.schema_path()] {
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn stop_does_not_wait_for_a_handler_that_hangs() {
+    let dir = TempDir::new().unwrap();
+    let session = start(&dir).await;
+    let remote = remote(&session);
+    let call = tokio::spawn(async move { call(&remote, "hang").await });
+    wait_for_connection(session.socket_path()).await;
+    let started = Instant::now();
+    session.stop().await;
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(files(dir.path()).is_empty());
+    let error = call.await.unwrap().unwrap_err();
+    assert!(error.starts_with("IPCConnectionError: the connection to the parent process was lost"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_does_not_wait_for_a_handler_that_blocks_its_thread() {
+    let (free, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let tools = Toolset::builder()
+        .tool("block", "Blocks", move |_: NoArgs| {
+            _ = released.lock().unwrap().recv_timeout(PATIENCE);
+        })
+        .build()
+        .unwrap();
+    let dir = TempDir::new().unwrap();
+    let session = Session::builder(tools).dir(dir.path()).start().await.unwrap();
+    let remote = remote(&session);
+    let call = tokio::spawn(async move { call(&remote, "block").await });
+    wait_for_connection(session.socket_path()).await;
+    let started = Instant::now();
+    session.stop().await;
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(call.await.unwrap().is_err());
+    drop(free);
+}
+
+/// Waits until the server has accepted somebody, by being accepted after them.
+async fn wait_for_connection(socket: &Path) {
+    let remote = Remote::new(socket, toolbridge_core::ToolList::default()).unwrap();
+    for _ in 0..3 {
+        _ = call(&remote, "nothing").await;
+    }
+}
+
+#[test]
+fn dropping_a_session_needs_no_runtime() {
+    let dir = TempDir::new().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let session = runtime.block_on(start(&dir));
+    drop(runtime);
+    assert_eq!(files(dir.path()).len(), 2);
+    drop(session);
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_panic_cleans_up() {
+    let dir = TempDir::new().unwrap();
+    let panicked = std::panic::catch_unwind(|| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let _session = start(&dir).await;
+            panic!("on purpose");
+        })
+    });
+    assert!(panicked.is_err());
+    assert!(files(dir.path()).is_empty());
+}
+
+#[tokio::test]
+async fn a_cancelled_future_cleans_up() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_owned();
+    let task = tokio::spawn(async move {
+        let _session = Session::builder(tools()).dir(&path).start().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    while files(dir.path()).len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    task.abort();
+    _ = task.await;
+    assert!(files(dir.path()).is_empty());
+}
+
+#[tokio::test]
+async fn sessions_side_by_side_do_not_disturb_each_other() {
+    let dir = TempDir::new().unwrap();
+    let (first, second) = (start(&dir).await, start(&dir).await);
+    let (to_first, to_second) = (remote(&first), remote(&second));
+    assert_hello(call(&to_first, "hello").await);
+    assert_hello(call(&to_second, "hello").await);
+    first.stop().await;
+    assert_hello(call(&to_second, "hello").await);
+    assert_eq!(files(dir.path()).len(), 2);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_hold_a_session_is_one_clear_error() {
+    let dir = TempDir::new().unwrap();
+    let missing = dir.path().join("missing");
+    let error = Session::builder(tools()).dir(&missing).start().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot start a session in `{}`: cannot read the directory: No such file or directory (os error 2)",
+            missing.display()
+        )
+    );
+    assert_eq!(error.hint(), Some("set TMPDIR to a directory that exists, can be written and has space"));
+
+    let long = dir.path().join("x".repeat(150));
+    std::fs::create_dir(&long).unwrap();
+    let error = Session::builder(tools()).dir(&long).start().await.unwrap_err().to_string();
+    let bytes = long.as_os_str().len() + "/claudecode_ipc_.sock".len() + 32;
+    assert!(error.starts_with(&format!("socket path `{}/claudecode_ipc_", long.display())), "{error}");
+    assert!(error.ends_with(&format!(".sock` has {bytes} bytes, the limit is 107")), "{error}");
+    assert!(files(&long).is_empty());
+}
+
+#[tokio::test]
+async fn the_config_names_the_bridge_and_the_files() {
+    let dir = TempDir::new().unwrap();
+    let session = Session::builder(tools()).dir(dir.path()).bridge("/bin/sh").start().await.unwrap();
+    let (socket, schema) = (session.socket_path(), session.schema_path());
+    assert!(socket.is_absolute() && schema.is_absolute());
+    assert_eq!(
+        session.mcp_config("mine").unwrap(),
+        serde_json::json!({ "mcpServers": { "mine": {
+            "type": "stdio", "command": "/bin/sh", "args": ["bridge", socket, schema],
+        } } })
+    );
+    let error = session.mcp_config("not ok").unwrap_err();
+    assert_eq!(error.to_string(), "server name `not ok` is empty or has characters other than `A-Z a-z 0-9 _ -`");
+    let error = session.mcp_config(&"x".repeat(120)).unwrap_err().to_string();
+    assert!(error.ends_with("has 132 characters, the limit is 128"), "{error}");
+
+    let session = Session::builder(tools()).dir(dir.path()).bridge("/etc/passwd").start().await.unwrap();
+    let error = session.mcp_server().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no bridge executable: `/etc/passwd`, given by the program, is not an executable file"
+    );
+    assert_eq!(error.type_name(), "BridgeStartupError");
+    assert!(error.hint().unwrap().starts_with("call `toolbridge::run_bridge_if_asked()` first in `main`"));
+}
+
+#[tokio::test]
+async fn the_schema_file_is_written_once_and_complete() {
+    let dir = TempDir::new().unwrap();
+    let session = start(&dir).await;
+    let names: Vec<_> =
+        read_schema_file(session.schema_path()).unwrap().iter().map(|tool| tool.name.clone()).collect();
+    assert_eq!(names, ["hello", "hang"]);
+    assert_eq!(session.schema_path().metadata().unwrap().nlink(), 1);
+}

@@ -1,0 +1,28 @@
+//! Sessions in this process: their files, their end, and what others leave behind.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod lifecycle;
+mod sweep;
+
+use std::path::Path;
+
+use toolbridge_core::{NoArgs, Toolset};
+
+/// One tool that answers at once and one that never does.
+fn tools() -> Toolset {
+    Toolset::builder()
+        .tool("hello", "Greets", async |_: NoArgs| "hello")
+        .tool("hang", "Never answers", async |_: NoArgs| std::future::pending::<()>().await)
+        .build()
+        .unwrap()
+}
+
+/// The names in a directory, sorted.
+fn files(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}

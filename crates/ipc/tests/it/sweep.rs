@@ -1,0 +1,153 @@
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use toolbridge_ipc::{Session, SessionState, sessions, sweep};
+
+use crate::{files, tools};
+
+/// The id of a session of ours (version 8) and of another implementation's (version 4).
+const OURS: &str = "0123456789ab8def8123456789abcdef";
+const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
+
+fn socket(dir: &Path, id: &str) -> PathBuf {
+    dir.join(format!("claudecode_ipc_{id}.sock"))
+}
+
+fn schema(dir: &Path, id: &str) -> PathBuf {
+    dir.join(format!("claudecode_ipc_schema_{id}.json"))
+}
+
+/// What a killed process leaves: a socket nobody listens at, and a file.
+fn leave_behind(dir: &Path, id: &str, age: Duration) {
+    drop(UnixListener::bind(socket(dir, id)).unwrap());
+    std::fs::write(schema(dir, id), "[]").unwrap();
+    for path in [socket(dir, id), schema(dir, id)] {
+        set_age(&path, age);
+    }
+}
+
+fn set_age(path: &Path, age: Duration) {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let then = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - age;
+    let time = Timespec { tv_sec: then.as_secs().try_into().unwrap(), tv_nsec: 0 };
+    utimensat(CWD, path, &Timestamps { last_access: time, last_modification: time }, AtFlags::empty()).unwrap();
+}
+
+#[test]
+fn what_a_dead_session_of_ours_left_goes_at_once() {
+    let dir = TempDir::new().unwrap();
+    leave_behind(dir.path(), OURS, Duration::ZERO);
+    drop(UnixListener::bind(dir.path().join(format!("claudecode_ipc_{OURS}.tmp"))).unwrap());
+    assert_eq!(sessions(dir.path()).unwrap()[0].state, SessionState::Stale);
+    assert_eq!(sweep(dir.path()).unwrap().len(), 1);
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn each_half_of_a_dead_session_goes_alone_too() {
+    for remove in [socket, schema] {
+        let dir = TempDir::new().unwrap();
+        leave_behind(dir.path(), OURS, Duration::ZERO);
+        std::fs::remove_file(remove(dir.path(), OURS)).unwrap();
+        sweep(dir.path()).unwrap();
+        assert!(files(dir.path()).is_empty());
+    }
+}
+
+#[test]
+fn files_without_our_lock_are_left_alone_for_a_minute() {
+    let dir = TempDir::new().unwrap();
+    leave_behind(dir.path(), FOREIGN, Duration::from_secs(50));
+    assert_eq!(sessions(dir.path()).unwrap()[0].state, SessionState::Unclear);
+    sweep(dir.path()).unwrap();
+    assert_eq!(files(dir.path()).len(), 2);
+    for path in [socket(dir.path(), FOREIGN), schema(dir.path(), FOREIGN)] {
+        set_age(&path, Duration::from_secs(70));
+    }
+    sweep(dir.path()).unwrap();
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_socket_that_answers_is_never_touched() {
+    let dir = TempDir::new().unwrap();
+    let _listener = UnixListener::bind(socket(dir.path(), FOREIGN)).unwrap();
+    std::fs::write(schema(dir.path(), FOREIGN), "[]").unwrap();
+    for path in [socket(dir.path(), FOREIGN), schema(dir.path(), FOREIGN)] {
+        set_age(&path, Duration::from_secs(3600));
+    }
+    assert_eq!(sessions(dir.path()).unwrap()[0].state, SessionState::Live);
+    sweep(dir.path()).unwrap();
+    assert_eq!(files(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_locked_schema_file_without_a_socket_is_a_session_that_starts() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(schema(dir.path(), OURS), "[]").unwrap();
+    let file = std::fs::File::open(schema(dir.path(), OURS)).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    sweep(dir.path()).unwrap();
+    assert_eq!(files(dir.path()).len(), 1);
+}
+
+#[test]
+fn links_and_strangers_names_are_left_alone() {
+    let dir = TempDir::new().unwrap();
+    let victim = dir.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    symlink(&victim, schema(dir.path(), OURS)).unwrap();
+    symlink(&victim, socket(dir.path(), FOREIGN)).unwrap();
+    std::fs::create_dir(dir.path().join("claudecode_ipc_.sock")).unwrap();
+    std::fs::write(dir.path().join("claudecode_ipc_notanid.sock"), "").unwrap();
+    std::fs::write(dir.path().join(format!("other_{OURS}.sock")), "").unwrap();
+    let before = files(dir.path());
+    assert!(sweep(dir.path()).unwrap().is_empty());
+    assert_eq!(files(dir.path()), before);
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_sweep_never_takes_a_file_from_a_session_that_lives_or_starts() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_owned();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let sweepers: Vec<_> = (0..2)
+        .map(|_| {
+            let (path, stop) = (path.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    sweep(&path).unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        let starting: Vec<_> = (0..50)
+            .map(|_| {
+                let path = path.clone();
+                tokio::spawn(async move {
+                    let session = Session::builder(tools()).dir(path).start().await.unwrap();
+                    assert!(session.socket_path().exists() && session.schema_path().exists());
+                    session
+                })
+            })
+            .collect();
+        let mut live = Vec::new();
+        for session in starting {
+            live.push(session.await.unwrap());
+        }
+        for session in &live {
+            assert!(session.socket_path().exists() && session.schema_path().exists());
+            session.stop().await;
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for sweeper in sweepers {
+        sweeper.join().unwrap();
+    }
+    assert!(files(&path).is_empty());
+}

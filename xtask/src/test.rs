@@ -1,0 +1,57 @@
+//! `cargo xtask test`: everything that must hold before a change lands.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{project, python};
+
+/// Runs every check, in the order of their cost. Each says how long it took.
+pub(crate) fn run() -> Result<()> {
+    let (root, target) = project::folders()?;
+    let cargo = |args: &str| {
+        let mut command = project::cargo();
+        command.args(args.split(' ')).current_dir(&root);
+        command
+    };
+    step("formatting", &mut cargo("fmt --all --check"))?;
+    step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
+    step("tests and doctests", &mut cargo("test --workspace --quiet"))?;
+    step("documentation", cargo("doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))?;
+    step(
+        "build without default features",
+        &mut cargo("check --package toolbridge --no-default-features --quiet"),
+    )?;
+    step("executable", &mut cargo("build --package toolbridge-cli --quiet"))?;
+    let executable = target.join("debug/toolbridge");
+    step("demo", Command::new(&executable).arg("demo"))?;
+    step("tests of other languages", &mut pytest(&root, &target, &executable)?)?;
+    step("benchmark, shortly", &mut cargo("xtask bench --quick"))?;
+    if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        step("licences and advisories", &mut cargo("deny check licenses bans sources"))?;
+    } else {
+        eprintln!(
+            "note: cargo-deny is not installed, licences were not checked (`cargo install cargo-deny`)"
+        );
+    }
+    eprintln!("everything passed");
+    Ok(())
+}
+
+fn step(name: &str, command: &mut Command) -> Result<()> {
+    eprintln!("── {name}");
+    let started = Instant::now();
+    let status = command.status().with_context(|| format!("{name}: cannot run {command:?}"))?;
+    ensure!(status.success(), "{name}: {command:?} failed with {status}");
+    eprintln!("── {name}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn pytest(root: &Path, target: &Path, executable: &Path) -> Result<Command> {
+    let mut command = Command::new(python::environment(root, target)?);
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
+    command.env("TOOLBRIDGE_EXE", executable).env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(command)
+}
