@@ -20,7 +20,7 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
                                         call a tool of a live session"
 )]
 pub(crate) struct Args {
-    /// Log to stderr
+    /// Log to stderr [default: warn, and nothing for `bridge`]
     #[arg(long, global = true, value_name = "LEVEL", env = LOG_VARIABLE)]
     pub(crate) log: Option<Level>,
     #[command(subcommand)]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Level};
 
 fn main() -> ExitCode {
     // What the CLI starts, many times a day: no parser, no log, nothing before the first read.
@@ -21,7 +21,9 @@ fn main() -> ExitCode {
     }
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
-    if let Some(level) = args.log {
+    // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
+    let silent = matches!(args.command, Command::Bridge { .. });
+    if let Some(level) = args.log.or((!silent).then_some(Level::Warn)) {
         output::log_to_stderr(level);
     }
     let done = match args.command {

@@ -26,6 +26,7 @@
 pub mod json;
 
 mod arguments;
+mod budget;
 mod call;
 mod context;
 mod error;
@@ -38,6 +39,7 @@ mod source;
 mod tool;
 mod toolset;
 
+pub use budget::{Budget, Reserved};
 pub use call::{CallMeta, ToolCall};
 pub use context::{CallContext, Progress, ProgressReceiver, Step, Underway};
 pub use error::{RegistrationError, ToolError, Warning};

@@ -10,18 +10,24 @@ use toolbridge_core::ToolError;
 #[non_exhaustive]
 pub enum IpcError {
     /// The parent's socket cannot be reached.
-    #[error("cannot reach the parent process at `{}`: {source}", path.display())]
+    #[error("cannot reach the parent process at `{}`: {error}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The other end went away in the middle of a request.
     #[error("the connection to the parent process was lost in the middle of a call: {reason}")]
     Lost {
         /// How it showed.
         reason: String,
+    },
+    /// The other end went away in the middle of a message.
+    #[error("the connection closed after {bytes} bytes of an unfinished message")]
+    Torn {
+        /// How much of it had come, its length included.
+        bytes: usize,
     },
     /// The other end belongs to another user.
     #[error("refused a peer that runs as user {uid}, this process runs as user {own}")]
@@ -52,8 +58,11 @@ pub enum IpcError {
         limit: std::time::Duration,
     },
     /// Reading or writing failed.
-    #[error("socket failed: {0}")]
-    Io(#[from] io::Error),
+    #[error("socket failed: {error}")]
+    Io {
+        /// What the system said.
+        error: io::Error,
+    },
     /// A schema file cannot be used.
     #[error("schema file `{}` {reason}", path.display())]
     SchemaFile {
@@ -77,14 +86,14 @@ pub enum IpcError {
         path: PathBuf,
     },
     /// A session's files cannot be made.
-    #[error("cannot start a session in `{}`: {what}: {source}", dir.display())]
+    #[error("cannot start a session in `{}`: {what}: {error}", dir.display())]
     Start {
         /// The directory.
         dir: PathBuf,
         /// What was tried.
         what: &'static str,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The CLI would not take a tool or server of that name.
     #[error(transparent)]
@@ -102,14 +111,16 @@ impl IpcError {
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
-            Self::Connect { .. } | Self::Lost { .. } | Self::ForeignPeer { .. } | Self::NotASocket { .. } => {
-                "IPCConnectionError"
-            }
+            Self::Connect { .. }
+            | Self::Lost { .. }
+            | Self::Torn { .. }
+            | Self::ForeignPeer { .. }
+            | Self::NotASocket { .. } => "IPCConnectionError",
             Self::MessageSize { .. } => "IPCMessageSizeError",
             Self::SchemaFile { .. } | Self::NoBridge { .. } => "BridgeStartupError",
             Self::Invalid { .. }
             | Self::Slow { .. }
-            | Self::Io(_)
+            | Self::Io { .. }
             | Self::PathTooLong { .. }
             | Self::Registration(_)
             | Self::Start { .. } => "IPCError",
@@ -136,13 +147,21 @@ impl IpcError {
                  or set TOOLBRIDGE_BRIDGE to its path"
             }
             Self::Lost { .. }
+            | Self::Torn { .. }
             | Self::ForeignPeer { .. }
             | Self::Invalid { .. }
             | Self::Slow { .. }
-            | Self::Io(_) => {
+            | Self::Io { .. } => {
                 return None;
             }
         })
+    }
+}
+
+// Messages are complete: they go over the wire, where a `source` would be lost.
+impl From<io::Error> for IpcError {
+    fn from(error: io::Error) -> Self {
+        Self::Io { error }
     }
 }
 

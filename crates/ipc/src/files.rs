@@ -86,11 +86,15 @@ impl SessionId {
 /// The files of a live session. Dropping it removes them; that needs no runtime.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
-    pub(crate) socket: PathBuf,
-    pub(crate) schema: PathBuf,
-    /// Locked; the lock goes with it, after the files.
+    // In this order they go: the socket, the schema file, the lock.
+    socket: Made,
+    schema: Made,
     _lock: File,
 }
+
+/// A file we made, and remove when this is dropped.
+#[derive(Debug)]
+struct Made(PathBuf);
 
 impl SessionFiles {
     /// Makes the files of session `id` in `dir`: first the schema file with `tools` in it, then the socket.
@@ -99,25 +103,28 @@ impl SessionFiles {
         id: SessionId,
         tools: &[u8],
     ) -> Result<(Self, std::os::unix::net::UnixListener), IpcError> {
-        let failed = |what| move |source| IpcError::Start { dir: dir.into(), what, source };
+        let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         check_socket_path(&id.socket(dir))?;
         let lock = create_schema_file(dir, id, tools).map_err(failed("cannot make the schema file"))?;
-        // From here on, dropping `files` cleans up.
-        let files = Self { socket: id.socket(dir), schema: id.schema(dir), _lock: lock };
+        let schema = Made(id.schema(dir));
         let listener = create_socket(dir, id).map_err(failed("cannot make the socket"))?;
-        Ok((files, listener))
+        let socket = Made(id.socket(dir));
+        Ok((Self { socket, schema, _lock: lock }, listener))
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket.0
+    }
+
+    pub(crate) fn schema(&self) -> &Path {
+        &self.schema.0
     }
 }
 
-impl Drop for SessionFiles {
+impl Drop for Made {
     fn drop(&mut self) {
-        for path in [&self.socket, &self.schema] {
-            match fs::remove_file(path) {
-                Ok(()) => {}
-                // A start that failed has made only the first of the two.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(path = %path.display(), %error, "session file left behind"),
-            }
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "session file left behind");
         }
     }
 }
@@ -413,4 +420,71 @@ fn refuses(socket: &Path) -> bool {
         rustix::net::connect(&probe, &SocketAddrUnix::new(socket)?)
     };
     matches!(connect(), Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_planted_file_or_link_is_refused_and_its_victim_untouched() {
+        let id = SessionId::random();
+        for place in [SessionId::schema, SessionId::socket] {
+            for plant_link in [true, false] {
+                let dir = tempfile::TempDir::new().unwrap();
+                let victim = dir.path().join("victim");
+                fs::write(&victim, "precious").unwrap();
+                let planted = place(id, dir.path());
+                if plant_link {
+                    symlink(&victim, &planted).unwrap();
+                } else {
+                    fs::write(&planted, "planted").unwrap();
+                }
+                let error = SessionFiles::create(dir.path(), id, b"[]").unwrap_err().to_string();
+                assert!(error.contains("File exists"), "{error}");
+                assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+                // Only what was there before, and the planted thing, which is not ours to remove.
+                assert_eq!(names(dir.path()).len(), 2, "{:?}", names(dir.path()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_given_only_once() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::write(&from, "new").unwrap();
+        put_in_place(&from, &to).unwrap();
+        fs::write(&from, "newer").unwrap();
+        assert_eq!(put_in_place(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&to).unwrap(), "new");
+    }
+
+    #[test]
+    fn ids_are_ours_and_are_found_in_names() {
+        let id = SessionId::random();
+        assert!(id.is_ours());
+        let dir = Path::new("/x");
+        for path in id.paths(dir) {
+            assert_eq!(SessionId::of(path.file_name().unwrap()), Some(id));
+        }
+        for other in
+            ["claudecode_ipc_.sock", "claudecode_ipc_schema_x.json", "x.sock", "claudecode_ipc_schema.json"]
+        {
+            assert_eq!(SessionId::of(OsStr::new(other)), None, "{other}");
+        }
+        let foreign = "claudecode_ipc_0123456789ab4def8123456789abcdef.sock";
+        assert!(!SessionId::of(OsStr::new(foreign)).unwrap().is_ours());
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use toolbridge_core::Budget;
 
 use crate::IpcError;
 
@@ -24,8 +25,8 @@ const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 /// What may arrive unasked while an answer is being made.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
-/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
-fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
+/// The size of the frame that `buf` begins with; `None` when even that has not arrived in full.
+fn frame_size(buf: &[u8]) -> Result<Option<usize>, IpcError> {
     let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes(*prefix) as usize;
     // Refuse before reserving: the peer must not choose our allocation.
@@ -33,6 +34,12 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
     if size == 0 {
         return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
     }
+    Ok(Some(size))
+}
+
+/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
+fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
+    let Some(size) = frame_size(buf)? else { return Ok(None) };
     if buf.len() < LENGTH_PREFIX_BYTES + size {
         // What has arrived earns as much again, so a large frame is not copied over and over.
         let missing = LENGTH_PREFIX_BYTES + size - buf.len();
@@ -56,12 +63,20 @@ pub(crate) fn check_size(size: usize) -> Result<(), IpcError> {
 pub struct FrameReader<R> {
     io: R,
     buf: BytesMut,
+    budget: Option<Budget>,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads from `io`.
     pub fn new(io: R) -> Self {
-        Self { io, buf: BytesMut::new() }
+        Self { io, buf: BytesMut::new(), budget: None }
+    }
+
+    /// Reads large frames only when `budget` has room for them.
+    #[must_use]
+    pub fn within(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
     }
 
     /// Reads one frame; `None` is a clean close between frames.
@@ -83,23 +98,43 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if let Some(frame) = take_frame(&mut self.buf)? {
             return Ok(Some(frame));
         }
-        match tokio::time::timeout(FRAME_DEADLINE, self.rest_of_frame()).await {
-            Ok(frame) => frame.map(Some),
-            Err(_) => Err(IpcError::Slow { limit: FRAME_DEADLINE }),
+        let slow = |_| IpcError::Slow { limit: FRAME_DEADLINE };
+        let size = tokio::time::timeout(FRAME_DEADLINE, self.rest_of_size()).await.map_err(slow)??;
+        // Waiting for room is our doing, and does not count against the peer.
+        let reserved = match &self.budget {
+            Some(budget) => Some(budget.reserve(size).await),
+            None => None,
+        };
+        let frame = tokio::time::timeout(FRAME_DEADLINE, self.rest_of_frame()).await.map_err(slow)??;
+        Ok(Some(match reserved {
+            Some(reserved) => reserved.hold(frame),
+            None => frame,
+        }))
+    }
+
+    async fn rest_of_size(&mut self) -> Result<usize, IpcError> {
+        loop {
+            if let Some(size) = frame_size(&self.buf)? {
+                return Ok(size);
+            }
+            self.fill_or_torn().await?;
         }
     }
 
     async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {
         loop {
-            if self.fill().await? == 0 {
-                let reason =
-                    format!("the peer closed after {} bytes of an unfinished message", self.buf.len());
-                return Err(IpcError::Invalid { reason });
-            }
             if let Some(frame) = take_frame(&mut self.buf)? {
                 return Ok(frame);
             }
+            self.fill_or_torn().await?;
         }
+    }
+
+    async fn fill_or_torn(&mut self) -> Result<(), IpcError> {
+        if self.fill().await? > 0 {
+            return Ok(());
+        }
+        Err(IpcError::Torn { bytes: self.buf.len() })
     }
 
     async fn fill(&mut self) -> Result<usize, IpcError> {
@@ -219,11 +254,8 @@ mod tests {
     async fn a_torn_frame_is_an_error_and_a_close_between_frames_is_not() {
         for (input, want) in [
             (&b""[..], "Ok(None)"),
-            (b"\0\0", r#"Err(Invalid { reason: "the peer closed after 2 bytes of an unfinished message" })"#),
-            (
-                b"\0\0\0\x05{}",
-                r#"Err(Invalid { reason: "the peer closed after 6 bytes of an unfinished message" })"#,
-            ),
+            (b"\0\0", "Err(Torn { bytes: 2 })"),
+            (b"\0\0\0\x05{}", "Err(Torn { bytes: 6 })"),
         ] {
             assert_eq!(format!("{:?}", FrameReader::new(input).read_frame().await), want);
         }

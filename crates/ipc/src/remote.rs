@@ -6,12 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
-use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+use toolbridge_core::{Budget, CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
 
 use crate::IpcError;
 use crate::connection::{Connection, check_socket_path};
 use crate::frame::check_size;
 use crate::message::{Reply, read_reply, write_request};
+
+/// Large answers held at a time, for a client that does not read them.
+const MAX_ANSWER_BYTES: u32 = 64 * 1024 * 1024;
 
 /// Connections kept for later calls.
 const MAX_IDLE_CONNECTIONS: usize = 8;
@@ -26,6 +29,7 @@ pub struct Remote {
     socket: PathBuf,
     tools: ToolList,
     idle: Mutex<Vec<Connection>>,
+    answers: Budget,
 }
 
 impl Remote {
@@ -37,7 +41,7 @@ impl Remote {
     pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
         let socket = socket.into();
         check_socket_path(&socket)?;
-        Ok(Self { socket, tools, idle: Mutex::default() })
+        Ok(Self { socket, tools, idle: Mutex::default(), answers: Budget::new(MAX_ANSWER_BYTES) })
     }
 
     async fn relay(
@@ -51,11 +55,13 @@ impl Remote {
         check_size(request.size())?;
         let mut connection = self.connection().await?;
         connection.send(&request).await.map_err(lost)?;
+        // The arguments may be large, and the answer may take long.
+        drop(request);
         let outcome = loop {
             let frame = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Err(lost("it closed the connection")),
-                Err(IpcError::Io(error)) => return Err(lost(error)),
+                Err(IpcError::Io { error }) => return Err(lost(error)),
                 Err(error) => return Err(error),
             };
             match read_reply(&frame)? {
@@ -97,18 +103,19 @@ impl Remote {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                Err(source) => {
+                Err(error) => {
                     let other = std::fs::symlink_metadata(&self.socket);
                     return Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
                         IpcError::NotASocket { path: self.socket.clone() }
                     } else {
-                        IpcError::Connect { path: self.socket.clone(), source }
+                        IpcError::Connect { path: self.socket.clone(), error }
                     });
                 }
             }
         };
         tracing::debug!(socket = %self.socket.display(), "connected");
-        Connection::new(stream)
+        let Connection { reader, writer } = Connection::new(stream)?;
+        Ok(Connection { reader: reader.within(self.answers.clone()), writer })
     }
 
     fn keep(&self, connection: Connection) {

@@ -67,7 +67,7 @@ impl Server {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),
                 Ok(None) => return Ok(()),
-                Err(IpcError::Io(error)) => return Err(error.into()),
+                Err(IpcError::Io { error }) => return Err(error.into()),
                 Err(error) => Err(BadRequest::Invalid(error)),
             };
             match request {

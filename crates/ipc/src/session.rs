@@ -97,7 +97,7 @@ impl SessionBuilder {
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let failed = |what| {
             let dir = dir.clone();
-            move |source| IpcError::Start { dir, what, source }
+            move |error| IpcError::Start { dir, what, error }
         };
         sweep(&dir).map_err(failed("cannot read the directory"))?;
         let tools = write_schema_file(self.source.0.tools());
@@ -108,10 +108,10 @@ impl SessionBuilder {
         let server = Server::new(Arc::clone(&self.source.0));
         let stopped = stop.clone();
         let server = tokio::spawn(async move { server.serve(listener, stopped).await });
-        tracing::debug!(socket = %files.socket.display(), "session started");
+        tracing::debug!(socket = %files.socket().display(), "session started");
         Ok(Session {
-            socket: files.socket.clone(),
-            schema: files.schema.clone(),
+            socket: files.socket().into(),
+            schema: files.schema().into(),
             source: self.source,
             bridge: self.bridge,
             stop,

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 use toolbridge_core::{
-    CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError, ToolResult,
-    ToolSource, Underway,
+    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
+    ToolResult, ToolSource, Underway,
 };
 
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
@@ -24,8 +23,8 @@ use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, 
 /// Calls under way at a time; while there are so many, no further message is read.
 pub const MAX_CALLS_IN_FLIGHT: usize = 1024;
 
-/// While so much waits for a client that does not read, no further message is read.
-const MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
+/// Large messages held at a time, until their arguments have been passed on.
+const MAX_REQUEST_BYTES: u32 = 64 * 1024 * 1024;
 
 /// How long calls under way may go on after the client has said its last word.
 const LAST_CALLS: Duration = Duration::from_secs(1);
@@ -75,20 +74,15 @@ pub async fn serve(
     let mut front = Front {
         list: RawJson::parse(in_one_line(list.as_bytes()).into_owned()).expect("spaces for line breaks"),
         protocol: Protocol::start(info, outgoing.clone()),
-        shared: Arc::new(Shared {
-            source,
-            lane: Lane::default(),
-            outgoing,
-            under_way: Mutex::default(),
-            unwritten: AtomicUsize::new(0),
-        }),
+        shared: Arc::new(Shared { source, lane: Lane::default(), outgoing, under_way: Mutex::default() }),
         calls: JoinSet::new(),
+        requests: Budget::new(MAX_REQUEST_BYTES),
     };
     loop {
         tokio::select! {
             biased;
             Some(_) = front.calls.join_next() => {}
-            message = incoming.next(), if front.has_room() => match message.map_err(ServeError::Read)? {
+            message = incoming.next(), if front.calls.len() < MAX_CALLS_IN_FLIGHT => match message.map_err(ServeError::Read)? {
                 Some(message) => front.take(message).await,
                 None => break,
             }
@@ -106,6 +100,7 @@ struct Front<O> {
     protocol: Protocol,
     shared: Arc<Shared<O>>,
     calls: JoinSet<()>,
+    requests: Budget,
 }
 
 /// What calls under way need.
@@ -115,20 +110,15 @@ struct Shared<O> {
     outgoing: O,
     /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
     under_way: Mutex<HashMap<IdKey, CancellationToken>>,
-    unwritten: AtomicUsize,
 }
 
 impl<O: Outgoing> Front<O> {
-    fn has_room(&self) -> bool {
-        self.calls.len() < MAX_CALLS_IN_FLIGHT
-            && self.shared.unwritten.load(Ordering::Relaxed) < MAX_UNWRITTEN_BYTES
-    }
-
     async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &RpcError::invalid_request(message)).await;
         };
+        let line = self.requests.reserve(line.len()).await.hold(line);
         match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
                 Some(era) => self.call(era, id, call).await,
@@ -259,10 +249,8 @@ impl<O: Outgoing> Shared<O> {
     }
 
     async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) {
-        self.unwritten.fetch_add(payload.len(), Ordering::Relaxed);
         if let Err(error) = self.outgoing.send(head, payload, tail).await {
             tracing::debug!(%error, "the client does not read any more");
         }
-        self.unwritten.fetch_sub(payload.len(), Ordering::Relaxed);
     }
 }

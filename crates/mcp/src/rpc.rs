@@ -50,9 +50,10 @@ pub(crate) enum IdKey {
 }
 
 impl RpcId {
-    fn read(line: &Bytes, raw: &RawValue) -> Option<Self> {
+    fn read(raw: &RawValue) -> Option<Self> {
         let key = serde_json::from_str(raw.get()).ok()?;
-        Some(Self { raw: RawJson::span(line, raw), key })
+        // A copy: it lives as long as the call, the line with its large arguments does not.
+        Some(Self { raw: RawJson::parse(raw.get().to_owned()).ok()?, key })
     }
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
     let id =
         match id {
             None => None,
-            Some(raw) => Some(RpcId::read(line, raw).ok_or_else(|| {
+            Some(raw) => Some(RpcId::read(raw).ok_or_else(|| {
                 (None, RpcError::invalid_request("`id` must be a string or a whole number"))
             })?),
         };
@@ -142,7 +143,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         (_, Some(id)) => Ok(Message::Request { id }),
         ("notifications/cancelled", None) => match found.inner {
             Inner::Object([_, _, _, Some(request), _]) => {
-                Ok(RpcId::read(line, request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
+                Ok(RpcId::read(request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
             }
             _ => Ok(Message::Notification),
         },

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Number;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use toolbridge::schemars::{self, JsonSchema};
@@ -24,8 +25,21 @@ struct Echo {
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {
-    a: f64,
-    b: f64,
+    #[schemars(with = "f64")]
+    a: Number,
+    #[schemars(with = "f64")]
+    b: Number,
+}
+
+/// Whole numbers exactly, others as well as floating point can.
+fn sum(args: &Add) -> String {
+    match (args.a.as_i128(), args.b.as_i128()) {
+        (Some(a), Some(b)) => (a + b).to_string(),
+        _ => {
+            let float = |number: &Number| number.as_f64().unwrap_or(f64::NAN);
+            (float(&args.a) + float(&args.b)).to_string()
+        }
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -58,7 +72,6 @@ struct Blob {
 #[derive(Deserialize, JsonSchema)]
 struct Countdown {
     /// Where to start; one step each 100 ms.
-    #[schemars(range(max = 1000))]
     from: u32,
 }
 
@@ -99,8 +112,7 @@ pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, Regi
     let echo = Tool::new("echo", "Returns exactly the text", async |args: Echo| args.text)
         .read_only()
         .max_result_chars(LONG_RESULT_CHARS);
-    let add =
-        Tool::new("add", "Adds two numbers", async |args: Add| (args.a + args.b).to_string()).read_only();
+    let add = Tool::new("add", "Adds two numbers", async |args: Add| sum(&args)).read_only();
     let wait = Tool::new("wait", "Waits, and can be cancelled", async |args: Wait, context: CallContext| {
         let shared = context.state::<State>();
         shared.waiting.notify_one();

@@ -1,1 +1,419 @@
-//! To come.
+//! The bridge as an MCP server: the protocol's versions, parallel calls, its end.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Host, McpClient, Process, eventually, run, text, toolbridge};
+
+/// The bounds that the bridge promises.
+const SOON: Duration = Duration::from_secs(2);
+const WITH_CALL: Duration = Duration::from_secs(5);
+
+#[test]
+fn it_introduces_itself_and_lists_the_tools() {
+    let host = Host::start();
+    let mut client = host.silent_client();
+    let hello = client.initialize();
+    assert_eq!(hello["result"]["serverInfo"]["name"], "toolbridge");
+    assert_eq!(hello["result"]["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(hello["result"]["instructions"], "These tools run inside a live process, with its state.");
+    assert!(hello["result"]["capabilities"]["tools"].is_object());
+
+    let list = client.request("tools/list", json!({}));
+    let tools = list["result"]["tools"].as_array().unwrap();
+    let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["echo", "add", "wait", "write_note", "fail", "panic", "blob", "picture", "countdown"]);
+    let read_only: Vec<_> = tools
+        .iter()
+        .filter(|tool| tool["annotations"]["readOnlyHint"] == true)
+        .map(|tool| &tool["name"])
+        .collect();
+    assert_eq!(read_only, ["echo", "add", "wait", "blob", "picture"]);
+    assert!(tools.iter().all(|tool| tool["_meta"]["anthropic/alwaysLoad"] == true));
+    assert_eq!(tools[0]["_meta"]["anthropic/maxResultSizeChars"], 500_000);
+    assert_eq!(tools[0]["inputSchema"]["required"], json!(["text"]));
+    assert_eq!(tools[0]["description"], "Returns exactly the text");
+}
+
+#[test]
+fn it_speaks_every_version_with_a_handshake() {
+    let host = Host::start();
+    for (asked, answered) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-03-26", "2025-03-26"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2026-07-28", "2025-11-25"),
+        ("1999-01-01", "2025-11-25"),
+    ] {
+        let mut client = host.silent_client();
+        let hello = json!({
+            "protocolVersion": asked, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
+        });
+        let answer = client.request("initialize", hello);
+        assert_eq!(answer["result"]["protocolVersion"], answered, "asked for {asked}");
+        let answer = client.call("add", json!({ "a": 1, "b": 2 }));
+        assert_eq!(
+            answer["result"],
+            json!({ "content": [{ "type": "text", "text": "3" }], "isError": false }),
+            "no member that {answered} does not know"
+        );
+        assert_eq!(client.request("ping", json!({}))["result"], json!({}));
+    }
+}
+
+/// What a request without a handshake says about itself.
+fn stateless(version: &str) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
+}
+
+#[test]
+fn it_speaks_the_version_without_a_handshake() {
+    let host = Host::start();
+    let mut client = host.silent_client();
+    // The CLI's probe, with its id.
+    let probe = json!({
+        "jsonrpc": "2.0", "id": "server-discover-probe-1", "method": "server/discover",
+        "params": { "_meta": stateless("2026-07-28") },
+    });
+    client.send(&probe);
+    let found = client.receive();
+    assert_eq!(found["id"], "server-discover-probe-1");
+    assert_eq!(found["result"]["resultType"], "complete");
+    let versions = found["result"]["supportedVersions"].as_array().unwrap();
+    assert!(
+        versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")),
+        "{versions:?}"
+    );
+
+    let list = client.request("tools/list", json!({ "_meta": stateless("2026-07-28") }));
+    assert_eq!(list["result"]["resultType"], "complete");
+    assert_eq!(list["result"]["ttlMs"], 0);
+    assert_eq!(list["result"]["cacheScope"], "private");
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 9);
+
+    let mut call =
+        json!({ "name": "add", "arguments": { "a": 1, "b": 2 }, "_meta": stateless("2026-07-28") });
+    assert_eq!(
+        client.request("tools/call", call.clone())["result"],
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": "3" }], "isError": false })
+    );
+    call["name"] = json!("fail");
+    call["arguments"] = json!({ "message": "no" });
+    assert_eq!(
+        client.request("tools/call", call.clone())["result"],
+        json!({
+            "resultType": "complete",
+            "content": [{ "type": "text", "text": "no (type: DemoError)" }],
+            "isError": true,
+        })
+    );
+
+    call["_meta"] = stateless("2031-01-01");
+    assert_eq!(client.request("tools/call", call.clone())["error"]["code"], -32022, "unsupported version");
+    call["_meta"].as_object_mut().unwrap().remove("io.modelcontextprotocol/clientCapabilities");
+    call["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+    assert_eq!(client.request("tools/call", call.clone())["error"]["code"], -32602, "no capabilities");
+    call["_meta"] = json!({});
+    assert_eq!(client.request("tools/call", call)["error"]["code"], -32602, "no handshake and no version");
+}
+
+#[test]
+fn a_client_may_probe_first_and_then_shake_hands() {
+    let host = Host::start();
+    let mut client = host.silent_client();
+    let answer = client.request("server/discover", json!({ "_meta": stateless("2026-07-28") }));
+    assert!(answer["result"].is_object());
+    assert_eq!(client.initialize()["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(client.call_text("echo", json!({ "text": "hi" })), "hi");
+}
+
+#[test]
+fn everything_may_be_sent_before_anything_is_answered() {
+    let host = Host::start();
+    let mut client = host.silent_client();
+    let hello = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
+    });
+    let first = client.start_request("initialize", hello);
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let list = client.start_request("tools/list", json!({}));
+    let call = client.start_call("echo", json!({ "text": "hi" }));
+    client.end_input();
+    assert!(client.answer(first)["result"].is_object());
+    assert!(client.answer(list)["result"].is_object());
+    assert_eq!(text(&client.answer(call)), "hi");
+    assert!(client.bridge.wait_within(SOON).success());
+}
+
+#[test]
+fn read_only_calls_run_side_by_side() {
+    let host = Host::start();
+    let mut client = host.client();
+    let started = Instant::now();
+    client.call("wait", json!({ "ms": 200 }));
+    let one = started.elapsed();
+    let started = Instant::now();
+    let calls: Vec<_> = (0..64).map(|_| client.start_call("wait", json!({ "ms": 200 }))).collect();
+    for call in calls {
+        assert_eq!(text(&client.answer(call)), "waited 200 ms");
+    }
+    let all = started.elapsed();
+    assert!(all < one * 2, "one took {one:?}, 64 took {all:?}");
+}
+
+#[test]
+fn calls_that_are_not_read_only_take_turns_in_order() {
+    let host = Host::start();
+    let mut client = host.client();
+    let started = Instant::now();
+    let calls: Vec<_> =
+        (0..5).map(|n| client.start_call("write_note", json!({ "text": n.to_string(), "ms": 50 }))).collect();
+    for call in calls {
+        client.answer(call);
+    }
+    assert!(started.elapsed() >= Duration::from_millis(250), "they overlapped");
+}
+
+#[test]
+fn a_cancelled_call_ends_its_handler_and_is_never_answered() {
+    let host = Host::start();
+    let mut client = host.client();
+    let long = client.start_call("write_note", json!({ "text": "never", "ms": 600_000 }));
+    let waiting = client.start_call("write_note", json!({ "text": "next" }));
+    // A read-only call overtakes both, so the first has begun.
+    client.call("echo", json!({ "text": "" }));
+    client.cancel(long);
+    assert_eq!(text(&client.answer(waiting)), "note 1: next");
+    // Whatever would come for the cancelled id would come before this.
+    let last = client.start_call("echo", json!({ "text": "last" }));
+    assert_eq!(client.receive()["id"], last);
+    client.cancel(long);
+    client.cancel(999);
+    assert_eq!(client.call_text("echo", json!({ "text": "alive" })), "alive");
+}
+
+#[test]
+fn progress_is_reported_under_the_clients_token() {
+    let host = Host::start();
+    let mut client = host.client();
+    for token in [json!("my token"), json!(7)] {
+        let params =
+            json!({ "name": "countdown", "arguments": { "from": 2 }, "_meta": { "progressToken": token } });
+        let id = client.start_request("tools/call", params);
+        for (progress, message) in [(0, "2 left"), (1, "1 left"), (2, "done")] {
+            assert_eq!(
+                client.receive(),
+                json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                    "progressToken": token, "progress": progress, "total": 2, "message": message,
+                } })
+            );
+        }
+        assert_eq!(text(&client.answer(id)), "lift-off");
+    }
+    let id = client.start_call("countdown", json!({ "from": 1 }));
+    assert_eq!(client.receive()["id"], id, "no token, no progress");
+}
+
+#[test]
+fn a_client_that_stops_reading_costs_bounded_memory_and_loses_nothing() {
+    const CALLS: i64 = 300;
+    const BYTES: usize = 1_000_000;
+    let host = Host::start();
+    let mut client = host.client();
+    let calls: Vec<_> = (0..CALLS).map(|_| client.start_call("blob", json!({ "bytes": BYTES }))).collect();
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", client.bridge.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    };
+    // It fills up to its bound and stays there.
+    let mut last = memory();
+    eventually("the bridge stops reading", Duration::from_secs(20), || {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = memory();
+        std::mem::replace(&mut last, now) == now
+    });
+    assert!(last < 150_000_000, "{last} bytes for {CALLS} answers of {BYTES}");
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..CALLS {
+        let answer = client.receive();
+        assert_eq!(text(&answer).len(), BYTES);
+        assert!(seen.insert(answer["id"].as_i64().unwrap()), "answered twice");
+    }
+    assert!(calls.iter().all(|id| seen.contains(id)));
+}
+
+#[test]
+fn it_ends_with_zero_at_once_on_each_kind_of_end() {
+    let host = Host::start();
+    type End = fn(&mut McpClient);
+    let ends: [(&str, End); 4] = [
+        ("SIGINT", |client| client.bridge.signal(Signal::INT)),
+        ("SIGTERM", |client| client.bridge.signal(Signal::TERM)),
+        ("end of stdin", McpClient::end_input),
+        ("client gone", McpClient::hang_up),
+    ];
+    for (name, end) in ends {
+        let mut idle = host.client();
+        end(&mut idle);
+        assert_eq!(idle.bridge.wait_within(SOON).code(), Some(0), "{name}, idle");
+
+        let mut busy = host.client();
+        let call = busy.start_call("write_note", json!({ "text": "x", "ms": 600_000 }));
+        busy.call("echo", json!({ "text": "" }));
+        end(&mut busy);
+        assert_eq!(busy.bridge.wait_within(WITH_CALL).code(), Some(0), "{name}, with call {call}");
+    }
+    // All those handlers are cancelled: the next one gets its turn.
+    assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
+}
+
+#[test]
+fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() {
+    let host = Host::start();
+    // A shell starts the bridge, says its pid, and is killed; the test holds the other end of stdin.
+    let script = format!(
+        "'{}' bridge '{}' '{}' <&0 & echo $!; wait",
+        env!("CARGO_BIN_EXE_toolbridge"),
+        host.socket.display(),
+        host.schema.display()
+    );
+    let shell = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut shell = Process(shell);
+    let _held = shell.0.stdin.take().unwrap();
+    let mut pid = String::new();
+    BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    let proc = std::path::PathBuf::from(format!("/proc/{}/status", pid.trim()));
+    let lives = || std::fs::read_to_string(&proc).is_ok_and(|status| !status.contains("State:\tZ"));
+    eventually("the bridge runs", SOON, || {
+        std::fs::read_to_string(&proc).is_ok_and(|status| status.starts_with("Name:\ttoolbridge"))
+    });
+    shell.signal(Signal::KILL);
+    eventually("the bridge ends", Duration::from_secs(3), || !lives());
+}
+
+#[test]
+fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
+    let host = Host::start();
+    let mut client = host.client();
+    let calls: Vec<_> = (0..8).map(|_| client.start_call("wait", json!({ "ms": 600_000 }))).collect();
+    client.call("echo", json!({ "text": "" }));
+    host.process.signal(Signal::KILL);
+    let killed = Instant::now();
+    for call in calls {
+        let answer = client.answer(call);
+        assert_eq!(answer["result"]["isError"], true);
+        assert!(text(&answer).ends_with("(type: IPCConnectionError)"), "{answer}");
+    }
+    assert!(killed.elapsed() < SOON);
+    let answer = client.call("echo", json!({ "text": "" }));
+    assert!(text(&answer).starts_with("cannot reach the parent process at `"), "{answer}");
+    assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);
+}
+
+#[test]
+fn a_bridge_that_was_killed_can_be_started_again() {
+    let host = Host::start();
+    let mut first = host.client();
+    first.start_call("wait", json!({ "ms": 600_000 }));
+    first.bridge.signal(Signal::KILL);
+    // The CLI starts the same command line again and does not list the tools.
+    assert_eq!(host.client().call_text("add", json!({ "a": 40, "b": 2 })), "42");
+}
+
+#[test]
+fn pipes_and_files_work_as_stdin_and_stdout() {
+    let host = Host::start();
+    let lines = [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "blob", "arguments": { "bytes": 300_000 } } }),
+    ];
+    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let (in_file, out_file) = (host.dir.path().join("in"), host.dir.path().join("out"));
+    std::fs::write(&in_file, &input).unwrap();
+    let bridge = || {
+        let mut command = toolbridge();
+        command.arg("bridge").arg(&host.socket).arg(&host.schema);
+        command
+    };
+    // Files.
+    let out = std::fs::File::create(&out_file).unwrap();
+    let status = bridge().stdin(std::fs::File::open(&in_file).unwrap()).stdout(out).status().unwrap();
+    assert!(status.success());
+    let by_file = std::fs::read_to_string(&out_file).unwrap();
+    // Pipes.
+    let mut child = bridge().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let mut by_pipe = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut by_pipe).unwrap();
+    assert!(child.wait().unwrap().success());
+
+    assert_eq!(by_file, by_pipe);
+    let answers: Vec<Value> = by_pipe.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(text(&answers[1]).len(), 300_000);
+    // Nothing at all on stdin is a client that is already gone.
+    assert_eq!(run(&mut bridge()), (0, String::new(), String::new()));
+}
+
+#[test]
+fn the_flags_of_shared_descriptors_are_put_back() {
+    let host = Host::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = toolbridge();
+    command.arg("bridge").arg(&host.socket).arg(&host.schema);
+    let child = command.stdin(reader.try_clone().unwrap()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Process(child);
+    let flags = || rustix::fs::fcntl_getfl(reader.as_fd()).unwrap();
+    eventually("the bridge waits for its stdin", SOON, || flags().contains(rustix::fs::OFlags::NONBLOCK));
+    child.signal(Signal::TERM);
+    assert!(child.wait_within(SOON).success());
+    assert!(!flags().contains(rustix::fs::OFlags::NONBLOCK));
+    drop(writer);
+}
+
+#[test]
+fn the_log_goes_to_stderr_and_only_when_asked_for() {
+    let host = Host::start();
+    let mut quiet = host.client();
+    quiet.call("panic", json!({}));
+    quiet.end_input();
+    quiet.bridge.wait_within(SOON);
+    assert_eq!(quiet.stderr(), "");
+
+    for by_variable in [true, false] {
+        let mut command = toolbridge();
+        command.arg("bridge").arg(&host.socket).arg(&host.schema);
+        if by_variable {
+            command.env("TOOLBRIDGE_LOG", "debug");
+        } else {
+            command.args(["--log", "debug"]);
+        }
+        let mut client = McpClient::start_command(command);
+        client.initialize();
+        assert_eq!(client.call_text("echo", json!({ "text": "secret payload" })), "secret payload");
+        client.end_input();
+        client.bridge.wait_within(SOON);
+        let log = client.stderr();
+        assert!(log.contains("DEBUG") && log.contains("connected"), "{log}");
+        assert!(!log.contains("secret payload") && !log.contains('\x1b'), "{log}");
+    }
+}

@@ -1,1 +1,297 @@
-//! To come.
+//! The command line: what it prints where, and with which exit code.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Host, PATIENCE, Process, files, run, start_host, toolbridge};
+
+#[test]
+fn help_and_version_are_data_and_wrong_words_are_errors() {
+    let (code, stdout, stderr) = run(toolbridge().arg("--version"));
+    assert_eq!(
+        (code, stdout, stderr),
+        (0, format!("toolbridge {}\n", env!("CARGO_PKG_VERSION")), String::new())
+    );
+    for command in ["bridge", "demo", "call", "sessions", "generate"] {
+        let (code, stdout, stderr) = run(toolbridge().args([command, "--help"]));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{command}");
+        assert!(
+            stdout.contains("Usage: toolbridge ") && stdout.contains("toolbridge "),
+            "{command}: {stdout}"
+        );
+    }
+    let (code, stdout, _) = run(toolbridge().arg("--help"));
+    assert!(code == 0 && stdout.contains("Examples:"), "{stdout}");
+
+    for wrong in [
+        &["bridge"][..],
+        &["bridge", "/tmp/s"],
+        &["bridge", "/tmp/s", "/tmp/f", "more"],
+        &["bridge", "--nonsense", "/tmp/f"],
+        &["nonsense"],
+        &["demo", "--serve", "--json"],
+        &["generate", "tea"],
+        &["call"],
+        &["sessions", "--log", "loud"],
+        &[],
+    ] {
+        let (code, stdout, stderr) = run(toolbridge().args(wrong));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{wrong:?}");
+        assert!(stderr.contains("Usage: ") || stderr.contains("possible values"), "{wrong:?}: {stderr}");
+        assert!(wrong.is_empty() || stderr.starts_with("error: "), "{wrong:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_man_page_and_completions_are_generated() {
+    for (what, sign) in [
+        ("man", ".TH toolbridge 1"),
+        ("bash", "complete -F"),
+        ("zsh", "#compdef toolbridge"),
+        ("fish", "complete -c toolbridge"),
+    ] {
+        let (code, stdout, stderr) = run(toolbridge().args(["generate", what]));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{what}");
+        assert!(stdout.contains(sign), "{what}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = toolbridge().args(["generate", "bash"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_demo_works_and_says_what_to_do_next() {
+    let dir = TempDir::new().unwrap();
+    let (code, stdout, stderr) = run(toolbridge().arg("demo").env("TMPDIR", dir.path()));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.starts_with("9 tools live in this process ("), "{stdout}");
+    assert_eq!(stdout.matches("\nok   ").count(), 16, "{stdout}");
+    for part in [
+        "hello, 世界",
+        "42",
+        "a picture, image/png",
+        "(4 progress reports)",
+        "error: no such order (type: DemoError)",
+        "64 × wait",
+        "then cancelled",
+        "its handler was ended",
+        "everything worked",
+        "\nNext:\n",
+        "µs",
+    ] {
+        assert!(stdout.contains(part), "{part:?} is not in {stdout}");
+    }
+    assert_eq!(files(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn the_demo_speaks_json_to_machines() {
+    let dir = TempDir::new().unwrap();
+    let (code, stdout, _) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", dir.path()));
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &report["ok"], &report["tools"]), (0, &json!(true), &json!(9)));
+    let calls = report["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 16);
+    assert!(calls.iter().all(|call| call["ok"] == true && call["ms"].as_f64().unwrap() >= 0.0), "{stdout}");
+    assert!(report["round_trip_us"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_host_says_where_it_is_and_ends_on_each_kind_of_end() {
+    for signal in [None, Some(Signal::INT), Some(Signal::TERM)] {
+        let mut host = Host::start();
+        assert_eq!(
+            host.config,
+            json!({ "mcpServers": { "tools": {
+                "type": "stdio",
+                "command": env!("CARGO_BIN_EXE_toolbridge"),
+                "args": ["bridge", host.socket, host.schema],
+            } } })
+        );
+        assert_eq!(host.files().len(), 2);
+        // A bridge is connected, and a handler hangs.
+        let mut client = host.client();
+        client.start_call("wait", json!({ "ms": 600_000 }));
+        client.call("echo", json!({ "text": "" }));
+        match signal {
+            None => drop(host.stdin.take()),
+            Some(signal) => host.process.signal(signal),
+        }
+        assert_eq!(host.process.wait_within(std::time::Duration::from_secs(2)).code(), Some(0), "{signal:?}");
+        assert_eq!(host.files(), Vec::<String>::new(), "{signal:?}");
+    }
+}
+
+#[test]
+fn another_bridge_can_be_named_and_a_wrong_one_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let mut command = toolbridge();
+    command.env("TMPDIR", dir.path()).env("TOOLBRIDGE_BRIDGE", "/bin/cat");
+    let (process, stdin, hello) = start_host(&mut command);
+    assert_eq!(hello["mcp_config"]["mcpServers"]["tools"]["command"], "/bin/cat");
+    drop((stdin, process));
+    let mut command = toolbridge();
+    command.args(["demo", "--serve"]).env("TMPDIR", dir.path()).env("TOOLBRIDGE_BRIDGE", "/etc/passwd");
+    assert_eq!(
+        run(&mut command),
+        (
+            1,
+            String::new(),
+            "error: no bridge executable: `/etc/passwd`, named by TOOLBRIDGE_BRIDGE, is not an executable file\n\
+             hint: call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable, \
+             or set TOOLBRIDGE_BRIDGE to its path\n"
+                .into()
+        )
+    );
+}
+
+#[test]
+fn a_tool_of_a_live_session_can_be_called_by_hand() {
+    let host = Host::start();
+    let call = |args: &[&str]| run(toolbridge().arg("call").arg(&host.socket).args(args));
+    assert_eq!(call(&["add", r#"{"a":40,"b":2}"#]), (0, "42\n".into(), String::new()));
+    let json = r#"{"content":[{"type":"text","text":"42"}],"isError":false}"#;
+    assert_eq!(call(&["--json", "add", r#"{"a":40,"b":2}"#]), (0, format!("{json}\n"), String::new()));
+    let (code, stdout, stderr) = call(&["countdown", r#"{"from":1}"#]);
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (0, "lift-off\n", "progress: 0 of 1 1 left\nprogress: 1 of 1 done\n")
+    );
+    let (code, stdout, _) = call(&["picture"]);
+    assert!(code == 0 && stdout.contains("image/png"), "{stdout}");
+
+    let rows = [
+        (
+            &["fail", r#"{"message":"no"}"#][..],
+            "error: no (type: DemoError)\nhint: the tool itself says so; the connection works\n",
+        ),
+        (
+            &["nothing"],
+            "error: there is no tool `nothing` (type: ToolNotFoundError)\nhint: the session's schema file lists its tools\n",
+        ),
+        (
+            &["add", "{"],
+            "error: the arguments are not a JSON object: EOF while parsing an object at line 1 column 1\nhint: quote them for the shell: '{\"name\": \"value\"}'\n",
+        ),
+        (
+            &["add", "[1]"],
+            "error: the arguments are not a JSON object: `[1]`\nhint: quote them for the shell: '{\"name\": \"value\"}'\n",
+        ),
+    ];
+    for (args, want) in rows {
+        assert_eq!(call(args), (1, String::new(), want.into()), "{args:?}");
+    }
+    let (code, _, stderr) = run(toolbridge().args(["call", "/nowhere/x.sock", "add"]));
+    assert_eq!(
+        (code, stderr.as_str()),
+        (
+            1,
+            "error: cannot reach the parent process at `/nowhere/x.sock`: No such file or directory (os error 2) \
+             (type: IPCConnectionError)\nhint: `toolbridge sessions` lists the live sessions\n"
+        )
+    );
+}
+
+#[test]
+fn sessions_are_listed_and_stale_ones_removed() {
+    let host = Host::start();
+    let stale = host.dir.path().join("claudecode_ipc_0123456789ab8def8123456789abcdef.sock");
+    drop(UnixListener::bind(&stale).unwrap());
+    let sessions =
+        |args: &[&str]| run(toolbridge().arg("sessions").args(args).env("TMPDIR", host.dir.path()));
+
+    let (code, stdout, stderr) = sessions(&[]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let row = |state: &str, path: &std::path::Path| {
+        stdout.lines().any(|line| line.starts_with(state) && line.contains(&*path.to_string_lossy()))
+    };
+    assert!(row("live ", &host.socket) && row("stale ", &stale), "{stdout}");
+    assert!(
+        stdout.contains("echo, add, wait")
+            && stdout.ends_with("`toolbridge sessions --clean` removes the stale ones\n")
+    );
+
+    let (_, stdout, _) = sessions(&["--json"]);
+    let listed: Vec<Value> = serde_json::from_str(&stdout).unwrap();
+    let states: Vec<_> = listed
+        .iter()
+        .filter(|session| {
+            session["socket"].as_str().unwrap().starts_with(&*host.dir.path().to_string_lossy())
+        })
+        .map(|session| session["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states.len(), 2);
+    assert!(states.contains(&"live") && states.contains(&"stale"), "{states:?}");
+
+    let (code, stdout, _) = sessions(&["--clean"]);
+    assert!(code == 0 && stdout.contains("removed "), "{stdout}");
+    assert!(!stale.exists() && host.socket.exists() && host.schema.exists());
+}
+
+#[test]
+fn a_temporary_directory_that_cannot_be_used_is_one_clear_error() {
+    let (code, stdout, stderr) = run(toolbridge().args(["demo", "--serve"]).env("TMPDIR", "/nowhere/at/all"));
+    assert_eq!(
+        (code, stdout.as_str(), stderr.as_str()),
+        (
+            1,
+            "",
+            "error: cannot start a session in `/nowhere/at/all`: cannot read the directory: No such file or directory \
+             (os error 2)\nhint: set TMPDIR to a directory that exists, can be written and has space\n"
+        )
+    );
+}
+
+#[test]
+fn a_temporary_directory_with_a_long_path_is_replaced_by_a_short_one_and_it_says_so() {
+    let dir = TempDir::new().unwrap();
+    let long = dir.path().join("x".repeat(150));
+    std::fs::create_dir(&long).unwrap();
+    let mut command = toolbridge();
+    command.env("TMPDIR", &long).stderr(Stdio::piped());
+    let (mut process, stdin, hello) = start_host(&mut command);
+    let socket = std::path::PathBuf::from(hello["socket"].as_str().unwrap());
+    assert_eq!(socket.parent().unwrap(), std::path::Path::new("/tmp"));
+    let mut stderr = BufReader::new(process.0.stderr.take().unwrap());
+    let mut warning = String::new();
+    stderr.read_line(&mut warning).unwrap();
+    assert!(
+        warning.contains("WARN") && warning.contains("socket path would be too long, using /tmp instead"),
+        "{warning}"
+    );
+    // `sessions` looks in both.
+    let (_, stdout, _) = run(toolbridge().arg("sessions").env("TMPDIR", &long));
+    assert!(stdout.contains(&*socket.to_string_lossy()), "{stdout}");
+    drop(stdin);
+    assert!(process.wait_within(PATIENCE).success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_program_can_be_its_own_bridge() {
+    // `toolbridge` itself is such a program; here under another name, with no `toolbridge` beside it.
+    let dir = TempDir::new().unwrap();
+    let program = dir.path().join("my-program");
+    std::fs::copy(env!("CARGO_BIN_EXE_toolbridge"), &program).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command
+        .args(["demo", "--serve"])
+        .env("TMPDIR", dir.path())
+        .env_remove("TOOLBRIDGE_BRIDGE")
+        .env("PATH", "");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let hello: Value = serde_json::from_str(&line).unwrap();
+    let _process = Process(child);
+    assert_eq!(hello["mcp_config"]["mcpServers"]["tools"]["command"], json!(program));
+}

@@ -1,1 +1,174 @@
-//! To come.
+//! The socket protocol spoken by hand, from its document alone: what somebody else's bridge or parent does.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::PATIENCE;
+
+/// The largest payload that the document allows.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;
+
+/// Long enough for something to arrive that must not.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
+
+/// An orderly end is bounded by two seconds; the rest is for a busy machine.
+pub(crate) const ORDERLY_END: Duration = Duration::from_secs(5);
+
+/// One connection. Every read and write is bounded by [`PATIENCE`].
+pub(crate) struct Wire(UnixStream);
+
+impl Wire {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self(stream)
+    }
+
+    pub(crate) fn connect(socket: &Path) -> Self {
+        Self::new(UnixStream::connect(socket).unwrap())
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Sends one frame.
+    pub(crate) fn send(&mut self, payload: impl AsRef<[u8]>) {
+        self.send_bytes(&frame(payload));
+    }
+
+    /// Closes this end's sending side only.
+    pub(crate) fn end_sending(&mut self) {
+        self.0.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// The payload of the next frame; `None` is a close between frames.
+    #[track_caller]
+    pub(crate) fn receive_bytes(&mut self) -> Option<Vec<u8>> {
+        let mut prefix = [0; 4];
+        if !self.fill(&mut prefix) {
+            return None;
+        }
+        let size = u32::from_be_bytes(prefix) as usize;
+        assert!((1..=MAX_MESSAGE_BYTES).contains(&size), "a frame of {size} bytes");
+        let mut payload = vec![0; size];
+        assert!(self.fill(&mut payload), "closed in the middle of a frame of {size} bytes");
+        Some(payload)
+    }
+
+    /// The next frame.
+    #[track_caller]
+    pub(crate) fn receive(&mut self) -> Value {
+        parse(&self.receive_bytes().expect("a frame, not a close"))
+    }
+
+    /// The other side closes without another word.
+    #[track_caller]
+    pub(crate) fn expect_closed(&mut self) {
+        let extra = self.receive_bytes().map(|payload| String::from_utf8_lossy(&payload).into_owned());
+        assert_eq!(extra, None, "a frame where a close was due");
+    }
+
+    /// For a while nothing comes, and the connection stays open.
+    #[track_caller]
+    pub(crate) fn expect_silence(&mut self) {
+        self.0.set_read_timeout(Some(QUIET)).unwrap();
+        let read = self.0.read(&mut [0]);
+        self.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        let error = read.expect_err("silence, not bytes or a close");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    }
+
+    /// One request and its answer.
+    #[track_caller]
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.send(request(tool, arguments).to_string());
+        self.receive()
+    }
+
+    /// False when the connection ends before the first byte; an end after it is a failure.
+    ///
+    /// A peer that closes with our bytes unread shows as a reset: that is a close too.
+    #[track_caller]
+    fn fill(&mut self, buffer: &mut [u8]) -> bool {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("no bytes in time: {error}"),
+            }
+        }
+        assert!(filled == 0 || filled == buffer.len(), "closed after {filled} of {} bytes", buffer.len());
+        filled > 0
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A payload behind its length.
+pub(crate) fn frame(payload: impl AsRef<[u8]>) -> Vec<u8> {
+    let payload = payload.as_ref();
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes().to_vec();
+    frame.extend_from_slice(payload);
+    frame
+}
+
+#[track_caller]
+pub(crate) fn parse(payload: &[u8]) -> Value {
+    serde_json::from_slice(payload)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(payload)))
+}
+
+/// The document's `call_tool` request.
+pub(crate) fn request(tool: &str, arguments: Value) -> Value {
+    let mut request = json!({ "method": "call_tool", "params": { "name": tool } });
+    request["params"]["arguments"] = arguments;
+    request
+}
+
+/// The document's success response with one text.
+pub(crate) fn text_result(text: &str) -> Value {
+    json!({ "result": { "content": [{ "type": "text", "text": text }], "isError": false } })
+}
+
+/// The document's error response.
+pub(crate) fn error_frame(message: &str, type_name: &str) -> Value {
+    json!({ "error": { "message": message, "type": type_name } })
+}
+
+/// Python scripts run with the system's interpreter: one in somebody's home is out of another user's reach.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A Python script run by this user.
+pub(crate) fn python(script: &str) -> Command {
+    let mut command = Command::new(PYTHON);
+    command.args(["-c", script]);
+    command
+}
+
+/// A Python script run by user 65534; `None`, with a note, when this user may not become another one.
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+pub(crate) fn python_as_another_user(script: &str) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can start a process of another user");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", PYTHON, "-c", script]);
+    Some(command)
+}

@@ -70,7 +70,10 @@ async fn stop_does_not_wait_for_a_handler_that_hangs() {
     assert!(started.elapsed() < Duration::from_secs(2));
     assert!(files(dir.path()).is_empty());
     let error = call.await.unwrap().unwrap_err();
-    assert!(error.starts_with("IPCConnectionError: the connection to the parent process was lost"), "{error}");
+    assert!(
+        error.starts_with("IPCConnectionError: the connection to the parent process was lost"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,7 +195,10 @@ async fn the_config_names_the_bridge_and_the_files() {
         } } })
     );
     let error = session.mcp_config("not ok").unwrap_err();
-    assert_eq!(error.to_string(), "server name `not ok` is empty or has characters other than `A-Z a-z 0-9 _ -`");
+    assert_eq!(
+        error.to_string(),
+        "server name `not ok` is empty or has characters other than `A-Z a-z 0-9 _ -`"
+    );
     let error = session.mcp_config(&"x".repeat(120)).unwrap_err().to_string();
     assert!(error.ends_with("has 132 characters, the limit is 128"), "{error}");
 

@@ -1,0 +1,189 @@
+//! One table of calls, run through every front.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use toolbridge::ipc::{Remote, read_schema_file};
+use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
+use toolbridge::schemars::{self, JsonSchema};
+use toolbridge::{
+    CallContext, Content, NoArgs, RawJson, Session, Tool, ToolCall, ToolError, ToolResult, ToolSource,
+    Toolset,
+};
+
+#[derive(Deserialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Weather {
+    degrees: f64,
+}
+
+#[derive(Debug)]
+struct QuotaError;
+
+impl std::fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the quota is used up")
+    }
+}
+
+impl std::error::Error for QuotaError {}
+
+fn tools() -> Toolset {
+    let raw = |text: &'static str| RawJson::parse(text).unwrap();
+    let everything = move |_: NoArgs| {
+        ToolResult::text("text\nwith lines")
+            .and_image(b"png", "image/png")
+            .and(Content::Audio { data: "AAAA".into(), mime_type: "audio/wav".into() })
+            .and(Content::Resource { resource: raw(r#"{"uri":"a:b","text":"t"}"#) })
+            .and(Content::ResourceLink { uri: "a:b".into(), name: "n".into() })
+            .and(Content::Other(raw(r#"{"type":"new kind","n":12345678901234567890123}"#)))
+            .structured(raw(r#"{"big":12345678901234567890123,"small":1e-400}"#))
+            .meta(raw(r#"{"vendor/x":[1]}"#))
+    };
+    Toolset::builder()
+        .tool("echo", "", async |args: Text| args.text)
+        .tool("everything", "", everything)
+        .with(Tool::new("weather", "", |_: NoArgs| Weather { degrees: 21.5 }).output::<Weather>())
+        .tool("own_error", "", |_: NoArgs| ToolResult::error("I could not"))
+        .tool("fails", "", |_: NoArgs| Err::<(), _>(QuotaError))
+        .tool("typed", "", async |_: NoArgs| Err::<(), _>(ToolError::new("PaymentRequired", "pay first")))
+        .tool("panics", "", |_: NoArgs| -> () { panic!("oh") })
+        .with(
+            Tool::new("slow", "", async |_: NoArgs| std::future::pending::<()>().await)
+                .timeout(Duration::from_millis(20)),
+        )
+        .with(Tool::raw("raw", "", json!({ "type": "object" }), |raw: RawJson| raw.as_str().to_owned()))
+        .build()
+        .unwrap()
+}
+
+/// Tool, arguments, and the result as an MCP client sees it.
+fn table() -> Vec<(&'static str, String, Value)> {
+    let text = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "isError": false });
+    let error = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "isError": true });
+    let exact = |text: &str| serde_json::from_str(text).unwrap();
+    let long = "é\u{2028}\n\t\"\\".repeat(20_000);
+    vec![
+        ("echo", json!({ "text": "hi" }).to_string(), text("hi")),
+        ("echo", json!({ "text": "" }).to_string(), text("")),
+        ("echo", json!({ "text": long }).to_string(), text(&long)),
+        (
+            "everything",
+            "{}".into(),
+            exact(
+                r#"{"content":[{"type":"text","text":"text\nwith lines"},{"type":"image","data":"cG5n","mimeType":"image/png"},{"type":"audio","data":"AAAA","mimeType":"audio/wav"},{"type":"resource","resource":{"uri":"a:b","text":"t"}},{"type":"resource_link","uri":"a:b","name":"n"},{"type":"new kind","n":12345678901234567890123}],"structuredContent":{"big":12345678901234567890123,"small":1e-400},"isError":false,"_meta":{"vendor/x":[1]}}"#,
+            ),
+        ),
+        (
+            "weather",
+            "{}".into(),
+            json!({
+                "content": [{ "type": "text", "text": r#"{"degrees":21.5}"# }],
+                "structuredContent": { "degrees": 21.5 },
+                "isError": false,
+            }),
+        ),
+        ("own_error", "{}".into(), error("I could not")),
+        ("fails", "{}".into(), error("the quota is used up (type: QuotaError)")),
+        ("typed", "{}".into(), error("pay first (type: PaymentRequired)")),
+        ("panics", "{}".into(), error("tool `panics` panicked: oh (type: ToolPanicError)")),
+        ("slow", "{}".into(), error("tool `slow` timed out after 20 ms (type: ToolTimeoutError)")),
+        (
+            "echo",
+            r#"{"text":5}"#.into(),
+            error(
+                "invalid arguments for tool `echo`: at `/text`: the value is not of type \"string\" (type: ToolArgumentsError)",
+            ),
+        ),
+        (
+            "raw",
+            r#"{ "n": 12345678901234567890123, "d": 1.10, "n": 2 }"#.into(),
+            text(r#"{ "n": 12345678901234567890123, "d": 1.10, "n": 2 }"#),
+        ),
+    ]
+}
+
+/// Asks a source itself, and words its errors as the MCP front does.
+async fn ask_source(source: &dyn ToolSource, tool: &str, arguments: &str) -> String {
+    let call = ToolCall::new(tool, RawJson::parse(arguments.to_owned()).unwrap());
+    match source.call(call, CallContext::default()).await {
+        Ok(result) => result.as_str().to_owned(),
+        Err(error) => {
+            ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json().to_string()
+        }
+    }
+}
+
+/// An MCP client in this process.
+struct Client {
+    lines: tokio::io::Lines<BufReader<tokio::io::ReadHalf<DuplexStream>>>,
+    writer: tokio::io::WriteHalf<DuplexStream>,
+}
+
+impl Client {
+    async fn of(source: Arc<dyn ToolSource>) -> Self {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (read, write) = tokio::io::split(far);
+        tokio::spawn(serve(source, ServerInfo::default(), LineReader::new(read), LineWriter::new(write)));
+        let (read, writer) = tokio::io::split(near);
+        let mut client = Self { lines: BufReader::new(read).lines(), writer };
+        let hello =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+        client.ask("initialize", hello).await;
+        client
+    }
+
+    /// The text of the result; nothing of it has been decoded.
+    async fn ask(&mut self, method: &str, params: &str) -> String {
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n");
+        self.writer.write_all(line.as_bytes()).await.unwrap();
+        let answer = self.lines.next_line().await.unwrap().unwrap();
+        let result = answer.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#);
+        result.and_then(|rest| rest.strip_suffix('}')).unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
+#[tokio::test]
+async fn every_front_gives_the_same_result_for_the_same_call() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let tools = tools();
+    let session = Session::builder(tools.clone()).dir(dir.path()).start().await.unwrap();
+    let remote =
+        || Remote::new(session.socket_path(), read_schema_file(session.schema_path()).unwrap()).unwrap();
+
+    let over_the_socket = remote();
+    let mut over_mcp = Client::of(Arc::new(tools.clone())).await;
+    let mut through_a_bridge = Client::of(Arc::new(remote())).await;
+    for (tool, arguments, want) in table() {
+        let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
+        let directly = ask_source(&tools, tool, &arguments).await;
+        let seen: Value = serde_json::from_str(&directly).unwrap();
+        assert_eq!(seen, want, "{tool}, directly");
+        // From here on byte for byte.
+        assert_eq!(ask_source(&over_the_socket, tool, &arguments).await, directly, "{tool}, over the socket");
+        assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
+        assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
+    }
+    let list = over_mcp.ask("tools/list", "{}").await;
+    assert_eq!(through_a_bridge.ask("tools/list", "{}").await, list);
+    session.stop().await;
+}
+
+#[tokio::test]
+async fn a_filtered_toolset_is_filtered_on_both_sides() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let some = tools().filter(["echo", "raw"]).unwrap();
+    let session = Session::builder(some).dir(dir.path()).start().await.unwrap();
+    let listed = read_schema_file(session.schema_path()).unwrap();
+    assert_eq!(listed.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["echo", "raw"]);
+    let remote = Remote::new(session.socket_path(), listed).unwrap();
+    let refused = ask_source(&remote, "weather", "{}").await;
+    assert!(refused.contains("there is no tool `weather` (type: ToolNotFoundError)"), "{refused}");
+}

@@ -1,0 +1,338 @@
+/* The floor of the benchmark, and the parents that do nothing.
+ *
+ *   floor relay SOCKET    passes bytes between stdin/stdout and SOCKET without looking at them
+ *   floor lines SOCKET    a parent for the relay: answers each MCP line with an MCP line
+ *   floor frames SOCKET   a parent for the bridge: answers each frame with a frame
+ *
+ * Nothing that stands between a client and a parent in another process can be faster than the relay,
+ * so it is what the bridge is compared with. The two parents do the same work, so that the difference
+ * between the contenders is what stands in the middle: each reads one whole request, finds the text at a
+ * place that is known beforehand, and writes it back with one system call. They end with stdin.
+ *
+ * Linux only.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* What a Unix socket takes at once, and some more. */
+#define RELAY_BYTES (256 * 1024)
+#define FIRST_BUFFER_BYTES (64 * 1024)
+#define MAX_EVENTS 64
+#define MAX_CONNECTIONS 1024
+#define PREFIX_BYTES 4
+
+/* The requests and answers that the benchmark uses. A request that looks otherwise is an error. */
+#define ID_BYTES 8
+#define LINE_HEAD "{\"jsonrpc\":\"2.0\",\"id\":"
+#define LINE_CALL ",\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{"
+#define FRAME_CALL "{\"method\":\"call_tool\",\"params\":{\"name\":\"echo\",\"arguments\":{"
+#define TEXT_KEY "\"text\":\""
+#define CALL_TAIL "\"}}}"
+/* Structured arguments are answered with the short text behind them. */
+#define ITEMS_KEY "\"items\":"
+#define SHORT_TEXT_BYTES 100
+#define LINE_RESULT ",\"result\":"
+#define FRAME_RESULT "{\"result\":"
+#define TEXT_HEAD "{\"content\":[{\"type\":\"text\",\"text\":\""
+#define TEXT_TAIL "\"}],\"isError\":false}}"
+
+#define LENGTH(literal) (sizeof(literal) - 1)
+
+static void die(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("floor: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    exit(1);
+}
+
+static struct sockaddr_un address(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path)
+        die("the path is too long for a socket: %s", path);
+    strcpy(address.sun_path, path);
+    return address;
+}
+
+static int stream_socket(void) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        die("socket: %s", strerror(errno));
+    return fd;
+}
+
+/* ---- the relay ---- */
+
+struct flow {
+    int from, to;
+    size_t start, end;
+    char bytes[RELAY_BYTES];
+};
+
+/* Static: memory that is never touched costs nothing. */
+static struct flow up, down;
+
+/* Writes what it can of what was read. */
+static void push(struct flow *flow) {
+    while (flow->start < flow->end) {
+        ssize_t count = write(flow->to, flow->bytes + flow->start, flow->end - flow->start);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0 && errno == EAGAIN)
+            return;
+        if (count < 0)
+            exit(0);
+        flow->start += (size_t)count;
+    }
+    flow->start = flow->end = 0;
+}
+
+/* Reads once and passes it on at once: most of the time there is room. */
+static void pull(struct flow *flow) {
+    ssize_t count = read(flow->from, flow->bytes, RELAY_BYTES);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (count <= 0)
+        exit(0);
+    flow->end = (size_t)count;
+    push(flow);
+}
+
+static void no_waiting(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        die("fcntl: %s", strerror(errno));
+}
+
+static void relay(const char *path) {
+    struct sockaddr_un parent = address(path);
+    int fd = stream_socket();
+    if (connect(fd, (struct sockaddr *)&parent, sizeof parent) < 0)
+        die("cannot connect to %s: %s", path, strerror(errno));
+    no_waiting(STDIN_FILENO);
+    no_waiting(STDOUT_FILENO);
+    no_waiting(fd);
+    up.from = STDIN_FILENO, up.to = fd;
+    down.from = fd, down.to = STDOUT_FILENO;
+    for (;;) {
+        short parent_events = 0;
+        if (up.end)
+            parent_events |= POLLOUT;
+        if (!down.end)
+            parent_events |= POLLIN;
+        /* A full buffer is emptied before its source is asked again; poll skips a descriptor of -1. */
+        struct pollfd ready[] = {
+            {.fd = up.end ? -1 : STDIN_FILENO, .events = POLLIN},
+            {.fd = fd, .events = parent_events},
+            {.fd = down.end ? STDOUT_FILENO : -1, .events = POLLOUT},
+        };
+        if (poll(ready, 3, -1) < 0) {
+            if (errno == EINTR)
+                continue;
+            die("poll: %s", strerror(errno));
+        }
+        if (ready[1].revents & POLLOUT)
+            push(&up);
+        if (ready[2].revents)
+            push(&down);
+        if (ready[0].revents)
+            pull(&up);
+        if (!down.end && (ready[1].revents & (POLLIN | POLLHUP | POLLERR)))
+            pull(&down);
+    }
+}
+
+/* ---- the parents ---- */
+
+struct connection {
+    int fd;
+    char *bytes;
+    size_t size, length;
+};
+
+static void grow(struct connection *connection, size_t size) {
+    if (size <= connection->size)
+        return;
+    connection->bytes = realloc(connection->bytes, size);
+    if (!connection->bytes)
+        die("no memory for %zu bytes", size);
+    connection->size = size;
+}
+
+/* Reads once; 0 when the peer is gone. */
+static size_t more(struct connection *connection) {
+    ssize_t count;
+    do
+        count = read(connection->fd, connection->bytes + connection->length, connection->size - connection->length);
+    while (count < 0 && errno == EINTR);
+    if (count <= 0)
+        return 0;
+    connection->length += (size_t)count;
+    return (size_t)count;
+}
+
+static int write_all(int fd, struct iovec *parts, int count) {
+    while (count > 0) {
+        ssize_t written = writev(fd, parts, count);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return 0;
+        while (count > 0 && (size_t)written >= parts->iov_len)
+            written -= (ssize_t)parts->iov_len, parts++, count--;
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + written;
+            parts->iov_len -= (size_t)written;
+        }
+    }
+    return 1;
+}
+
+/* The text of a request, whose arguments begin at `arguments`; both ends are known, nothing is searched. */
+static struct iovec text_of(char *arguments, char *end) {
+    char *start = NULL;
+    char *stop = end - LENGTH(CALL_TAIL);
+    if (stop > arguments + SHORT_TEXT_BYTES && !memcmp(arguments, ITEMS_KEY, LENGTH(ITEMS_KEY)))
+        start = stop - SHORT_TEXT_BYTES;
+    else if (stop >= arguments + LENGTH(TEXT_KEY) && !memcmp(arguments, TEXT_KEY, LENGTH(TEXT_KEY)))
+        start = arguments + LENGTH(TEXT_KEY);
+    if (!start || memcmp(stop, CALL_TAIL, LENGTH(CALL_TAIL)))
+        die("a request that is not the benchmark's: %.*s", (int)(end - arguments > 200 ? 200 : end - arguments), arguments);
+    return (struct iovec){start, (size_t)(stop - start)};
+}
+
+static void check(const char *bytes, size_t length, const char *want, size_t want_length) {
+    if (length < want_length || memcmp(bytes, want, want_length))
+        die("a request that is not the benchmark's: %.*s", (int)(length > 200 ? 200 : length), bytes);
+}
+
+#define PART(literal) ((struct iovec){(void *)(literal), LENGTH(literal)})
+
+/* Answers the request between `line` and `end`, without its newline. */
+static int answer_line(int fd, char *line, char *end) {
+    char *id = line + LENGTH(LINE_HEAD), *call = id + ID_BYTES, *arguments = call + LENGTH(LINE_CALL);
+    check(line, (size_t)(end - line), LINE_HEAD, LENGTH(LINE_HEAD));
+    check(call, end > call ? (size_t)(end - call) : 0, LINE_CALL, LENGTH(LINE_CALL));
+    /* The id goes out from where it came in. */
+    struct iovec answer[] = {
+        {line, (size_t)(call - line)}, PART(LINE_RESULT TEXT_HEAD), text_of(arguments, end), PART(TEXT_TAIL "\n"),
+    };
+    return write_all(fd, answer, 4);
+}
+
+/* Reads requests to the last one that has begun, and answers them; 0 when the peer is gone. */
+static int serve_lines(struct connection *connection) {
+    size_t done = 0, searched = 0;
+    do {
+        grow(connection, FIRST_BUFFER_BYTES);
+        if (connection->length == connection->size)
+            grow(connection, connection->size * 2);
+        if (!more(connection))
+            return 0;
+        char *newline;
+        while ((newline = memchr(connection->bytes + searched, '\n', connection->length - searched))) {
+            if (!answer_line(connection->fd, connection->bytes + done, newline))
+                return 0;
+            done = searched = (size_t)(newline - connection->bytes) + 1;
+        }
+        searched = connection->length;
+    } while (done < connection->length);
+    connection->length = 0;
+    return 1;
+}
+
+static int serve_frame(struct connection *connection) {
+    size_t want = PREFIX_BYTES;
+    grow(connection, FIRST_BUFFER_BYTES);
+    while (connection->length < want) {
+        if (!more(connection))
+            return 0;
+        if (want == PREFIX_BYTES && connection->length >= PREFIX_BYTES) {
+            const unsigned char *prefix = (unsigned char *)connection->bytes;
+            want += (size_t)prefix[0] << 24 | (size_t)prefix[1] << 16 | (size_t)prefix[2] << 8 | prefix[3];
+            grow(connection, want);
+        }
+    }
+    if (connection->length != want)
+        die("a second request before the first one was answered");
+    char *request = connection->bytes + PREFIX_BYTES, *end = connection->bytes + want;
+    check(request, want - PREFIX_BYTES, FRAME_CALL, LENGTH(FRAME_CALL));
+    struct iovec text = text_of(request + LENGTH(FRAME_CALL), end);
+    size_t size = LENGTH(FRAME_RESULT TEXT_HEAD) + text.iov_len + LENGTH(TEXT_TAIL);
+    unsigned char prefix[] = {(unsigned char)(size >> 24), (unsigned char)(size >> 16), (unsigned char)(size >> 8),
+                              (unsigned char)size};
+    struct iovec answer[] = {{prefix, sizeof prefix}, PART(FRAME_RESULT TEXT_HEAD), text, PART(TEXT_TAIL)};
+    connection->length = 0;
+    return write_all(connection->fd, answer, 4);
+}
+
+static void watch(int poller, int fd, void *who) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = who};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) < 0)
+        die("epoll_ctl: %s", strerror(errno));
+}
+
+static void parent(const char *path, int (*serve)(struct connection *)) {
+    struct sockaddr_un own = address(path);
+    int listener = stream_socket(), poller = epoll_create1(EPOLL_CLOEXEC);
+    if (poller < 0 || bind(listener, (struct sockaddr *)&own, sizeof own) < 0 || listen(listener, MAX_CONNECTIONS) < 0)
+        die("cannot listen on %s: %s", path, strerror(errno));
+    static struct connection listening, leaving;
+    watch(poller, listener, &listening);
+    watch(poller, STDIN_FILENO, &leaving);
+    /* Whoever started us waits for this line, and not for the socket to appear. */
+    if (write(STDOUT_FILENO, "ready\n", 6) != 6)
+        exit(1);
+    for (;;) {
+        struct epoll_event events[MAX_EVENTS];
+        int count = epoll_wait(poller, events, MAX_EVENTS, -1);
+        if (count < 0 && errno != EINTR)
+            die("epoll_wait: %s", strerror(errno));
+        for (int i = 0; i < count; i++) {
+            struct connection *connection = events[i].data.ptr;
+            if (connection == &leaving)
+                exit(0);
+            if (connection == &listening) {
+                int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+                if (fd < 0)
+                    die("accept: %s", strerror(errno));
+                connection = calloc(1, sizeof *connection);
+                if (!connection)
+                    die("no memory for a connection");
+                connection->fd = fd;
+                watch(poller, fd, connection);
+            } else if (!serve(connection)) {
+                close(connection->fd);
+                free(connection->bytes);
+                free(connection);
+            }
+        }
+    }
+}
+
+int main(int count, char **args) {
+    /* A peer that is gone is told by write. */
+    signal(SIGPIPE, SIG_IGN);
+    if (count == 3 && !strcmp(args[1], "relay"))
+        relay(args[2]);
+    else if (count == 3 && !strcmp(args[1], "lines"))
+        parent(args[2], serve_lines);
+    else if (count == 3 && !strcmp(args[1], "frames"))
+        parent(args[2], serve_frame);
+    fputs("usage: floor relay|lines|frames SOCKET\n", stderr);
+    return 2;
+}

@@ -1,0 +1,204 @@
+//! The figures, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::contender::Contender;
+use super::machine::Machine;
+use super::measure::{Row, Unit};
+
+/// What the figures mean; a figure without it says nothing.
+const EXPLANATION: &str = "\
+floor          a static C program in place of the bridge: it relays bytes and looks at none of them.
+               Its parent answers each line with as little work as possible.
+bridge         `toolbridge bridge`, and a parent that answers each frame with as little work as possible.
+bridge+parent  `toolbridge bridge`, and `toolbridge demo --serve`: its tool `echo` is a typed Rust handler.
+All three carry the same bytes, take turns in small batches, and had every answer checked. A client waits
+for the answer to each call of a `text` row, whose text goes there and comes back; of the `structured` row,
+where an array of small objects goes there and a text of 100 B comes back; and keeps so many calls under way
+as the `in flight` rows say (calls per second; p99 is the rate of the slowest batches). \"×\" is the ratio to the
+floor's median. Start: from the start of the process to the answer to tools/list; of the floor, to the
+first call relayed.
+";
+
+/// What should be reached.
+struct Goal {
+    row: &'static str,
+    contender: Contender,
+    limit: Limit,
+}
+
+enum Limit {
+    /// Times the floor's median.
+    Ratio(f64),
+    Megabytes(f64),
+}
+
+const GOALS: [Goal; 9] = [
+    Goal { row: "start", contender: Contender::Bridge, limit: Limit::Ratio(3.0) },
+    Goal { row: "text_100_b", contender: Contender::Bridge, limit: Limit::Ratio(1.3) },
+    Goal { row: "text_100_b", contender: Contender::BridgeAndParent, limit: Limit::Ratio(1.8) },
+    Goal { row: "text_10_kb", contender: Contender::Bridge, limit: Limit::Ratio(1.7) },
+    Goal { row: "text_1_mb", contender: Contender::Bridge, limit: Limit::Ratio(2.5) },
+    Goal { row: "text_9_mb", contender: Contender::Bridge, limit: Limit::Ratio(2.0) },
+    Goal { row: "structured_1_mb", contender: Contender::Bridge, limit: Limit::Ratio(1.3) },
+    Goal { row: "memory_fresh", contender: Contender::Bridge, limit: Limit::Megabytes(4.0) },
+    Goal { row: "memory_used", contender: Contender::Bridge, limit: Limit::Megabytes(4.0) },
+];
+
+impl Goal {
+    /// What was measured, where it was.
+    fn measured(&self, row: &Row) -> Option<f64> {
+        match self.limit {
+            Limit::Ratio(_) => row.ratio(self.contender),
+            Limit::Megabytes(_) => Some(row.figure(self.contender)?.median / 1e6),
+        }
+    }
+
+    fn limit(&self) -> f64 {
+        match self.limit {
+            Limit::Ratio(limit) | Limit::Megabytes(limit) => limit,
+        }
+    }
+
+    fn unit(&self) -> &'static str {
+        match self.limit {
+            Limit::Ratio(_) => "×",
+            Limit::Megabytes(_) => " MB",
+        }
+    }
+}
+
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) quick: bool,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Goals with their rows and what was measured for them.
+    fn goals(&self) -> impl Iterator<Item = (&'static Goal, &Row, f64)> {
+        GOALS.iter().filter_map(|goal| {
+            let row = self.rows.iter().find(|row| row.key == goal.row)?;
+            Some((goal, row, goal.measured(row)?))
+        })
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!(
+            "\n{}, {} cores, {}{}\n\n{EXPLANATION}\n",
+            self.machine.cpu,
+            self.machine.cores,
+            self.machine.kernel,
+            if self.quick { "; a quick run, so its figures are rough" } else { "" },
+        );
+        text.push_str(&self.table());
+        text.push('\n');
+        for (goal, row, measured) in self.goals() {
+            let (limit, unit) = (goal.limit(), goal.unit());
+            let reached = if measured <= limit { "reached" } else { "not reached" };
+            let (label, contender) = (row.label.trim(), goal.contender.name());
+            let (measured, limit) = (format!("{measured:.2}{unit}"), format!("{limit:.1}{unit}"));
+            line(
+                &mut text,
+                &format!("goal  {label:<20} {contender:<14} {measured:>8} ≤ {limit:<8} {reached}"),
+            );
+        }
+        text
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let mut names = format!("{:22}", "");
+        let mut columns = format!("{:22}", "");
+        for contender in Contender::ALL {
+            let width = if contender == Contender::Floor { 22 } else { 30 };
+            _ = write!(names, "  {:<width$}", contender.name());
+            _ = write!(columns, "  {:>11}{:>11}", "median", "p99");
+            if contender != Contender::Floor {
+                _ = write!(columns, "{:>8}", "×");
+            }
+        }
+        line(&mut text, &names);
+        line(&mut text, &format!("{columns}{:>8}", "runs"));
+        for row in &self.rows {
+            let mut cells = format!("{:22}", row.label);
+            for contender in Contender::ALL {
+                let figure = row.figure(contender);
+                let shown = |value: Option<f64>| value.map_or("–".into(), |value| show(row.unit, value));
+                let median = shown(figure.map(|figure| figure.median));
+                // A few runs of something that hardly differs have no hundredth part.
+                let tail = figure.filter(|_| row.unit != Unit::Memory).map(|figure| figure.p99);
+                _ = write!(cells, "  {median:>11}{:>11}", shown(tail));
+                if contender != Contender::Floor {
+                    let ratio = row.ratio(contender).map_or("–".into(), |ratio| format!("{ratio:.2}"));
+                    _ = write!(cells, "{ratio:>8}");
+                }
+            }
+            let runs = row.figures.iter().flatten().map(|figure| figure.runs).max().unwrap_or_default();
+            line(&mut text, &format!("{cells}{runs:>8}"));
+        }
+        text
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let rows: serde_json::Map<_, _> =
+            self.rows.iter().map(|row| (row.key.to_owned(), json_of(row))).collect();
+        let goals = self.goals().map(|(goal, _, measured)| {
+            json!({
+                "row": goal.row,
+                "contender": goal.contender.name(),
+                "measured": measured,
+                "limit": goal.limit(),
+                "unit": if matches!(goal.limit, Limit::Ratio(_)) { "ratio" } else { "MB" },
+                "reached": measured <= goal.limit(),
+            })
+        });
+        json!({
+            "machine": {
+                "cpu": self.machine.cpu,
+                "cores": self.machine.cores,
+                "kernel": self.machine.kernel,
+            },
+            "quick": self.quick,
+            "explanation": EXPLANATION,
+            "rows": rows,
+            "goals": goals.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn json_of(row: &Row) -> Value {
+    let mut figures = serde_json::Map::new();
+    for contender in Contender::ALL {
+        let Some(figure) = row.figure(contender) else { continue };
+        let figure = json!({
+            "median": figure.median,
+            "p99": figure.p99,
+            "runs": figure.runs,
+            "ratio": row.ratio(contender),
+        });
+        figures.insert(contender.name().into(), figure);
+    }
+    let unit = match row.unit {
+        Unit::Time => "seconds",
+        Unit::Rate => "seconds per call",
+        Unit::Memory => "bytes",
+    };
+    json!({ "unit": unit, "figures": figures })
+}
+
+fn show(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Time if value < 1e-3 => format!("{:.1} µs", value * 1e6),
+        Unit::Time => format!("{:.2} ms", value * 1e3),
+        Unit::Rate => format!("{:.1} k/s", 1e-3 / value),
+        Unit::Memory => format!("{:.2} MB", value / 1e6),
+    }
+}
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
