@@ -5,56 +5,75 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many bytes of large messages may be held at a time; whoever wants to read another one waits.
+/// So many bytes of large messages may be held at a time; whoever reads more waits for room.
 ///
-/// Small messages are free: their number is bounded elsewhere.
+/// Bytes count when they arrive, not when they are announced, so a message that never ends takes no room
+/// from others. When all room is taken, one message at a time may go on beyond it: messages that are each
+/// half read cannot wait for each other for ever. Small messages are free; their number is bounded
+/// elsewhere.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    free: Arc<Semaphore>,
-    total: u32,
+    room: Arc<Semaphore>,
+    overdraft: Arc<Semaphore>,
 }
 
-/// A part of a [`Budget`], given back when it is dropped.
+/// One message's part of a [`Budget`], given back when it is dropped.
 #[derive(Debug)]
-pub struct Reserved(Option<OwnedSemaphorePermit>);
+pub struct Share {
+    budget: Budget,
+    room: Option<OwnedSemaphorePermit>,
+    overdraft: Option<OwnedSemaphorePermit>,
+}
 
 impl Budget {
     /// Messages up to this size are not counted.
-    const SMALL_BYTES: usize = 64 * 1024;
+    pub const SMALL_BYTES: usize = 64 * 1024;
 
     /// A budget of that many bytes.
     #[must_use]
-    pub fn new(bytes: u32) -> Self {
-        Self { free: Arc::new(Semaphore::new(bytes as usize)), total: bytes }
+    pub fn new(bytes: usize) -> Self {
+        Self { room: Arc::new(Semaphore::new(bytes)), overdraft: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Waits until a message of `size` bytes fits. One that is larger than the whole budget has it alone.
-    pub async fn reserve(&self, size: usize) -> Reserved {
-        if size <= Self::SMALL_BYTES {
-            return Reserved(None);
-        }
-        let size = u32::try_from(size).unwrap_or(u32::MAX).min(self.total);
-        Reserved(Arc::clone(&self.free).acquire_many_owned(size).await.ok())
+    /// A message's share, still empty.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share { budget: self.clone(), room: None, overdraft: None }
     }
 }
 
-impl Reserved {
-    /// Ties the reservation to the message: it is given back with the last span of it.
+impl Share {
+    /// Counts `bytes` more; waits until there is room for them.
+    pub async fn grow(&mut self, bytes: usize) {
+        let Ok(bytes) = u32::try_from(bytes) else { return };
+        if self.overdraft.is_some() {
+            return;
+        }
+        let (room, overdraft) = (Arc::clone(&self.budget.room), Arc::clone(&self.budget.overdraft));
+        tokio::select! {
+            biased;
+            Ok(more) = room.acquire_many_owned(bytes) => match &mut self.room {
+                Some(room) => room.merge(more),
+                None => self.room = Some(more),
+            },
+            Ok(beyond) = overdraft.acquire_owned() => self.overdraft = Some(beyond),
+            else => {}
+        }
+    }
+
+    /// Ties the share to its message: it is given back with the last span of it.
     #[must_use]
     pub fn hold(self, message: Bytes) -> Bytes {
         struct Held {
             message: Bytes,
-            _permit: OwnedSemaphorePermit,
+            _share: Share,
         }
         impl AsRef<[u8]> for Held {
             fn as_ref(&self) -> &[u8] {
                 &self.message
             }
         }
-        match self.0 {
-            None => message,
-            Some(permit) => Bytes::from_owner(Held { message, _permit: permit }),
-        }
+        Bytes::from_owner(Held { message, _share: self })
     }
 }
 
@@ -64,25 +83,34 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_message_waits_until_the_last_span_of_another_is_gone() {
-        let budget = Budget::new(1_000_000);
-        let message = budget.reserve(600_000).await.hold(vec![b'x'; 600_000].into());
-        let span = message.slice(5..10);
-        drop(message);
-        assert!(budget.reserve(600_000).now_or_never().is_none());
-        assert!(budget.reserve(400_000).now_or_never().is_some());
-        assert!(budget.reserve(10).now_or_never().is_some(), "small ones are free");
-        drop(span);
-        assert!(budget.reserve(600_000).now_or_never().is_some());
+    /// Whether `bytes` more fit right now.
+    fn fits(share: &mut Share, bytes: usize) -> bool {
+        share.grow(bytes).now_or_never().is_some()
     }
 
-    #[tokio::test]
-    async fn a_message_larger_than_the_budget_has_it_alone() {
-        let budget = Budget::new(100_000);
-        let reserved = budget.reserve(usize::MAX).await;
-        assert!(budget.reserve(100_000).now_or_never().is_none());
-        drop(reserved);
-        assert!(budget.reserve(100_000).now_or_never().is_some());
+    #[test]
+    fn room_is_given_back_with_the_last_span_of_a_message() {
+        let budget = Budget::new(100);
+        let (mut first, mut second, mut third) = (budget.share(), budget.share(), budget.share());
+        assert!(fits(&mut first, 60) && fits(&mut first, 40));
+        let message = first.hold(Bytes::from_static(b"message"));
+        assert!(fits(&mut second, 60), "one message may go beyond");
+        assert!(!fits(&mut third, 60), "but only one");
+        let span = message.slice(2..3);
+        drop(message);
+        assert!(!fits(&mut third, 60));
+        drop(span);
+        assert!(fits(&mut third, 60));
+    }
+
+    #[test]
+    fn messages_that_are_half_read_do_not_block_each_other_for_ever() {
+        let budget = Budget::new(100);
+        let (mut first, mut second) = (budget.share(), budget.share());
+        assert!(fits(&mut first, 50) && fits(&mut second, 50));
+        assert!(fits(&mut first, 50) && fits(&mut first, 50), "the first goes on beyond");
+        assert!(!fits(&mut second, 50));
+        drop(first);
+        assert!(fits(&mut second, 50));
     }
 }

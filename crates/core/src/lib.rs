@@ -39,7 +39,7 @@ mod source;
 mod tool;
 mod toolset;
 
-pub use budget::{Budget, Reserved};
+pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
 pub use context::{CallContext, Progress, ProgressReceiver, Step, Underway};
 pub use error::{RegistrationError, ToolError, Warning};

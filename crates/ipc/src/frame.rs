@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
 use toolbridge_core::Budget;
 
 use crate::IpcError;
@@ -25,8 +26,8 @@ const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 /// What may arrive unasked while an answer is being made.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
-/// The size of the frame that `buf` begins with; `None` when even that has not arrived in full.
-fn frame_size(buf: &[u8]) -> Result<Option<usize>, IpcError> {
+/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
+fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
     let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes(*prefix) as usize;
     // Refuse before reserving: the peer must not choose our allocation.
@@ -34,12 +35,6 @@ fn frame_size(buf: &[u8]) -> Result<Option<usize>, IpcError> {
     if size == 0 {
         return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
     }
-    Ok(Some(size))
-}
-
-/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
-fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
-    let Some(size) = frame_size(buf)? else { return Ok(None) };
     if buf.len() < LENGTH_PREFIX_BYTES + size {
         // What has arrived earns as much again, so a large frame is not copied over and over.
         let missing = LENGTH_PREFIX_BYTES + size - buf.len();
@@ -72,7 +67,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { io, buf: BytesMut::new(), budget: None }
     }
 
-    /// Reads large frames only when `budget` has room for them.
+    /// Reads large frames only as fast as `budget` has room for them.
     #[must_use]
     pub fn within(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
@@ -98,43 +93,35 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if let Some(frame) = take_frame(&mut self.buf)? {
             return Ok(Some(frame));
         }
-        let slow = |_| IpcError::Slow { limit: FRAME_DEADLINE };
-        let size = tokio::time::timeout(FRAME_DEADLINE, self.rest_of_size()).await.map_err(slow)??;
-        // Waiting for room is our doing, and does not count against the peer.
-        let reserved = match &self.budget {
-            Some(budget) => Some(budget.reserve(size).await),
-            None => None,
-        };
-        let frame = tokio::time::timeout(FRAME_DEADLINE, self.rest_of_frame()).await.map_err(slow)??;
-        Ok(Some(match reserved {
-            Some(reserved) => reserved.hold(frame),
-            None => frame,
-        }))
-    }
-
-    async fn rest_of_size(&mut self) -> Result<usize, IpcError> {
-        loop {
-            if let Some(size) = frame_size(&self.buf)? {
-                return Ok(size);
-            }
-            self.fill_or_torn().await?;
-        }
+        self.rest_of_frame().await.map(Some)
     }
 
     async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {
+        let mut time_left = FRAME_DEADLINE;
+        let mut share = self.budget.as_ref().map(Budget::share);
         loop {
-            if let Some(frame) = take_frame(&mut self.buf)? {
-                return Ok(frame);
+            let started = Instant::now();
+            match tokio::time::timeout(time_left, self.fill()).await {
+                Err(_) => return Err(IpcError::Slow { limit: FRAME_DEADLINE }),
+                Ok(Ok(0)) => return Err(IpcError::Torn { bytes: self.buf.len() }),
+                Ok(Err(error)) => return Err(error),
+                // Waiting for room is our doing, and does not count against the peer.
+                Ok(Ok(count)) => {
+                    time_left = time_left.saturating_sub(started.elapsed());
+                    if let Some(share) = &mut share
+                        && self.buf.len() > Budget::SMALL_BYTES
+                    {
+                        share.grow(count).await;
+                    }
+                }
             }
-            self.fill_or_torn().await?;
+            if let Some(frame) = take_frame(&mut self.buf)? {
+                return Ok(match share {
+                    Some(share) if frame.len() > Budget::SMALL_BYTES => share.hold(frame),
+                    _ => frame,
+                });
+            }
         }
-    }
-
-    async fn fill_or_torn(&mut self) -> Result<(), IpcError> {
-        if self.fill().await? > 0 {
-            return Ok(());
-        }
-        Err(IpcError::Torn { bytes: self.buf.len() })
     }
 
     async fn fill(&mut self) -> Result<usize, IpcError> {

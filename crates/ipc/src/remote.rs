@@ -14,7 +14,7 @@ use crate::frame::check_size;
 use crate::message::{Reply, read_reply, write_request};
 
 /// Large answers held at a time, for a client that does not read them.
-const MAX_ANSWER_BYTES: u32 = 64 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Connections kept for later calls.
 const MAX_IDLE_CONNECTIONS: usize = 8;

@@ -24,7 +24,7 @@ use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, 
 pub const MAX_CALLS_IN_FLIGHT: usize = 1024;
 
 /// Large messages held at a time, until their arguments have been passed on.
-const MAX_REQUEST_BYTES: u32 = 64 * 1024 * 1024;
+const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
 
 /// How long calls under way may go on after the client has said its last word.
 const LAST_CALLS: Duration = Duration::from_secs(1);
@@ -118,7 +118,13 @@ impl<O: Outgoing> Front<O> {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &RpcError::invalid_request(message)).await;
         };
-        let line = self.requests.reserve(line.len()).await.hold(line);
+        let line = if line.len() > Budget::SMALL_BYTES {
+            let mut share = self.requests.share();
+            share.grow(line.len()).await;
+            share.hold(line)
+        } else {
+            line
+        };
         match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
                 Some(era) => self.call(era, id, call).await,

@@ -309,7 +309,7 @@ fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() 
 
 #[test]
 fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
-    let host = Host::start();
+    let mut host = Host::start();
     let mut client = host.client();
     let calls: Vec<_> = (0..8).map(|_| client.start_call("wait", json!({ "ms": 600_000 }))).collect();
     client.call("echo", json!({ "text": "" }));
@@ -321,6 +321,7 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
         assert!(text(&answer).ends_with("(type: IPCConnectionError)"), "{answer}");
     }
     assert!(killed.elapsed() < SOON);
+    host.process.wait_within(SOON);
     let answer = client.call("echo", json!({ "text": "" }));
     assert!(text(&answer).starts_with("cannot reach the parent process at `"), "{answer}");
     assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);

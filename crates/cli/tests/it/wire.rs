@@ -37,7 +37,7 @@ impl Wire {
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).unwrap();
+        self.0.write_all(bytes).expect("bytes are taken in time");
     }
 
     /// Sends one frame.
