@@ -296,7 +296,9 @@ fn unknown_fields_are_ignored() {
 fn no_progress_is_sent_to_a_bridge_that_gave_no_token() {
     let host = Host::start();
     let mut wire = Wire::connect(&host.socket);
-    for meta in [None, Some(json!({})), Some(json!({ "toolUseId": "toolu_1" }))] {
+    let id_only = json!({ "toolUseId": "toolu_1" });
+    let no_token = json!({ "progressToken": null });
+    for meta in [None, Some(json!({})), Some(id_only), Some(no_token), Some(json!(null))] {
         let mut countdown = request("countdown", json!({ "from": 3 }));
         if let Some(meta) = meta {
             countdown["params"]["meta"] = meta;
