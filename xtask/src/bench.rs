@@ -15,7 +15,6 @@ mod sample;
 
 use anyhow::{Result, bail, ensure};
 
-use self::contender::Stage;
 use self::machine::Machine;
 use self::measure::Effort;
 use self::program::Programs;
@@ -47,8 +46,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
     let machine = Machine::read()?;
     let programs = Programs::build()?;
-    let stage = Stage::set(programs)?;
-    let rows = measure::everything(&stage, &if quick { Effort::QUICK } else { Effort::FULL })?;
+    let rows = measure::everything(&programs, &if quick { Effort::QUICK } else { Effort::FULL })?;
     let report = Report { machine, quick, rows };
     if json {
         println!("{}", report.to_json());

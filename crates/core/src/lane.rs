@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use crate::panic::caught;
 use crate::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
 
 /// Runs the calls of one session: those of exclusive tools one at a time, in the order they came, all
@@ -24,6 +25,11 @@ impl Lane {
         context: CallContext,
     ) -> Result<RawJson, ToolError> {
         let _turn = if source.is_exclusive(&call.name) { Some(self.0.lock().await) } else { None };
-        source.call(call, context).await
+        let tool = call.name.clone();
+        // Toolsets catch their handlers' panics; any other source must not take its front down either.
+        match caught(async { source.call(call, context).await }).await {
+            Ok(outcome) => outcome,
+            Err(message) => Err(ToolError::Panicked { tool, message }),
+        }
     }
 }

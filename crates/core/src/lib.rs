@@ -33,6 +33,7 @@ mod error;
 mod handler;
 mod lane;
 mod name;
+mod panic;
 mod result;
 mod schema;
 mod source;

@@ -1,16 +1,15 @@
 //! Functions in this process, as a source of tools.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use schemars::JsonSchema;
 
 use crate::arguments::{ObjectSchema, prepare};
 use crate::context::State;
 use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
 use crate::name::check_tool_name;
+use crate::panic::caught;
 use crate::{
     Annotations, CallContext, CallFuture, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
     ToolSchema, ToolSource, Warning,
@@ -227,15 +226,9 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
             },
         }
     };
-    match AssertUnwindSafe(work).catch_unwind().await {
+    match caught(work).await {
         Ok(outcome) => Ended::Returned(outcome),
-        Err(panic) => Ended::Panicked(
-            panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".into()),
-        ),
+        Err(message) => Ended::Panicked(message),
     }
 }
 

@@ -41,19 +41,25 @@ pub(crate) struct RpcId {
     pub(crate) key: IdKey,
 }
 
-/// MCP's ids are strings and whole numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
-#[serde(untagged)]
+/// MCP's ids are strings and whole numbers; of any size, so the digits are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum IdKey {
-    Number(i64),
+    Number(String),
     Text(String),
 }
 
 impl RpcId {
     fn read(raw: &RawValue) -> Option<Self> {
-        let key = serde_json::from_str(raw.get()).ok()?;
+        let text = raw.get();
+        let key = if text.starts_with('"') {
+            IdKey::Text(serde_json::from_str(text).ok()?)
+        } else if text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) {
+            IdKey::Number(text.to_owned())
+        } else {
+            return None;
+        };
         // A copy: it lives as long as the call, the line with its large arguments does not.
-        Some(Self { raw: RawJson::parse(raw.get().to_owned()).ok()?, key })
+        Some(Self { raw: RawJson::parse(text.to_owned()).ok()?, key })
     }
 }
 
@@ -253,7 +259,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"cursor":"x"}}"#, "list 2 true"),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
-                "cancel Number(7)",
+                r#"cancel Number("7")"#,
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#,
@@ -261,6 +267,10 @@ mod tests {
             ),
             (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#, "request 3"),
+            (
+                r#"{"jsonrpc":"2.0","id":-18446744073709551616,"method":"ping"}"#,
+                "request -18446744073709551616",
+            ),
             (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),

@@ -15,6 +15,10 @@ use super::program::Programs;
 /// Tools in the large schema file.
 pub(crate) const MANY_TOOLS: usize = 1000;
 
+const LINES_SOCKET: &str = "lines.sock";
+const FRAMES_SOCKET: &str = "frames.sock";
+const MANY_SCHEMA: &str = "many.json";
+
 /// What stands between the client and a parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contender {
@@ -48,8 +52,8 @@ pub(crate) enum Schema {
 }
 
 /// The parents, running, and the files they and the bridges need. All of it is gone when this is dropped.
-pub(crate) struct Stage {
-    programs: Programs,
+pub(crate) struct Stage<'a> {
+    programs: &'a Programs,
     own_socket: PathBuf,
     demo_schema: PathBuf,
     _parents: [Peer; 3],
@@ -57,18 +61,18 @@ pub(crate) struct Stage {
     dir: TempDir,
 }
 
-impl Stage {
-    pub(crate) fn set(programs: Programs) -> Result<Self> {
+impl<'a> Stage<'a> {
+    pub(crate) fn set(programs: &'a Programs) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("toolbridge-bench-").tempdir()?;
-        std::fs::write(dir.path().join(Self::MANY_SCHEMA), schema_of(MANY_TOOLS))?;
+        std::fs::write(dir.path().join(MANY_SCHEMA), schema_of(MANY_TOOLS))?;
         let null_parent = |name, kind, socket| {
             let mut command = Command::new(&programs.floor);
             command.arg(kind).arg(dir.path().join(socket));
             start_parent(name, command)
         };
-        let (lines, _) = null_parent("the floor's parent", "lines", Self::LINES_SOCKET)?;
-        let (frames, _) = null_parent("the bridge's parent", "frames", Self::FRAMES_SOCKET)?;
-        let mut demo = toolbridge(&programs);
+        let (lines, _) = null_parent("the floor's parent", "lines", LINES_SOCKET)?;
+        let (frames, _) = null_parent("the bridge's parent", "frames", FRAMES_SOCKET)?;
+        let mut demo = toolbridge(programs);
         demo.args(["demo", "--serve"]);
         let (own, hello) = start_parent("toolbridge demo --serve", demo)?;
         let hello: Value = serde_json::from_slice(&hello).context("the demo's first line is not JSON")?;
@@ -82,28 +86,29 @@ impl Stage {
         Ok(Self { programs, own_socket, demo_schema, _parents: [lines, frames, own], dir })
     }
 
-    const LINES_SOCKET: &str = "lines.sock";
-    const FRAMES_SOCKET: &str = "frames.sock";
-    const MANY_SCHEMA: &str = "many.json";
-
     /// How a contender is started.
     pub(crate) fn command(&self, contender: Contender, schema: Schema) -> Command {
         let within = |name: &str| self.dir.path().join(name);
         let socket = match contender {
             Contender::Floor => {
                 let mut command = Command::new(&self.programs.floor);
-                command.arg("relay").arg(within(Self::LINES_SOCKET));
+                command.arg("relay").arg(within(LINES_SOCKET));
                 return command;
             }
-            Contender::Bridge => within(Self::FRAMES_SOCKET),
+            Contender::Bridge => within(FRAMES_SOCKET),
             Contender::BridgeAndParent => self.own_socket.clone(),
         };
-        let mut command = toolbridge(&self.programs);
+        let mut command = toolbridge(self.programs);
         command.arg("bridge").arg(socket).arg(match schema {
             Schema::Demo => self.demo_schema.clone(),
-            Schema::Many => within(Self::MANY_SCHEMA),
+            Schema::Many => within(MANY_SCHEMA),
         });
         command
+    }
+
+    /// Starts all contenders.
+    pub(crate) fn clients(&self) -> Result<Vec<Client>> {
+        Contender::ALL.into_iter().map(|contender| self.client(contender)).collect()
     }
 
     /// Starts a contender that is ready for calls.

@@ -7,10 +7,15 @@ use anyhow::{Context as _, Result, ensure};
 use super::call::Call;
 use super::client::Client;
 use super::contender::{Contender, MANY_TOOLS, Schema, Stage};
+use super::machine::OneCpu;
 use super::peer::Peer;
+use super::program::Programs;
 use super::sample::{Figure, Samples};
 
+/// 100 bytes are what most calls are like; 9 MB nearly what the protocol allows.
 const SMALL_BYTES: usize = 100;
+const MEDIUM_BYTES: usize = 10_000;
+const LARGE_BYTES: usize = 1_000_000;
 const LARGEST_BYTES: usize = 9_000_000;
 
 /// Calls at the beginning of a batch that are made and not counted: the caches still belong to the
@@ -93,31 +98,50 @@ impl Row {
 }
 
 /// Measures everything there is to measure.
-pub(crate) fn everything(stage: &Stage, effort: &Effort) -> Result<Vec<Row>> {
-    let mut rows = vec![starts(stage, effort.starts)?, starts_with_many_tools(stage, effort.starts / 3)?];
-    let mut clients = Vec::new();
-    for contender in Contender::ALL {
-        clients.push(stage.client(contender)?);
-    }
+pub(crate) fn everything(programs: &Programs, effort: &Effort) -> Result<Vec<Row>> {
+    let mut rows = on_one_cpu(programs, effort)?;
+    let stage = Stage::set(programs)?;
+    let mut clients = stage.clients()?;
     for (key, label, mut call, plan) in [
-        ("text_100_b", "100 B text", Call::text(SMALL_BYTES), effort.small),
-        ("text_10_kb", "10 KB text", Call::text(10_000), effort.medium),
-        ("text_1_mb", "1 MB text", Call::text(1_000_000), effort.large),
+        ("text_100_b_any_cpu", "100 B on any CPU", Call::text(SMALL_BYTES), effort.small),
+        ("text_1_mb", "1 MB text", Call::text(LARGE_BYTES), effort.large),
         ("text_9_mb", "9 MB text", Call::text(LARGEST_BYTES), effort.largest),
-        ("structured_1_mb", "1 MB structured", Call::structured(1_000_000), effort.large),
+        ("structured_1_mb", "1 MB structured", Call::structured(LARGE_BYTES), effort.large),
     ] {
-        let samples = round_trips(&mut clients, label, &mut call, plan)?;
-        rows.push(Row::new(key, label, Unit::Time, samples));
+        rows.push(round_trips(&mut clients, key, label, &mut call, plan)?);
     }
     for (key, in_flight) in [("in_flight_1", 1), ("in_flight_8", 8), ("in_flight_64", 64)] {
-        let label = format!("{in_flight} in flight, 100 B");
-        let samples = parallel(&mut clients, &label, in_flight, effort.parallel)?;
-        rows.push(Row::new(key, label, Unit::Rate, samples));
+        rows.push(parallel(&mut clients, key, in_flight, effort.parallel)?);
     }
     for client in clients {
         client.finish()?;
     }
-    rows.extend(memory(stage, effort.memory)?);
+    rows.push(starts(&stage, effort.starts)?);
+    rows.push(starts_with_many_tools(&stage, effort.starts / 3)?);
+    rows.extend(memory(&stage, effort.memory)?);
+    Ok(rows)
+}
+
+/// Small calls, one at a time, with everybody on one CPU.
+///
+/// One call at a time means that only one of the processes has something to do. What two CPUs would add
+/// is the time it takes to wake a sleeping one, which is more than all else and differs from run to run.
+fn on_one_cpu(programs: &Programs, effort: &Effort) -> Result<Vec<Row>> {
+    let _one_cpu = OneCpu::new()?;
+    let stage = Stage::set(programs)?;
+    let mut clients = stage.clients()?;
+    let mut small = Call::text(SMALL_BYTES);
+    let mut rows = vec![
+        round_trips(&mut clients, "text_100_b", "100 B text", &mut small, effort.small)?,
+        round_trips(&mut clients, "text_10_kb", "10 KB text", &mut Call::text(MEDIUM_BYTES), effort.medium)?,
+    ];
+    // A large call must not leave anything behind that slows down the small ones after it.
+    for bytes in [LARGEST_BYTES, LARGE_BYTES] {
+        for client in &mut clients {
+            client.call(&mut Call::text(bytes), true)?;
+        }
+    }
+    rows.push(round_trips(&mut clients, "text_100_b_after_large", "100 B after 9 and 1 MB", &mut small, effort.small)?);
     Ok(rows)
 }
 
@@ -129,7 +153,7 @@ fn turns(round: usize, contenders: usize) -> impl Iterator<Item = usize> {
 /// From the start of a process to its list of tools; the relay has none, and relays a call instead.
 ///
 /// The parent has no part in a bridge's list, so the third contender would be the second once more.
-fn starts(stage: &Stage, runs: usize) -> Result<Row> {
+fn starts(stage: &Stage<'_>, runs: usize) -> Result<Row> {
     const COMPARED: [Contender; 2] = [Contender::Floor, Contender::Bridge];
     eprintln!("measuring: start");
     let mut call = Call::text(SMALL_BYTES);
@@ -150,7 +174,7 @@ fn starts(stage: &Stage, runs: usize) -> Result<Row> {
     Ok(Row::new("start", "start to tools/list", Unit::Time, samples))
 }
 
-fn starts_with_many_tools(stage: &Stage, runs: usize) -> Result<Row> {
+fn starts_with_many_tools(stage: &Stage<'_>, runs: usize) -> Result<Row> {
     eprintln!("measuring: start with {MANY_TOOLS} tools");
     let mut samples: [Samples; 3] = Default::default();
     for round in 0..=runs {
@@ -163,7 +187,7 @@ fn starts_with_many_tools(stage: &Stage, runs: usize) -> Result<Row> {
     Ok(Row::new("start_1000_tools", "  with 1,000 tools", Unit::Time, samples))
 }
 
-fn start_relay(stage: &Stage, call: &mut Call) -> Result<Duration> {
+fn start_relay(stage: &Stage<'_>, call: &mut Call) -> Result<Duration> {
     let command = stage.command(Contender::Floor, Schema::Demo);
     let started = Instant::now();
     let mut client = Client::new(Peer::start(Contender::Floor.name(), command)?);
@@ -174,7 +198,7 @@ fn start_relay(stage: &Stage, call: &mut Call) -> Result<Duration> {
 }
 
 /// How long the list took, and how many tools are in it.
-fn start_bridge(stage: &Stage, schema: Schema) -> Result<(Duration, usize)> {
+fn start_bridge(stage: &Stage<'_>, schema: Schema) -> Result<(Duration, usize)> {
     let command = stage.command(Contender::Bridge, schema);
     let started = Instant::now();
     let mut client = Client::new(Peer::start(Contender::Bridge.name(), command)?);
@@ -188,8 +212,14 @@ fn start_bridge(stage: &Stage, schema: Schema) -> Result<(Duration, usize)> {
 }
 
 /// One call at a time.
-fn round_trips(clients: &mut [Client], label: &str, call: &mut Call, plan: Plan) -> Result<[Samples; 3]> {
-    eprintln!("measuring: {label}");
+fn round_trips(
+    clients: &mut [Client],
+    key: &'static str,
+    label: &str,
+    call: &mut Call,
+    plan: Plan,
+) -> Result<Row> {
+    eprintln!("measuring: {}", label.trim());
     let mut samples: [Samples; 3] = Default::default();
     for client in &mut *clients {
         for _ in 0..plan.batch {
@@ -206,11 +236,12 @@ fn round_trips(clients: &mut [Client], label: &str, call: &mut Call, plan: Plan)
             }
         }
     }
-    Ok(samples)
+    Ok(Row::new(key, label, Unit::Time, samples))
 }
 
 /// Many calls at a time.
-fn parallel(clients: &mut [Client], label: &str, in_flight: usize, plan: Plan) -> Result<[Samples; 3]> {
+fn parallel(clients: &mut [Client], key: &'static str, in_flight: usize, plan: Plan) -> Result<Row> {
+    let label = format!("{in_flight} in flight, 100 B");
     eprintln!("measuring: {label}");
     let mut call = Call::text(SMALL_BYTES);
     let mut samples: [Samples; 3] = Default::default();
@@ -223,11 +254,11 @@ fn parallel(clients: &mut [Client], label: &str, in_flight: usize, plan: Plan) -
             }
         }
     }
-    Ok(samples)
+    Ok(Row::new(key, label, Unit::Rate, samples))
 }
 
 /// What a fresh process holds before its first call, and after a large one.
-fn memory(stage: &Stage, runs: usize) -> Result<[Row; 2]> {
+fn memory(stage: &Stage<'_>, runs: usize) -> Result<[Row; 2]> {
     eprintln!("measuring: memory");
     let (mut small, mut largest) = (Call::text(SMALL_BYTES), Call::text(LARGEST_BYTES));
     let (mut fresh, mut used): ([Samples; 3], [Samples; 3]) = Default::default();

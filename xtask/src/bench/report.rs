@@ -12,14 +12,19 @@ use super::measure::{Row, Unit};
 const EXPLANATION: &str = "\
 floor          a static C program in place of the bridge: it relays bytes and looks at none of them.
                Its parent answers each line with as little work as possible.
-bridge         `toolbridge bridge`, and a parent that answers each frame with as little work as possible.
-bridge+parent  `toolbridge bridge`, and `toolbridge demo --serve`: its tool `echo` is a typed Rust handler.
-All three carry the same bytes, take turns in small batches, and had every answer checked. A client waits
-for the answer to each call of a `text` row, whose text goes there and comes back; of the `structured` row,
-where an array of small objects goes there and a text of 100 B comes back; and keeps so many calls under way
-as the `in flight` rows say (calls per second; p99 is the rate of the slowest batches). \"×\" is the ratio to the
-floor's median. Start: from the start of the process to the answer to tools/list; of the floor, to the
-first call relayed.
+bridge         `toolbridge bridge`; its parent answers each frame with as little work as possible.
+bridge+parent  `toolbridge bridge`; its parent is `toolbridge demo --serve`, whose `echo` is a typed handler.
+
+All of them carry the same bytes, take turns in small batches, and have each answer checked.
+×              times the floor's median
+text           one call at a time; the text goes there and comes back. The first three rows have everybody
+               on one CPU, the others leave that to the kernel: waking a sleeping CPU takes longer than a
+               small call, and differs from run to run.
+structured     one call at a time; an array of small objects goes there, a text of 100 B comes back.
+in flight      so many calls under way, in calls per second; p99 is the rate of the slowest batches.
+start          from the start of the process to the answer to tools/list; of the floor, to the first call
+               relayed.
+memory         resident, shared pages included.
 ";
 
 /// What should be reached.
@@ -87,10 +92,11 @@ impl Report {
 
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!(
-            "\n{}, {} cores, {}{}\n\n{EXPLANATION}\n",
+            "\n{}, {} cores, {}, load {} before{}\n\n{EXPLANATION}\n",
             self.machine.cpu,
             self.machine.cores,
             self.machine.kernel,
+            self.machine.load,
             if self.quick { "; a quick run, so its figures are rough" } else { "" },
         );
         text.push_str(&self.table());
@@ -102,7 +108,7 @@ impl Report {
             let (measured, limit) = (format!("{measured:.2}{unit}"), format!("{limit:.1}{unit}"));
             line(
                 &mut text,
-                &format!("goal  {label:<20} {contender:<14} {measured:>8} ≤ {limit:<8} {reached}"),
+                &format!("goal  {label:<22} {contender:<14} {measured:>8} ≤ {limit:<8} {reached}"),
             );
         }
         text
@@ -110,8 +116,8 @@ impl Report {
 
     fn table(&self) -> String {
         let mut text = String::new();
-        let mut names = format!("{:22}", "");
-        let mut columns = format!("{:22}", "");
+        let mut names = format!("{:24}", "");
+        let mut columns = format!("{:24}", "");
         for contender in Contender::ALL {
             let width = if contender == Contender::Floor { 22 } else { 30 };
             _ = write!(names, "  {:<width$}", contender.name());
@@ -123,7 +129,7 @@ impl Report {
         line(&mut text, &names);
         line(&mut text, &format!("{columns}{:>8}", "runs"));
         for row in &self.rows {
-            let mut cells = format!("{:22}", row.label);
+            let mut cells = format!("{:24}", row.label);
             for contender in Contender::ALL {
                 let figure = row.figure(contender);
                 let shown = |value: Option<f64>| value.map_or("–".into(), |value| show(row.unit, value));
@@ -160,6 +166,7 @@ impl Report {
                 "cpu": self.machine.cpu,
                 "cores": self.machine.cores,
                 "kernel": self.machine.kernel,
+                "load": self.machine.load,
             },
             "quick": self.quick,
             "explanation": EXPLANATION,

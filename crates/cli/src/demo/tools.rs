@@ -33,13 +33,11 @@ struct Add {
 
 /// Whole numbers exactly, others as well as floating point can.
 fn sum(args: &Add) -> String {
-    match (args.a.as_i128(), args.b.as_i128()) {
-        (Some(a), Some(b)) => (a + b).to_string(),
-        _ => {
-            let float = |number: &Number| number.as_f64().unwrap_or(f64::NAN);
-            (float(&args.a) + float(&args.b)).to_string()
-        }
+    if let (Some(a), Some(b)) = (args.a.as_i128(), args.b.as_i128()) {
+        return (a + b).to_string();
     }
+    let float = |number: &Number| number.as_f64().unwrap_or(f64::NAN);
+    (float(&args.a) + float(&args.b)).to_string()
 }
 
 #[derive(Deserialize, JsonSchema)]

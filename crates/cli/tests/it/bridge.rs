@@ -255,8 +255,8 @@ fn a_client_that_stops_reading_costs_bounded_memory_and_loses_nothing() {
 
 #[test]
 fn it_ends_with_zero_at_once_on_each_kind_of_end() {
-    let host = Host::start();
     type End = fn(&mut McpClient);
+    let host = Host::start();
     let ends: [(&str, End); 4] = [
         ("SIGINT", |client| client.bridge.signal(Signal::INT)),
         ("SIGTERM", |client| client.bridge.signal(Signal::TERM)),

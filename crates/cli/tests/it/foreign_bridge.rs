@@ -298,7 +298,7 @@ fn no_progress_is_sent_to_a_bridge_that_gave_no_token() {
     let mut wire = Wire::connect(&host.socket);
     let id_only = json!({ "toolUseId": "toolu_1" });
     let no_token = json!({ "progressToken": null });
-    for meta in [None, Some(json!({})), Some(id_only), Some(no_token), Some(json!(null))] {
+    for meta in [None, Some(json!({})), Some(id_only), Some(no_token)] {
         let mut countdown = request("countdown", json!({ "from": 3 }));
         if let Some(meta) = meta {
             countdown["params"]["meta"] = meta;
@@ -308,6 +308,20 @@ fn no_progress_is_sent_to_a_bridge_that_gave_no_token() {
         assert!(answer.get("result").is_some(), "not the answer: {answer}");
     }
     assert_lives(&mut wire);
+    drop(wire);
+    end(host);
+}
+
+#[test]
+fn a_meta_without_a_token_is_ignored() {
+    let host = Host::start();
+    let mut wire = Wire::connect(&host.socket);
+    for meta in [json!({ "toolUseId": null }), json!({ "x": [1] }), json!(null)] {
+        let mut echo = request("echo", json!({ "text": "hello" }));
+        echo["params"]["meta"] = meta;
+        wire.send(echo.to_string());
+        assert_text(wire.receive(), "hello");
+    }
     drop(wire);
     end(host);
 }
@@ -394,10 +408,15 @@ fn bytes_behind_a_broken_frame_are_never_served() {
     let host = Host::start();
     let mut wire = Wire::connect(&host.socket);
     let mut bytes = frame("not JSON");
-    bytes.extend(frame(request("echo", json!({ "text": "smuggled" })).to_string()));
+    bytes.extend(frame(request("write_note", json!({ "text": "smuggled", "ms": 600_000 })).to_string()));
     wire.send_bytes(&bytes);
     assert_error(&wire.receive(), "IPCError");
     wire.expect_closed();
+    // Had the second one been run, it would hold up every other tool that may write.
+    let mut witness = Wire::connect(&host.socket);
+    let answer = witness.call("write_note", json!({ "text": "honest" }));
+    assert!(answer.get("result").is_some(), "{answer}");
+    drop((wire, witness));
     end(host);
 }
 
@@ -516,18 +535,32 @@ fn a_started_frame_has_thirty_seconds() {
     end(host);
 }
 
-#[test]
-fn a_close_during_a_call_cancels_its_handler() {
-    let host = Host::start();
-    let holder = hold_the_exclusive_lane(&host);
+/// Closes a call that holds the exclusive lane, and checks that the next one gets it.
+#[track_caller]
+fn check_close_cancels(host: &Host, holder: Wire) {
     let mut next = Wire::connect(&host.socket);
-    next.send(request("write_note", json!({ "text": "next", "ms": 0 })).to_string());
+    next.send(request("write_note", json!({ "text": "next" })).to_string());
     next.expect_silence();
-
     drop(holder);
     let answer = next.receive();
     assert!(answer.get("result").is_some(), "{answer}");
-    drop(next);
+}
+
+#[test]
+fn a_close_during_a_call_cancels_its_handler() {
+    let host = Host::start();
+    let mut holder = Wire::connect(&host.socket);
+    holder.send(request("write_note", json!({ "text": "long", "ms": 600_000 })).to_string());
+    holder.expect_silence();
+    check_close_cancels(&host, holder);
+    end(host);
+}
+
+#[test]
+fn a_close_between_two_progress_frames_cancels_the_handler() {
+    let host = Host::start();
+    let holder = hold_the_exclusive_lane(&host);
+    check_close_cancels(&host, holder);
     end(host);
 }
 

@@ -1,5 +1,5 @@
 //! The real executable, as its users meet it: over socket pairs and pipes, with real signals.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod support;
 

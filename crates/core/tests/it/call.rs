@@ -358,3 +358,23 @@ async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
         assert_eq!(last.as_str(), text(&most.to_string()));
     }
 }
+
+#[tokio::test]
+async fn a_source_that_panics_does_not_take_its_front_down() {
+    struct Broken(ToolList);
+    impl ToolSource for Broken {
+        fn tools(&self) -> &ToolList {
+            &self.0
+        }
+        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
+            panic!("broken")
+        }
+    }
+    let call = ToolCall::new("t", RawJson::empty_object());
+    let error =
+        Lane::default().call(&Broken(ToolList::default()), call, CallContext::default()).await.unwrap_err();
+    assert_eq!(
+        (error.type_name(), error.to_string().as_str()),
+        ("ToolPanicError", "tool `t` panicked: broken")
+    );
+}

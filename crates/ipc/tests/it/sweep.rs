@@ -31,7 +31,7 @@ fn leave_behind(dir: &Path, id: &str, age: Duration) {
 
 fn set_age(path: &Path, age: Duration) {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-    let then = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - age;
+    let then = (SystemTime::now() - age).duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let time = Timespec { tv_sec: then.as_secs().try_into().unwrap(), tv_nsec: 0 };
     utimensat(CWD, path, &Timestamps { last_access: time, last_modification: time }, AtFlags::empty())
         .unwrap();
