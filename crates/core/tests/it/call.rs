@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::{
-    CallContext, CancellationToken, Lane, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolResult,
-    ToolSource, Toolset, Underway,
+    CallContext, CancellationToken, Lane, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolList,
+    ToolResult, ToolSource, Toolset, Underway,
 };
 
 #[derive(Deserialize, JsonSchema)]
