@@ -141,7 +141,13 @@ fn on_one_cpu(programs: &Programs, effort: &Effort) -> Result<Vec<Row>> {
             client.call(&mut Call::text(bytes), true)?;
         }
     }
-    rows.push(round_trips(&mut clients, "text_100_b_after_large", "100 B after 9 and 1 MB", &mut small, effort.small)?);
+    rows.push(round_trips(
+        &mut clients,
+        "text_100_b_after_large",
+        "100 B after 9 and 1 MB",
+        &mut small,
+        effort.small,
+    )?);
     Ok(rows)
 }
 

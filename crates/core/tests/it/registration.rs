@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge_core::{NoArgs, Tool, ToolSource, Toolset, check_server_name};
+use toolbridge_core::{NoArgs, Tool, ToolSource, Toolset, ToolsetBuilder, check_server_name};
 
 fn nothing(name: &str) -> Tool {
     Tool::new(name, "Does nothing", |_: NoArgs| "")
@@ -54,7 +54,7 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
     ];
     for (tools, message, hint) in rows {
         let error =
-            tools.into_iter().fold(Toolset::builder(), |set, tool| set.with(tool)).build().unwrap_err();
+            tools.into_iter().fold(Toolset::builder(), ToolsetBuilder::with).build().unwrap_err();
         assert_eq!(error.to_string(), message);
         assert_eq!(error.hint(), hint, "{message}");
     }
