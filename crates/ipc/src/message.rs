@@ -83,9 +83,9 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     if !arguments.is_object() {
         return refuse("InvalidParamsError", "`params.arguments` must be an object");
     }
-    let meta = match meta.map(|meta| serde_json::from_str::<Meta<'_>>(meta.get())) {
-        None => CallMeta::default(),
-        Some(Ok(meta)) => CallMeta {
+    let meta = match meta.map(|meta| serde_json::from_str::<Option<Meta<'_>>>(meta.get())) {
+        None | Some(Ok(None)) => CallMeta::default(),
+        Some(Ok(Some(meta))) => CallMeta {
             tool_use_id: meta.tool_use_id,
             progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
         },
