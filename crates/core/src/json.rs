@@ -49,9 +49,15 @@ impl RawJson {
         Self(buffer.slice_ref(value.get().as_bytes()))
     }
 
-    /// For text this crate has just written itself.
-    pub(crate) fn written(text: Vec<u8>) -> Self {
-        debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "not JSON: {text:?}");
+    /// Text that the caller has just written out of valid parts. It is not checked again, but in debug
+    /// builds.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, when it is not JSON.
+    #[must_use]
+    pub fn written(text: Vec<u8>) -> Self {
+        debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "what was written is not JSON");
         Self(text.into())
     }
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 use toolbridge_core::{
-    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
-    ToolResult, ToolSource, Underway,
+    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolResult,
+    ToolSource, Underway,
 };
 
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
@@ -70,9 +70,8 @@ pub async fn serve(
     mut incoming: impl Incoming,
     outgoing: impl Outgoing,
 ) -> Result<(), ServeError> {
-    let list = write_list(source.tools());
     let mut front = Front {
-        list: RawJson::parse(in_one_line(list.as_bytes()).into_owned()).expect("spaces for line breaks"),
+        list: write_list(source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
         shared: Arc::new(Shared { source, lane: Lane::default(), outgoing, under_way: Mutex::default() }),
         calls: JoinSet::new(),
@@ -201,10 +200,30 @@ impl<O: Outgoing> Shared<O> {
 
     /// Runs a call to its answer, or to its cancellation.
     async fn run(self: Arc<Self>, era: Era, id: RpcId, call: Call, cancelled: CancellationToken) {
-        let outcome = tokio::select! {
-            biased;
-            () = cancelled.cancelled() => return,
-            outcome = self.outcome(call, cancelled.clone()) => outcome,
+        let meta: Meta<'_> = match &call.meta {
+            // Odd metadata is no reason to refuse a call.
+            Some(meta) => serde_json::from_str(meta.as_str()).unwrap_or_default(),
+            None => Meta::default(),
+        };
+        let token = meta.progress_token.and_then(|token| RawJson::parse(token.get().to_owned()).ok());
+        let meta = CallMeta { tool_use_id: meta.tool_use_id, progress_token: token.clone() };
+        let mut context = CallContext::new(cancelled.clone());
+        let reports = token.is_some().then(|| context.report_progress());
+        let call = ToolCall { name: call.name, arguments: call.arguments, meta };
+        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
+
+        let outcome = loop {
+            // Only waiting is cancelled, never writing: half a line would spoil the next one.
+            let step = tokio::select! {
+                biased;
+                () = cancelled.cancelled() => return,
+                step = call.next() => step,
+            };
+            match (step, &token) {
+                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
+                (Step::Progress(_), None) => {}
+                (Step::Done(outcome), _) => break outcome,
+            }
         };
         // From here on the answer is written, and a cancellation comes too late.
         if self.claim(&id.key).is_none() {
@@ -216,31 +235,7 @@ impl<O: Outgoing> Shared<O> {
         self.answer(&id, era, "", &result).await;
     }
 
-    async fn outcome(&self, call: Call, cancelled: CancellationToken) -> Result<RawJson, ToolError> {
-        let meta: Meta<'_> = match &call.meta {
-            // Odd metadata is no reason to refuse a call.
-            Some(meta) => serde_json::from_str(meta.as_str()).unwrap_or_default(),
-            None => Meta::default(),
-        };
-        let token = meta.progress_token.map(|token| token.get().to_owned());
-        let meta = CallMeta {
-            tool_use_id: meta.tool_use_id,
-            progress_token: token.clone().and_then(|token| RawJson::parse(token).ok()),
-        };
-        let mut context = CallContext::new(cancelled);
-        let reports = token.is_some().then(|| context.report_progress());
-        let call = ToolCall { name: call.name, arguments: call.arguments, meta };
-        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
-        loop {
-            match (call.next().await, &token) {
-                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
-                (Step::Progress(_), None) => {}
-                (Step::Done(outcome), _) => return outcome,
-            }
-        }
-    }
-
-    async fn report(&self, token: &str, report: &Progress) {
+    async fn report(&self, token: &RawJson, report: &Progress) {
         let report = serde_json::to_string(report).expect("numbers and strings can always be written");
         let head = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,

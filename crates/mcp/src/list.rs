@@ -12,7 +12,7 @@ pub(crate) fn write_list(tools: &[ToolSchema]) -> RawJson {
         write_tool(&mut text, tool);
     }
     text.push_str("]}");
-    RawJson::parse(text).expect("made of valid parts")
+    RawJson::written(text.into_bytes())
 }
 
 fn write_tool(text: &mut String, tool: &ToolSchema) {

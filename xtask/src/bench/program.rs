@@ -18,7 +18,9 @@ pub(crate) struct Programs {
 impl Programs {
     pub(crate) fn build() -> Result<Self> {
         let (root, target) = project::folders()?;
-        Ok(Self { toolbridge: build_toolbridge(&root)?, floor: build_floor(&root, &target)? })
+        // The quick one first: what is missing shows before a long build.
+        let floor = build_floor(&root, &target)?;
+        Ok(Self { toolbridge: build_toolbridge(&root)?, floor })
     }
 }
 

@@ -24,7 +24,7 @@ structured     one call at a time; an array of small objects goes there, a text 
 in flight      so many calls under way, in calls per second; p99 is the rate of the slowest batches.
 start          from the start of the process to the answer to tools/list; of the floor, to the first call
                relayed.
-memory         resident, shared pages included.
+memory         resident, with the executable's own pages; when idle for 1.5 s after a 9 MB call.
 ";
 
 /// What should be reached.
@@ -40,11 +40,15 @@ enum Limit {
     Megabytes(f64),
 }
 
-const GOALS: [Goal; 9] = [
+const GOALS: [Goal; 12] = [
     Goal { row: "start", contender: Contender::Bridge, limit: Limit::Ratio(3.0) },
     Goal { row: "text_100_b", contender: Contender::Bridge, limit: Limit::Ratio(1.3) },
     Goal { row: "text_100_b", contender: Contender::BridgeAndParent, limit: Limit::Ratio(1.8) },
     Goal { row: "text_10_kb", contender: Contender::Bridge, limit: Limit::Ratio(1.7) },
+    // Whom the kernel puts on which CPU decides as much as we do here; it is what a user sees, though.
+    Goal { row: "text_100_b_any_cpu", contender: Contender::Bridge, limit: Limit::Ratio(1.3) },
+    Goal { row: "text_100_b_any_cpu", contender: Contender::BridgeAndParent, limit: Limit::Ratio(1.8) },
+    Goal { row: "text_10_kb_any_cpu", contender: Contender::Bridge, limit: Limit::Ratio(1.7) },
     Goal { row: "text_1_mb", contender: Contender::Bridge, limit: Limit::Ratio(2.5) },
     Goal { row: "text_9_mb", contender: Contender::Bridge, limit: Limit::Ratio(2.0) },
     Goal { row: "structured_1_mb", contender: Contender::Bridge, limit: Limit::Ratio(1.3) },
@@ -108,7 +112,7 @@ impl Report {
             let (measured, limit) = (format!("{measured:.2}{unit}"), format!("{limit:.1}{unit}"));
             line(
                 &mut text,
-                &format!("goal  {label:<22} {contender:<14} {measured:>8} ≤ {limit:<8} {reached}"),
+                &format!("goal  {label:<24} {contender:<14} {measured:>8} ≤ {limit:<8} {reached}"),
             );
         }
         text
@@ -116,8 +120,8 @@ impl Report {
 
     fn table(&self) -> String {
         let mut text = String::new();
-        let mut names = format!("{:24}", "");
-        let mut columns = format!("{:24}", "");
+        let mut names = format!("{:25}", "");
+        let mut columns = format!("{:25}", "");
         for contender in Contender::ALL {
             let width = if contender == Contender::Floor { 22 } else { 30 };
             _ = write!(names, "  {:<width$}", contender.name());
@@ -129,7 +133,7 @@ impl Report {
         line(&mut text, &names);
         line(&mut text, &format!("{columns}{:>8}", "runs"));
         for row in &self.rows {
-            let mut cells = format!("{:24}", row.label);
+            let mut cells = format!("{:25}", row.label);
             for contender in Contender::ALL {
                 let figure = row.figure(contender);
                 let shown = |value: Option<f64>| value.map_or("–".into(), |value| show(row.unit, value));

@@ -53,8 +53,7 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
         ),
     ];
     for (tools, message, hint) in rows {
-        let error =
-            tools.into_iter().fold(Toolset::builder(), ToolsetBuilder::with).build().unwrap_err();
+        let error = tools.into_iter().fold(Toolset::builder(), ToolsetBuilder::with).build().unwrap_err();
         assert_eq!(error.to_string(), message);
         assert_eq!(error.hint(), hint, "{message}");
     }
