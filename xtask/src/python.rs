@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What the tests need from PyPI, with versions, so that a run today and a run next year are the same.
+/// What the tests need from `PyPI`, with versions, so that a run today and a run next year are the same.
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
 /// Interpreters that may be there, the oldest supported first.
