@@ -29,11 +29,7 @@ impl ObjectSchema {
             None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
         }
         let compiled = jsonschema::validator_for(schema).map_err(|error| bad(error.to_string()))?;
-        Ok(Self {
-            compiled,
-            can_fail: root.keys().any(|key| checks(key)),
-            beyond_types: beyond_types(schema),
-        })
+        Ok(Self { compiled, can_fail: root.keys().any(|key| checks(key)), beyond_types: beyond_types(root) })
     }
 
     /// Where `value` does not fit, and why.
@@ -67,39 +63,26 @@ fn checks(keyword: &str) -> bool {
 
 /// Whether a schema made from a Rust type says more than reading into that type checks.
 ///
-/// Reading is the check then: `type`, `properties`, `required`, `enum` and the ranges of integer types
-/// need no second pass over the arguments.
-fn beyond_types(schema: &Value) -> bool {
-    let Some(object) = schema.as_object() else {
-        return schema.as_array().is_some_and(|items| items.iter().any(beyond_types));
-    };
-    object.iter().any(|(keyword, value)| match keyword.as_str() {
-        "minimum" | "maximum" => !is_integer_type(object),
-        "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" | "minLength" | "maxLength" | "pattern"
-        | "minItems" | "maxItems" | "uniqueItems" | "minProperties" | "maxProperties" | "contains"
-        | "patternProperties" | "propertyNames" | "dependentRequired" | "dependentSchemas" | "if" | "not"
-        | "allOf" => true,
-        "properties" | "$defs" => value.as_object().is_some_and(|named| named.values().any(beyond_types)),
-        "enum" | "const" | "default" | "examples" | "required" => false,
-        _ => beyond_types(value),
+/// It does not when all its properties are plain: strings, booleans and numbers without a range. Then
+/// reading is the check, and a call needs no second pass over its arguments.
+fn beyond_types(root: &Map<String, Value>) -> bool {
+    root.iter().any(|(keyword, value)| match keyword.as_str() {
+        "properties" => value.as_object().is_none_or(|properties| !properties.values().all(is_plain)),
+        "required" => false,
+        keyword => checks(keyword),
     })
 }
 
-/// schemars writes an integer type's range together with its name.
-fn is_integer_type(schema: &Map<String, Value>) -> bool {
-    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
-    let range = |minimum: i64, maximum: Option<i64>| {
-        schema.get("minimum") == Some(&Value::from(minimum))
-            && schema.get("maximum") == maximum.map(Value::from).as_ref()
-    };
-    match format {
-        "uint8" => range(0, Some(255)),
-        "uint16" => range(0, Some(65_535)),
-        "uint32" | "uint64" | "uint" => range(0, None),
-        "int8" => range(-128, Some(127)),
-        "int16" => range(-32_768, Some(32_767)),
-        _ => false,
-    }
+fn is_plain(property: &Value) -> bool {
+    let plain_type =
+        |name: &Value| matches!(name.as_str(), Some("string" | "boolean" | "number" | "integer" | "null"));
+    property.as_object().is_some_and(|property| {
+        property.iter().all(|(keyword, value)| match keyword.as_str() {
+            "type" => plain_type(value) || value.as_array().is_some_and(|types| types.iter().all(plain_type)),
+            "format" => matches!(value.as_str(), Some("double" | "float" | "int32" | "int64")),
+            keyword => !checks(keyword),
+        })
+    })
 }
 
 /// Reads a call's arguments for its handler and checks them against the tool's schema.
@@ -138,37 +121,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_that_serde_checks_need_no_second_pass() {
-        #[derive(JsonSchema)]
-        #[expect(dead_code, reason = "only its schema counts")]
-        struct Plain {
-            text: String,
-            small: u8,
-            signed: i16,
-            big: u64,
-            maybe: Option<f64>,
-            list: Vec<Inner>,
+    fn only_plain_types_need_no_second_pass() {
+        fn beyond<T: JsonSchema>() -> bool {
+            beyond_types(schemars::schema_for!(T).as_object().unwrap())
         }
-        #[derive(JsonSchema)]
-        #[expect(dead_code, reason = "only its schema counts")]
-        enum Inner {
-            A,
-            B { n: i32 },
+        macro_rules! with_field {
+            ($(#[$attribute:meta])* $kind:ty) => {{
+                #[derive(JsonSchema)]
+                #[expect(dead_code, reason = "only its schema counts")]
+                struct Args {
+                    /// What it is.
+                    $(#[$attribute])*
+                    field: $kind,
+                }
+                beyond::<Args>()
+            }};
         }
-        #[derive(JsonSchema)]
-        #[expect(dead_code, reason = "only its schema counts")]
-        struct Bounded {
-            #[schemars(range(max = 10))]
-            n: u32,
-        }
-        #[derive(JsonSchema)]
-        #[expect(dead_code, reason = "only its schema counts")]
-        struct Nested {
-            list: Vec<Bounded>,
-        }
-        assert!(!beyond_types(schemars::schema_for!(Plain).as_value()));
-        assert!(beyond_types(schemars::schema_for!(Bounded).as_value()));
-        assert!(beyond_types(schemars::schema_for!(Nested).as_value()));
+        assert!(!with_field!(String) && !with_field!(f64) && !with_field!(i64) && !with_field!(bool));
+        assert!(
+            !with_field!(Option<String>)
+                && !with_field!(
+                    #[serde(default)]
+                    i32
+                )
+        );
+        // serde reads more than these schemas allow, or they come from somewhere else than the type.
+        assert!(with_field!(u8) && with_field!(Vec<String>) && with_field!((i64, i64)));
+        assert!(with_field!(
+            #[schemars(length(min = 2))]
+            String
+        ));
+        assert!(with_field!(
+            #[schemars(extend("enum" = ["a", "b"]))]
+            String
+        ));
+        assert!(with_field!(
+            #[schemars(with = "u8")]
+            i64
+        ));
     }
 
     #[test]

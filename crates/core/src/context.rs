@@ -2,49 +2,12 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, Serializer};
-use tokio::sync::mpsc;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-/// How far a call has come.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
-    /// How much is done; grows from report to report.
-    #[serde(serialize_with = "whole_if_possible")]
-    pub progress: f64,
-    /// How much there is in all, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "whole_if_possible_opt")]
-    pub total: Option<f64>,
-    /// A line for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-}
-
-/// `3`, not `3.0`: counts are what is reported most.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn whole_if_possible<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && number.abs() < EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53, checked above")]
-        serializer.serialize_i64(*number as i64)
-    } else {
-        serializer.serialize_f64(*number)
-    }
-}
-
-#[expect(clippy::ref_option, reason = "serde's signature")]
-fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match number {
-        Some(number) => whole_if_possible(number, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-/// The receiving end of a call's progress reports.
-pub type ProgressReceiver = mpsc::Receiver<Progress>;
+use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
 
 /// Values shared by all calls of a toolset, one for each type.
 #[derive(Clone, Default)]
@@ -65,15 +28,15 @@ impl State {
 #[derive(Clone, Default)]
 pub struct CallContext {
     cancelled: CancellationToken,
-    progress: Option<mpsc::Sender<Progress>>,
+    reporter: Option<Reporter>,
     tool_use_id: Option<String>,
     state: Arc<State>,
+    /// The turn of an exclusive call. It ends with the last clone of the context, so a handler that goes
+    /// on after its time-out, because it blocks its thread, still has the turn.
+    turn: Option<Arc<OwnedMutexGuard<()>>>,
 }
 
 impl CallContext {
-    /// Reports a caller that has not read yet may hold; more are dropped, not queued without end.
-    const PROGRESS_BACKLOG: usize = 16;
-
     /// A context for a call that `cancelled` ends.
     #[must_use]
     pub fn new(cancelled: CancellationToken) -> Self {
@@ -82,9 +45,17 @@ impl CallContext {
 
     /// Makes the context report progress to the receiver returned.
     pub fn report_progress(&mut self) -> ProgressReceiver {
-        let (sender, receiver) = mpsc::channel(Self::PROGRESS_BACKLOG);
-        self.progress = Some(sender);
+        let (reporter, receiver) = channel();
+        self.reporter = Some(reporter);
         receiver
+    }
+
+    pub(crate) fn turn(&self) -> Option<Arc<OwnedMutexGuard<()>>> {
+        self.turn.clone()
+    }
+
+    pub(crate) fn has_turn(&mut self, turn: Arc<OwnedMutexGuard<()>>) {
+        self.turn = Some(turn);
     }
 
     /// The same for one call of a toolset.
@@ -94,7 +65,7 @@ impl CallContext {
         state: Arc<State>,
         cancelled: CancellationToken,
     ) -> Self {
-        Self { cancelled, progress: self.progress, tool_use_id, state }
+        Self { cancelled, tool_use_id, state, ..self }
     }
 
     /// Cancelled when the caller no longer wants the answer. An asynchronous handler is dropped then
@@ -107,17 +78,17 @@ impl CallContext {
     /// Whether anybody listens to [`progress`](Self::progress).
     #[must_use]
     pub fn wants_progress(&self) -> bool {
-        self.progress.as_ref().is_some_and(|sender| !sender.is_closed())
+        self.reporter.is_some()
     }
 
-    /// Reports progress. Never waits: a report that nobody asked for, or that comes faster than the
-    /// caller reads, is dropped.
+    /// Reports progress. Never waits: when reports come faster than the caller reads, a newer one replaces
+    /// an older one. A report that nobody asked for, or that is not a number, is dropped.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
-        if let Some(sender) = &self.progress {
-            let report = Progress { progress, total, message: message.map(Into::into) };
-            if sender.try_send(report).is_err() {
-                tracing::debug!(progress, "progress report dropped");
-            }
+        if let Some(reporter) = &self.reporter
+            && progress.is_finite()
+        {
+            let total = total.filter(|total| total.is_finite());
+            reporter.report(Progress { progress, total, message: message.map(Into::into) });
         }
     }
 
@@ -155,51 +126,5 @@ impl std::fmt::Debug for CallContext {
             .field("cancelled", &self.cancelled.is_cancelled())
             .field("tool_use_id", &self.tool_use_id)
             .finish_non_exhaustive()
-    }
-}
-
-/// A call under way together with its progress reports.
-#[derive(Debug)]
-pub struct Underway<F: Future> {
-    call: Pin<Box<F>>,
-    reports: Option<ProgressReceiver>,
-    result: Option<F::Output>,
-}
-
-/// What happens next in a call.
-#[derive(Debug)]
-pub enum Step<T> {
-    /// It has come this far.
-    Progress(Progress),
-    /// It is over; nothing comes after this.
-    Done(T),
-}
-
-impl<F: Future> Underway<F> {
-    /// A call, and its reports if anybody wants them.
-    pub fn new(call: F, reports: Option<ProgressReceiver>) -> Self {
-        Self { call: Box::pin(call), reports, result: None }
-    }
-
-    /// Runs the call up to its next report or its end. All reports come before the end.
-    ///
-    /// Cancel-safe.
-    ///
-    /// # Panics
-    ///
-    /// When asked for more after the end.
-    pub async fn next(&mut self) -> Step<F::Output> {
-        let Some(reports) = &mut self.reports else { return Step::Done(self.call.as_mut().await) };
-        if self.result.is_none() {
-            tokio::select! {
-                biased;
-                Some(report) = reports.recv() => return Step::Progress(report),
-                result = self.call.as_mut() => self.result = Some(result),
-            }
-        }
-        match reports.try_recv() {
-            Ok(report) => Step::Progress(report),
-            Err(_) => Step::Done(self.result.take().expect("a call ends once")),
-        }
     }
 }

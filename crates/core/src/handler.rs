@@ -168,6 +168,24 @@ where
     }
 }
 
+/// Marks a `Result` of a [`ToolResult`] with an error that is only text.
+#[derive(Debug)]
+pub struct FullOrText;
+
+impl<E: Into<String> + TextError> IntoToolResult<FullOrText> for Result<ToolResult, E> {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        match self {
+            Ok(result) => Ok(Returned::Result(result)),
+            Err(text) => Err(ToolError::new(class_name(std::any::type_name::<E>()).to_owned(), text)),
+        }
+    }
+}
+
+/// Errors that are only text.
+pub trait TextError {}
+impl TextError for String {}
+impl TextError for &'static str {}
+
 /// `E` of a type called `core::result::Result<T, E>`.
 fn error_type_of_result(type_name: &str) -> Option<&str> {
     let both = type_name.strip_prefix("core::result::Result<")?.strip_suffix('>')?;
@@ -320,8 +338,12 @@ impl<M> Async2<M> {
         Handler::new(move |arguments: A| {
             let f = Arc::clone(&f);
             Box::new(move |context| {
+                let turn = context.turn();
                 let work = f(arguments, context);
-                Running::Async(Box::pin(async { work.await.into_tool_result() }))
+                Running::Async(Box::pin(async {
+                    let _until_the_end = turn;
+                    work.await.into_tool_result()
+                }))
             })
         })
     }

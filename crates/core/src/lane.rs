@@ -22,12 +22,20 @@ impl Lane {
         &self,
         source: &dyn ToolSource,
         call: ToolCall,
-        context: CallContext,
+        mut context: CallContext,
     ) -> Result<RawJson, ToolError> {
-        let _turn = if source.is_exclusive(&call.name) { Some(self.0.lock().await) } else { None };
+        let mut _turn = None;
+        if source.is_exclusive(&call.name) {
+            let turn = Arc::new(Arc::clone(&self.0).lock_owned().await);
+            context.has_turn(Arc::clone(&turn));
+            _turn = Some(turn);
+        }
         let tool = call.name.clone();
         // Toolsets catch their handlers' panics; any other source must not take its front down either.
         match caught(async { source.call(call, context).await }).await {
+            Ok(Ok(result)) if !result.is_object() => {
+                Err(ToolError::Output { tool, reason: "a result must be a JSON object".into() })
+            }
             Ok(outcome) => outcome,
             Err(message) => Err(ToolError::Panicked { tool, message }),
         }

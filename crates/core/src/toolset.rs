@@ -189,6 +189,8 @@ impl ToolSource for Toolset {
         Box::pin(async move {
             let tool = self.get(&call.name).ok_or(ToolError::NotFound { name: call.name })?;
             let ready = prepare(&tool.name, tool.typed, &tool.input, &tool.handler, &call.arguments)?;
+            // They may be large, and the handler may take long.
+            drop(call.arguments);
             // Whatever ends this future also tells a handler that blocks its thread.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
@@ -217,7 +219,8 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
     let work = async move {
         match ready(context) {
             Running::Async(work) => work.await,
-            Running::Blocking(work) => match tokio::task::spawn_blocking(work).await {
+            // Work that still waits for a thread is taken back when the call is dropped.
+            Running::Blocking(work) => match (&mut AbortOnDrop(tokio::task::spawn_blocking(work)).0).await {
                 Ok(outcome) => outcome,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
@@ -232,7 +235,8 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
     }
 }
 
-/// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread.
+/// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread (as long
+/// as the runtime has another one).
 async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> Ended {
     let mut task = AbortOnDrop(tokio::spawn(run(ready, context)));
     match tokio::time::timeout(limit, &mut task.0).await {

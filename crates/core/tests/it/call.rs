@@ -88,6 +88,9 @@ async fn every_shape_of_closure_and_return_value_works() {
         (Tool::new("t", "", |_: NoArgs| Ok::<_, String>("fine")), "{}", Ok(text("fine"))),
         (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("String: no")),
         (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(anyhow::anyhow!("no"))), "{}", Err("Error: no")),
+        (Tool::new("t", "", |_: NoArgs| Ok::<_, String>(ToolResult::text("fine"))), "{}", Ok(text("fine"))),
+        (Tool::new("t", "", |_: NoArgs| Err::<ToolResult, _>(String::from("no"))), "{}", Err("String: no")),
+        (Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>("no")), "{}", Err("&str: no")),
         (
             Tool::new("t", "", |_: NoArgs| -> Result<u8, Box<dyn std::error::Error + Send + Sync>> {
                 Ok("x".parse()?)
@@ -377,4 +380,60 @@ async fn a_source_that_panics_does_not_take_its_front_down() {
         (error.type_name(), error.to_string().as_str()),
         ("ToolPanicError", "tool `t` panicked: broken")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
+    #[derive(Default)]
+    struct Overlap {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+    let overlap = Arc::new(Overlap::default());
+    let enter = |overlap: &Overlap| {
+        let now = overlap.now.fetch_add(1, Ordering::SeqCst) + 1;
+        overlap.most.fetch_max(now, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(60));
+        overlap.now.fetch_sub(1, Ordering::SeqCst);
+    };
+    let in_thread = {
+        let overlap = Arc::clone(&overlap);
+        move |_: NoArgs| enter(&overlap)
+    };
+    let in_async = {
+        let overlap = Arc::clone(&overlap);
+        move |_: NoArgs| {
+            let overlap = Arc::clone(&overlap);
+            async move { enter(&overlap) }
+        }
+    };
+    let tools = Toolset::builder()
+        .with(Tool::new("thread", "", in_thread).timeout(Duration::from_millis(5)))
+        .with(Tool::new("async", "", in_async).timeout(Duration::from_millis(5)))
+        .build()
+        .unwrap();
+    let lane = Lane::default();
+    for tool in ["thread", "async", "thread", "async"] {
+        let call = ToolCall::new(tool, RawJson::empty_object());
+        let error = lane.call(&tools, call, CallContext::default()).await.unwrap_err();
+        assert_eq!(error.type_name(), "ToolTimeoutError");
+    }
+    assert_eq!(overlap.most.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_result_that_is_no_object_is_an_error() {
+    struct Odd(ToolList);
+    impl ToolSource for Odd {
+        fn tools(&self) -> &ToolList {
+            &self.0
+        }
+        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
+            Box::pin(async { Ok(RawJson::parse("[1]").unwrap()) })
+        }
+    }
+    let call = ToolCall::new("t", RawJson::empty_object());
+    let error =
+        Lane::default().call(&Odd(ToolList::default()), call, CallContext::default()).await.unwrap_err();
+    assert_eq!(error.type_name(), "ToolOutputError");
 }
