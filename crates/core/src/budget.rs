@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::RawJson;
+
 /// So many bytes of large messages may be held at a time; whoever reads more waits for room.
 ///
 /// Bytes count when they arrive, not when they are announced, so a message that never ends takes no room
@@ -33,6 +35,17 @@ impl Budget {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self { room: Arc::new(Semaphore::new(bytes)), overdraft: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Counts all of a text, if there is room for it right now.
+    #[must_use]
+    pub fn hold(&self, text: RawJson) -> Option<RawJson> {
+        let size = text.as_bytes().len();
+        if size <= Self::SMALL_BYTES {
+            return Some(text);
+        }
+        let room = Arc::clone(&self.room).try_acquire_many_owned(u32::try_from(size).ok()?).ok()?;
+        Some(text.held_by(Share { budget: self.clone(), room: Some(room), overdraft: None }))
     }
 
     /// A message's share, still empty.

@@ -61,6 +61,11 @@ impl RawJson {
         Self(text.into())
     }
 
+    /// The same text, which gives its share of a budget back when it is dropped.
+    pub(crate) fn held_by(self, share: crate::Share) -> Self {
+        Self(share.hold(self.0))
+    }
+
     /// The empty object, `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use toolbridge_core::{
-    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolResult,
-    ToolSource, Underway,
+    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
+    ToolResult, ToolSource, Underway,
 };
 
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
@@ -20,14 +21,21 @@ use crate::list::write_list;
 use crate::protocol::{Protocol, ServerInfo};
 use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, result_head};
 
-/// Calls under way at a time; while there are so many, no further message is read.
+/// Calls that run at a time; further ones wait for their turn.
 pub const MAX_CALLS_IN_FLIGHT: usize = 1024;
 
-/// Large messages held at a time, until their arguments have been passed on.
-const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
+/// Calls that run or wait at a time; further ones are refused. Messages are read all the while, so that a
+/// call can be cancelled.
+const MAX_CALLS: usize = 16 * MAX_CALLS_IN_FLIGHT;
+
+/// Large arguments held at a time until they have been passed on; calls beyond that are refused.
+const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
 
 /// How long calls under way may go on after the client has said its last word.
 const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// And how long answers that are being written.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// What 2026-07-28 wants to know of a list besides: it may change with the next start, and is for this
 /// client alone.
@@ -73,24 +81,27 @@ pub async fn serve(
     let mut front = Front {
         list: write_list(source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
-        shared: Arc::new(Shared { source, lane: Lane::default(), outgoing, under_way: Mutex::default() }),
+        shared: Arc::new(Shared {
+            source,
+            lane: Lane::default(),
+            outgoing,
+            under_way: Mutex::default(),
+            running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
+            arguments: Budget::new(MAX_ARGUMENT_BYTES),
+        }),
         calls: JoinSet::new(),
-        requests: Budget::new(MAX_REQUEST_BYTES),
     };
     loop {
         tokio::select! {
             biased;
             Some(_) = front.calls.join_next() => {}
-            message = incoming.next(), if front.calls.len() < MAX_CALLS_IN_FLIGHT => match message.map_err(ServeError::Read)? {
+            message = incoming.next() => match message.map_err(ServeError::Read)? {
                 Some(message) => front.take(message).await,
                 None => break,
             }
         }
     }
-    let rest = async { while front.calls.join_next().await.is_some() {} };
-    if tokio::time::timeout(LAST_CALLS, rest).await.is_err() {
-        tracing::debug!("calls were still under way when the client ended");
-    }
+    front.finish().await;
     Ok(())
 }
 
@@ -99,7 +110,6 @@ struct Front<O> {
     protocol: Protocol,
     shared: Arc<Shared<O>>,
     calls: JoinSet<()>,
-    requests: Budget,
 }
 
 /// What calls under way need.
@@ -109,6 +119,8 @@ struct Shared<O> {
     outgoing: O,
     /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
     under_way: Mutex<HashMap<IdKey, CancellationToken>>,
+    running: Semaphore,
+    arguments: Budget,
 }
 
 impl<O: Outgoing> Front<O> {
@@ -116,13 +128,6 @@ impl<O: Outgoing> Front<O> {
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &RpcError::invalid_request(message)).await;
-        };
-        let line = if line.len() > Budget::SMALL_BYTES {
-            let mut share = self.requests.share();
-            share.grow(line.len()).await;
-            share.hold(line)
-        } else {
-            line
         };
         match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
@@ -163,6 +168,8 @@ impl<O: Outgoing> Front<O> {
     async fn call(&mut self, era: Era, id: RpcId, call: Call) {
         let error = if self.shared.source.tools().get(&call.name).is_none() {
             RpcError::invalid_params(format!("unknown tool `{}`", call.name))
+        } else if self.calls.len() >= MAX_CALLS {
+            RpcError::invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {
             let cancelled = CancellationToken::new();
             match self.shared.lock().entry(id.key.clone()) {
@@ -178,6 +185,23 @@ impl<O: Outgoing> Front<O> {
         };
         self.refuse(Some(&id), &error).await;
     }
+
+    /// After the client's last word: calls under way have a moment, answers being written a little more.
+    async fn finish(&mut self) {
+        if self.calls_end_within(LAST_CALLS).await {
+            return;
+        }
+        tracing::debug!("calls were still under way when the client ended");
+        for (_, call) in self.shared.lock().drain() {
+            call.cancel();
+        }
+        self.calls_end_within(LAST_ANSWERS).await;
+    }
+
+    async fn calls_end_within(&mut self, limit: Duration) -> bool {
+        let all = async { while self.calls.join_next().await.is_some() {} };
+        tokio::time::timeout(limit, all).await.is_ok()
+    }
 }
 
 /// What a caller may say about its call, in MCP's words.
@@ -187,6 +211,15 @@ struct Meta<'a> {
     tool_use_id: Option<String>,
     #[serde(borrow, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
+}
+
+/// Reads it into something of its own: the line it stands in may be large, and the call may take long.
+fn read_meta(meta: Option<RawJson>) -> CallMeta {
+    let Some(meta) = meta else { return CallMeta::default() };
+    // Odd metadata is no reason to refuse a call.
+    let meta: Meta<'_> = serde_json::from_str(meta.as_str()).unwrap_or_default();
+    let token = meta.progress_token.and_then(|token| RawJson::parse(token.get().to_owned()).ok());
+    CallMeta { tool_use_id: meta.tool_use_id, progress_token: token }
 }
 
 impl<O: Outgoing> Shared<O> {
@@ -200,30 +233,10 @@ impl<O: Outgoing> Shared<O> {
 
     /// Runs a call to its answer, or to its cancellation.
     async fn run(self: Arc<Self>, era: Era, id: RpcId, call: Call, cancelled: CancellationToken) {
-        let meta: Meta<'_> = match &call.meta {
-            // Odd metadata is no reason to refuse a call.
-            Some(meta) => serde_json::from_str(meta.as_str()).unwrap_or_default(),
-            None => Meta::default(),
-        };
-        let token = meta.progress_token.and_then(|token| RawJson::parse(token.get().to_owned()).ok());
-        let meta = CallMeta { tool_use_id: meta.tool_use_id, progress_token: token.clone() };
-        let mut context = CallContext::new(cancelled.clone());
-        let reports = token.is_some().then(|| context.report_progress());
-        let call = ToolCall { name: call.name, arguments: call.arguments, meta };
-        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
-
-        let outcome = loop {
-            // Only waiting is cancelled, never writing: half a line would spoil the next one.
-            let step = tokio::select! {
-                biased;
-                () = cancelled.cancelled() => return,
-                step = call.next() => step,
-            };
-            match (step, &token) {
-                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
-                (Step::Progress(_), None) => {}
-                (Step::Done(outcome), _) => break outcome,
-            }
+        let outcome = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => return,
+            outcome = self.outcome(call, &cancelled) => outcome,
         };
         // From here on the answer is written, and a cancellation comes too late.
         if self.claim(&id.key).is_none() {
@@ -233,6 +246,29 @@ impl<O: Outgoing> Shared<O> {
             ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
         });
         self.answer(&id, era, "", &result).await;
+    }
+
+    /// Runs a call to its result, and passes its progress on.
+    async fn outcome(&self, call: Call, cancelled: &CancellationToken) -> Result<RawJson, ToolError> {
+        let meta = read_meta(call.meta);
+        let token = meta.progress_token.clone();
+        let arguments = self.arguments.hold(call.arguments).ok_or_else(|| {
+            let text =
+                format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of arguments, which is the limit");
+            ToolError::new("IPCMessageSizeError", text)
+        })?;
+        let _running = self.running.acquire().await;
+        let mut context = CallContext::new(cancelled.clone());
+        let reports = token.is_some().then(|| context.report_progress());
+        let call = ToolCall { name: call.name, arguments, meta };
+        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
+        loop {
+            match (call.next().await, &token) {
+                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
+                (Step::Progress(_), None) => {}
+                (Step::Done(outcome), _) => return outcome,
+            }
+        }
     }
 
     async fn report(&self, token: &RawJson, report: &Progress) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 
@@ -14,7 +14,7 @@ pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 /// Room made before a read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A buffer that grew beyond this is given back once it is empty.
+/// A buffer that grew beyond this goes with the line that made it grow.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// A line over [`MAX_LINE_BYTES`].
@@ -33,8 +33,8 @@ pub trait Incoming: Send {
 
 /// Where messages go. Clones share the destination.
 pub trait Outgoing: Clone + Send + Sync + 'static {
-    /// Sends one message, made of its parts. Messages of different callers never mix; a call must not be
-    /// dropped half-way.
+    /// Sends one message, made of its parts. Messages of different callers never mix, and dropping a
+    /// send half-way spoils no other.
     ///
     /// # Errors
     ///
@@ -63,6 +63,10 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         if let Some(place) = memchr::memchr(b'\n', &self.buf[self.searched..]) {
             let mut line = self.buf.split_to(self.searched + place + 1);
             self.searched = 0;
+            if self.buf.is_empty() && line.len() > KEPT_BUFFER_BYTES {
+                // The line takes the large buffer along, and gives it back when it is done with.
+                self.buf = BytesMut::new();
+            }
             if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
                 return Some(Err(LineTooLong));
             }
@@ -88,14 +92,16 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
                     return Ok(Some(line));
                 }
             }
-            if self.buf.is_empty() && self.buf.capacity() > KEPT_BUFFER_BYTES {
-                self.buf = BytesMut::new();
-            }
             if self.buf.capacity() == self.buf.len() {
                 // What has arrived earns as much again.
                 self.buf.reserve(self.buf.len().max(READ_BYTES));
             }
-            if self.io.read_buf(&mut self.buf).await? == 0 {
+            let count = match self.io.read_buf(&mut self.buf).await {
+                // A client that is gone without having read everything ends like any other.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+                count => count?,
+            };
+            if count == 0 {
                 // The last line may lack its end.
                 let last = self.buf.split().freeze();
                 let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
@@ -109,7 +115,14 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
 
 /// Writes lines.
 #[derive(Debug)]
-pub struct LineWriter<W>(Arc<Mutex<W>>);
+pub struct LineWriter<W>(Arc<Mutex<Unfinished<W>>>);
+
+#[derive(Debug)]
+struct Unfinished<W> {
+    io: W,
+    /// The rest of a line whose sender was dropped when it had begun.
+    rest: BytesMut,
+}
 
 impl<W> Clone for LineWriter<W> {
     fn clone(&self) -> Self {
@@ -120,16 +133,37 @@ impl<W> Clone for LineWriter<W> {
 impl<W> LineWriter<W> {
     /// Writes to `io`.
     pub fn new(io: W) -> Self {
-        Self(Arc::new(Mutex::new(io)))
+        Self(Arc::new(Mutex::new(Unfinished { io, rest: BytesMut::new() })))
+    }
+}
+
+/// A line being written; what is left of it when it is dropped is kept for whoever writes next.
+struct Line<'a, B: Buf, W> {
+    parts: B,
+    has_begun: bool,
+    to: &'a mut Unfinished<W>,
+}
+
+impl<B: Buf, W> Drop for Line<'_, B, W> {
+    fn drop(&mut self) {
+        if self.has_begun {
+            self.to.rest.put(&mut self.parts);
+        }
     }
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
-        let mut io = self.0.lock().await;
-        let mut line = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
-        io.write_all_buf(&mut line).await?;
-        io.flush().await
+        let mut to = self.0.lock().await;
+        let Unfinished { io, rest } = &mut *to;
+        io.write_all_buf(rest).await?;
+        let parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
+        let mut line = Line { parts, has_begun: false, to: &mut to };
+        while line.parts.has_remaining() {
+            line.to.io.write_buf(&mut line.parts).await?;
+            line.has_begun = true;
+        }
+        line.to.io.flush().await
     }
 }
 
@@ -169,7 +203,36 @@ mod tests {
         let writer = LineWriter::new(Vec::new());
         writer.send(b"{", b"1", b"}").await.unwrap();
         writer.send(b"", b"2", b"").await.unwrap();
-        assert_eq!(&writer.0.lock().await[..], b"{1}\n2\n");
+        assert_eq!(&writer.0.lock().await.io[..], b"{1}\n2\n");
+    }
+
+    #[tokio::test]
+    async fn a_send_dropped_half_way_spoils_no_other() {
+        use std::task::Poll;
+
+        for polls in 1..8 {
+            let (near, far) = tokio::io::duplex(8);
+            let writer = LineWriter::new(near);
+            let mut send = Box::pin(writer.send(b"head", b"payload", b"tail"));
+            let mut reader = LineReader::new(far);
+            let mut early = Vec::new();
+            for _ in 0..polls {
+                std::future::poll_fn(|cx| {
+                    _ = send.as_mut().poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+                // Make a little room.
+                let mut byte = [0; 1];
+                early.push(reader.io.read(&mut byte).await.map(|_| byte[0]).unwrap());
+            }
+            drop(send);
+            let next = tokio::spawn(async move { writer.send(b"", b"next", b"").await });
+            let first = reader.next().await.unwrap().unwrap().unwrap();
+            assert_eq!([&early[..], &first].concat(), b"headpayloadtail", "after {polls} polls");
+            assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "next");
+            next.await.unwrap().unwrap();
+        }
     }
 
     proptest! {

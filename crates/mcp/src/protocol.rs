@@ -121,7 +121,7 @@ impl Protocol {
     /// When rmcp cannot read it, or is gone.
     pub(crate) async fn request(&mut self, line: &[u8]) -> Result<(), String> {
         let request =
-            serde_json::from_slice(line).map_err(|error| format!("cannot read `params`: {error}"))?;
+            serde_json::from_slice(line).map_err(|error| format!("the request cannot be read: {error}"))?;
         self.requests.send(request).await.map_err(|_| "the protocol has ended".to_owned())?;
         tokio::select! {
             () = self.state.answered.notified() => Ok(()),
@@ -248,7 +248,7 @@ impl rmcp::ServerHandler for Handler {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        const OFFERED: [&str; 4] = ["initialize", "ping", "server/discover", "tools/list"];
+        const OFFERED: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
         if OFFERED.contains(&request.method.as_str()) {
             let message = format!("the parameters of `{}` cannot be read", request.method);
             return Err(ErrorData::invalid_params(message, None));

@@ -102,17 +102,19 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         &["name", "arguments", "_meta", "requestId", "cursor"],
     )
     .map_err(|error| {
-        let refusal = match error.classify() {
-            serde_json::error::Category::Data => RpcError::invalid_request(error.to_string()),
-            _ => RpcError::parse(format!("the message is not JSON: {error}")),
-        };
-        (None, refusal)
+        if error.classify() == serde_json::error::Category::Data {
+            return (id_of(text), RpcError::invalid_request(error.to_string()));
+        }
+        (None, RpcError::parse(format!("the message is not JSON: {error}")))
     })?
     .ok_or_else(|| {
         (None, RpcError::invalid_request("a message is one JSON object; batches are not supported"))
     })?;
 
     let [version, id, method, result, error] = found.outer;
+    if method.is_none() && (result.is_some() || error.is_some()) {
+        return Ok(Message::Response);
+    }
     let id =
         match id {
             None => None,
@@ -124,9 +126,6 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         return Err((id, RpcError::invalid_request("`jsonrpc` must be \"2.0\"")));
     }
     let Some(method) = method else {
-        if result.is_some() || error.is_some() {
-            return Ok(Message::Response);
-        }
         return Err((id, RpcError::invalid_request("a request needs a `method`")));
     };
     let Ok(method) = serde_json::from_str::<Text<'_>>(method.get()) else {
@@ -155,6 +154,16 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         },
         (_, None) => Ok(Message::Notification),
     }
+}
+
+/// The id of a message that is otherwise in disorder, so that its sender does not wait for ever.
+fn id_of(text: &str) -> Option<RpcId> {
+    #[derive(Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id))
 }
 
 fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, RpcError> {
@@ -274,6 +283,11 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":""}}"#, "response"),
+            (
+                r#"{"jsonrpc":"2.0","id":4,"method":"ping","method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice at line 1 column 56"}}"#,
+            ),
             (r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, "response"),
             (
                 "nonsense",

@@ -6,11 +6,12 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 
 /// Takes this process's stdin and stdout. Must be called inside a runtime.
 ///
@@ -18,66 +19,74 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 ///
 /// When a descriptor cannot be watched.
 pub fn stdio() -> io::Result<(Stdin, Stdout)> {
-    let stdin = match Watched::new(rustix::stdio::stdin(), Interest::READABLE)? {
-        Some(fd) => Stdin(In::Watched(fd)),
-        None => Stdin(In::Thread(tokio::io::stdin())),
+    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    // Both before either is changed: they may be one and the same.
+    let (flags_in, flags_out) = (Flags::of(stdin)?, Flags::of(stdout)?);
+    let input = match kind(stdin)? {
+        FileType::Socket => In::Socket(socket(stdin)?),
+        FileType::Fifo => In::Pipe(pipe::Receiver::from_owned_fd(stdin.try_clone_to_owned()?)?),
+        _ => In::Thread(tokio::io::stdin()),
     };
-    let stdout = match Watched::new(rustix::stdio::stdout(), Interest::WRITABLE)? {
-        Some(fd) => Stdout(Out::Watched(fd)),
-        None => Stdout(Out::Thread(tokio::io::stdout())),
+    let output = match kind(stdout)? {
+        FileType::Socket => Out::Socket(socket(stdout)?),
+        FileType::Fifo => Out::Pipe(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
+        _ => Out::Thread(tokio::io::stdout()),
     };
-    Ok((stdin, stdout))
+    Ok((Stdin { input, _flags: flags_in }, Stdout { output, _flags: flags_out }))
 }
 
 /// This process's stdin.
 #[derive(Debug)]
-pub struct Stdin(In);
+pub struct Stdin {
+    input: In,
+    _flags: Flags,
+}
 
 /// This process's stdout.
 #[derive(Debug)]
-pub struct Stdout(Out);
+pub struct Stdout {
+    output: Out,
+    _flags: Flags,
+}
 
 #[derive(Debug)]
 enum In {
-    Watched(Watched),
+    Socket(UnixStream),
+    Pipe(pipe::Receiver),
     Thread(tokio::io::Stdin),
 }
 
 #[derive(Debug)]
 enum Out {
-    Watched(Watched),
+    Socket(UnixStream),
+    Pipe(pipe::Sender),
     Thread(tokio::io::Stdout),
 }
 
-/// A descriptor that does not block as long as this exists. Its flags are shared with whoever else has
-/// it, so they are put back.
+fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
+}
+
+fn socket(fd: BorrowedFd<'_>) -> io::Result<UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(fd.try_clone_to_owned()?);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+/// A descriptor's flags, put back when this is dropped: they are shared with whoever else has it.
 #[derive(Debug)]
-struct Watched {
-    fd: AsyncFd<OwnedFd>,
+struct Flags {
+    fd: OwnedFd,
     flags: OFlags,
 }
 
-impl Watched {
-    /// `None` when the runtime cannot watch such a descriptor.
-    fn new(fd: BorrowedFd<'_>, interest: Interest) -> io::Result<Option<Self>> {
-        let kind = FileType::from_raw_mode(fstat(fd)?.st_mode);
-        if !matches!(kind, FileType::Socket | FileType::Fifo) {
-            return Ok(None);
-        }
-        let flags = fcntl_getfl(fd)?;
-        let watched = Self { fd: register(fd.try_clone_to_owned()?, interest)?, flags };
-        fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
-        Ok(Some(watched))
+impl Flags {
+    fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { flags: fcntl_getfl(fd)?, fd: fd.try_clone_to_owned()? })
     }
 }
 
-#[expect(unsafe_code, reason = "tokio leaves it to the caller that the descriptor stays open")]
-fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is open and is given away here, so it stays open as long as it is watched.
-    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
-}
-
-impl Drop for Watched {
+impl Drop for Flags {
     fn drop(&mut self) {
         _ = fcntl_setfl(self.fd.as_fd(), self.flags);
     }
@@ -89,30 +98,21 @@ impl AsyncRead for Stdin {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let watched = match &mut self.0 {
-            In::Thread(stdin) => return Pin::new(stdin).poll_read(cx, buf),
-            In::Watched(watched) => watched,
-        };
-        loop {
-            let mut ready = ready!(watched.fd.poll_read_ready(cx))?;
-            let space = buf.initialize_unfilled();
-            match ready.try_io(|fd| Ok(rustix::io::read(fd, &mut *space)?)) {
-                Ok(Ok(count)) => {
-                    buf.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                // Not ready after all.
-                Err(_) => {}
-            }
+        match &mut self.input {
+            In::Socket(input) => Pin::new(input).poll_read(cx, buf),
+            In::Pipe(input) => Pin::new(input).poll_read(cx, buf),
+            In::Thread(input) => Pin::new(input).poll_read(cx, buf),
         }
     }
 }
 
 impl AsyncWrite for Stdout {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.output {
+            Out::Socket(output) => Pin::new(output).poll_write(cx, bytes),
+            Out::Pipe(output) => Pin::new(output).poll_write(cx, bytes),
+            Out::Thread(output) => Pin::new(output).poll_write(cx, bytes),
+        }
     }
 
     fn poll_write_vectored(
@@ -120,28 +120,21 @@ impl AsyncWrite for Stdout {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let watched = match &mut self.0 {
-            Out::Thread(stdout) => return Pin::new(stdout).poll_write_vectored(cx, parts),
-            Out::Watched(watched) => watched,
-        };
-        loop {
-            let mut ready = ready!(watched.fd.poll_write_ready(cx))?;
-            match ready.try_io(|fd| Ok(rustix::io::writev(fd, parts)?)) {
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(done) => return Poll::Ready(done),
-                Err(_) => {}
-            }
+        match &mut self.output {
+            Out::Socket(output) => Pin::new(output).poll_write_vectored(cx, parts),
+            Out::Pipe(output) => Pin::new(output).poll_write_vectored(cx, parts),
+            Out::Thread(output) => Pin::new(output).poll_write_vectored(cx, parts),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        matches!(self.0, Out::Watched(_))
+        !matches!(self.output, Out::Thread(_))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
-            Out::Thread(stdout) => Pin::new(stdout).poll_flush(cx),
-            Out::Watched(_) => Poll::Ready(Ok(())),
+        match &mut self.output {
+            Out::Thread(output) => Pin::new(output).poll_flush(cx),
+            Out::Socket(_) | Out::Pipe(_) => Poll::Ready(Ok(())),
         }
     }
 
