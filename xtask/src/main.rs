@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(),
         Some("bench") => bench::run(&args[1..]),
         _ => {
-            eprintln!("usage: cargo xtask test | cargo xtask bench [--quick]");
+            eprintln!("usage: cargo xtask test | cargo xtask bench [--quick] [--json]");
             return ExitCode::from(2);
         }
     };

@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<()> {
     step("tests of other languages", &mut pytest(&root, &target, &executable)?)?;
     step("benchmark, shortly", &mut cargo("xtask bench --quick"))?;
     if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        step("licences and advisories", &mut cargo("deny check licenses bans sources"))?;
+        step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
     } else {
         eprintln!(
             "note: cargo-deny is not installed, licences were not checked (`cargo install cargo-deny`)"

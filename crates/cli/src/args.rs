@@ -20,8 +20,8 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
                                         call a tool of a live session"
 )]
 pub(crate) struct Args {
-    /// Log to stderr [default: warn, and nothing for `bridge`]
-    #[arg(long, global = true, value_name = "LEVEL", env = LOG_VARIABLE)]
+    /// Log to stderr, as `TOOLBRIDGE_LOG` does [default: warn; off for `bridge`]
+    #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log: Option<Level>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Level {
+    Off,
     Error,
     Warn,
     Info,

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Deserialize;
+use toolbridge::core::{Step, ToolCall, ToolList, Underway};
 use toolbridge::ipc::Remote;
-use toolbridge::{CallContext, RawJson, Step, ToolCall, ToolError, ToolList, ToolSource as _, Underway};
+use toolbridge::{CallContext, RawJson, ToolError, ToolSource as _};
 
 use crate::output::{WithHint, print, say};
 
@@ -28,6 +29,8 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
                 "IPCConnectionError" => "`toolbridge sessions` lists the live sessions",
                 "ToolNotFoundError" => "the session's schema file lists its tools",
                 "ToolArgumentsError" => "the session's schema file has the tool's input schema",
+                "IPCMessageSizeError" => "pass a path or an id instead of the data itself",
+                "IPCError" => "is that the socket of a toolbridge session?",
                 _ => "the tool itself says so; the connection works",
             };
             Err(WithHint { error: format!("{error} (type: {})", error.type_name()), hint: hint.into() }

@@ -22,10 +22,8 @@ fn main() -> ExitCode {
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
     // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
-    let silent = matches!(args.command, Command::Bridge { .. });
-    if let Some(level) = args.log.or((!silent).then_some(Level::Warn)) {
-        output::log_to_stderr(level);
-    }
+    let default = if matches!(args.command, Command::Bridge { .. }) { Level::Off } else { Level::Warn };
+    output::log_to_stderr(args.log.or_else(output::level_from_environment).unwrap_or(default));
     let done = match args.command {
         Command::Bridge { socket, schema } => return toolbridge::run_bridge(&socket, &schema),
         Command::Demo { serve: true, .. } => demo::serve(),

@@ -4,10 +4,11 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::ValueEnum as _;
 use toolbridge::{IpcError, RegistrationError};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::Level;
+use crate::args::{LOG_VARIABLE, Level};
 
 /// Prints data. A reader that has seen enough is no error.
 pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {
@@ -51,8 +52,21 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The level that the environment asks for. A wrong one is no reason to stop, least of all for a bridge.
+pub(crate) fn level_from_environment() -> Option<Level> {
+    let text = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty())?;
+    let level = Level::from_str(&text, true).ok();
+    if level.is_none() {
+        say(&format!(
+            "warning: {LOG_VARIABLE} is `{text}`; it can be off, error, warn, info, debug or trace"
+        ));
+    }
+    level
+}
+
 pub(crate) fn log_to_stderr(level: Level) {
     let level = match level {
+        Level::Off => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
         Level::Info => LevelFilter::INFO,

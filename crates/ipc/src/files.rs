@@ -77,7 +77,7 @@ impl SessionId {
         Uuid::try_parse(id).ok().map(Self)
     }
 
-    /// The id as a file's name has it. Other implementations may write it with hyphens.
+    /// Every name that a file of this session can have.
     fn paths(self, dir: &Path) -> [PathBuf; 4] {
         [self.unfinished_socket(dir), self.socket(dir), self.unfinished_schema(dir), self.schema(dir)]
     }
@@ -208,7 +208,8 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::Un
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
     use std::os::unix::net::UnixListener;
 
-    let room = id.unfinished_socket(dir);
+    // Not a name that a sweep looks for: a directory that is left is empty, and nobody else's business.
+    let room = dir.join(format!("{SOCKET_PREFIX}{}.d", id.0.simple()));
     fs::DirBuilder::new().mode(0o700).create(&room)?;
     let unfinished = room.join("s");
     let make = || -> io::Result<UnixListener> {
@@ -227,10 +228,6 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::Un
 }
 
 /// The directory for a new session: the temporary one, or a shorter one when its path is too long.
-///
-/// # Errors
-///
-/// When neither can hold a socket.
 pub(crate) fn session_dir() -> PathBuf {
     let dir = std::path::absolute(std::env::temp_dir()).unwrap_or_else(|_| std::env::temp_dir());
     let path = SessionId(Uuid::nil()).socket(&dir);
@@ -286,7 +283,8 @@ pub enum SessionState {
 ///
 /// When the directory cannot be read.
 pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
-    Ok(remains(dir)?.into_iter().map(|remains| remains.info).collect())
+    let found = find(dir)?.into_iter();
+    Ok(found.filter_map(|(id, seen)| look(dir, id, seen)).map(|remains| remains.info).collect())
 }
 
 /// Removes what is left of this user's dead sessions in `dir`, and returns it.
@@ -298,10 +296,12 @@ pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
 /// When the directory cannot be read.
 pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
     let mut removed = Vec::new();
-    for remains in remains(dir)? {
-        if remains.info.state != SessionState::Stale {
+    for (id, seen) in find(dir)? {
+        // One at a time: each holds a descriptor while it is looked at.
+        let Some(remains) = look(dir, id, seen).filter(|remains| remains.info.state == SessionState::Stale)
+        else {
             continue;
-        }
+        };
         // Sockets before schema files, as a session itself does it.
         for path in &remains.paths {
             match fs::remove_file(path) {
@@ -326,7 +326,8 @@ struct Remains {
     _lock: Option<File>,
 }
 
-fn remains(dir: &Path) -> io::Result<Vec<Remains>> {
+/// The files in `dir` that are named like a session's, by session.
+fn find(dir: &Path) -> io::Result<BTreeMap<SessionId, Vec<PathBuf>>> {
     let mut found: BTreeMap<SessionId, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -334,7 +335,7 @@ fn remains(dir: &Path) -> io::Result<Vec<Remains>> {
             found.entry(id).or_default().push(entry.path());
         }
     }
-    Ok(found.into_iter().filter_map(|(id, seen)| look(dir, id, seen)).collect())
+    Ok(found)
 }
 
 fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
@@ -368,7 +369,14 @@ fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
         return None;
     }
     let (state, lock) = state(id, &sockets, &schemas, since);
-    let info = SessionInfo { socket: id.socket(dir), schema: id.schema(dir), state, since };
+    // Other implementations may write the id in another way.
+    let finished = |paths: &[PathBuf]| paths.iter().find(|path| !is_unfinished(path)).cloned();
+    let info = SessionInfo {
+        socket: finished(&sockets).unwrap_or_else(|| id.socket(dir)),
+        schema: finished(&schemas).unwrap_or_else(|| id.schema(dir)),
+        state,
+        since,
+    };
     Some(Remains { info, paths: sockets.into_iter().chain(schemas).collect(), _lock: lock })
 }
 
@@ -378,6 +386,11 @@ fn state(
     schemas: &[PathBuf],
     since: SystemTime,
 ) -> (SessionState, Option<File>) {
+    let young = since.elapsed().unwrap_or_default() <= FOREIGN_AGE;
+    // It may not have been locked yet; locking it would fail the start.
+    if young && schemas.iter().any(|schema| is_unfinished(schema)) {
+        return (SessionState::Unclear, None);
+    }
     let mut lock = None;
     for schema in schemas {
         match try_lock(schema) {
@@ -390,13 +403,15 @@ fn state(
     if sockets.iter().any(|socket| !refuses(socket)) {
         return (SessionState::Live, None);
     }
-    // Ours with a name but no lock is dead. Anything else could be about to start.
-    let unfinished = schemas.iter().any(|path| path.extension() == Some(OsStr::new("tmp")));
-    let age = since.elapsed().unwrap_or_default();
-    if (id.is_ours() && !unfinished) || age > FOREIGN_AGE {
+    // Ours without a lock is dead. Another one could be about to start.
+    if id.is_ours() || !young {
         return (SessionState::Stale, lock);
     }
     (SessionState::Unclear, None)
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(UNFINISHED_SUFFIX.as_bytes())
 }
 
 /// Takes the lock of a schema file; `None` when a session holds it.

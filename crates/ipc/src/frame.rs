@@ -20,7 +20,7 @@ const FRAME_DEADLINE: Duration = Duration::from_secs(30);
 /// Room made before a read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A buffer that grew beyond this is given back once it is empty.
+/// A buffer that grew beyond this goes with the frame that made it grow.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// What may arrive unasked while an answer is being made.
@@ -42,7 +42,12 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
         return Ok(None);
     }
     buf.advance(LENGTH_PREFIX_BYTES);
-    Ok(Some(buf.split_to(size).freeze()))
+    let frame = buf.split_to(size).freeze();
+    if buf.is_empty() && size > KEPT_BUFFER_BYTES {
+        // The frame takes the large buffer along, and gives it back when it is done with.
+        *buf = BytesMut::new();
+    }
+    Ok(Some(frame))
 }
 
 /// Refuses a message that is larger than the protocol allows.
@@ -83,11 +88,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// A length of zero or over the limit, a close in the middle, or a frame that takes over 30 s.
     pub async fn read_frame(&mut self) -> Result<Option<Bytes>, IpcError> {
         // Waiting for a frame to begin has no limit; only what has begun must end.
-        if self.buf.is_empty() {
-            self.give_back();
-            if self.fill().await? == 0 {
-                return Ok(None);
-            }
+        if self.buf.is_empty() && self.fill().await? == 0 {
+            return Ok(None);
         }
         // Most frames come in one piece and need no timer.
         if let Some(frame) = take_frame(&mut self.buf)? {
@@ -160,12 +162,6 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     pub(crate) fn io(&self) -> &R {
         &self.io
-    }
-
-    fn give_back(&mut self) {
-        if self.buf.capacity() > KEPT_BUFFER_BYTES {
-            self.buf = BytesMut::new();
-        }
     }
 }
 
@@ -272,9 +268,10 @@ mod tests {
         let mut bytes = Vec::new();
         FrameWriter::new(&mut bytes).write_frame(b"", &vec![b'x'; 5_000_000], b"").await.unwrap();
         let mut reader = FrameReader::new(&bytes[..]);
-        assert_eq!(reader.read_frame().await.unwrap().unwrap().len(), 5_000_000);
-        assert!(reader.read_frame().await.unwrap().is_none());
+        let frame = reader.read_frame().await.unwrap().unwrap();
+        assert_eq!(frame.len(), 5_000_000);
         assert!(reader.buf.capacity() <= KEPT_BUFFER_BYTES);
+        assert!(frame.is_unique(), "the reader holds on to the frame's buffer");
     }
 
     proptest! {

@@ -120,8 +120,8 @@ pub(crate) enum Reply {
     Result(RawJson),
     /// The tool could not be run, or failed.
     Error(ToolError),
-    /// How far the call has come.
-    Progress(Progress),
+    /// How far the call has come, if that can be read.
+    Progress(Option<Progress>),
 }
 
 /// An error on the wire.
@@ -154,9 +154,7 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
                 .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
             Ok(Reply::Error(ToolError::new(payload.type_name, payload.message)))
         }
-        [None, None, Some(progress)] => serde_json::from_str(progress.get())
-            .map(Reply::Progress)
-            .map_err(|error| invalid(format!("the parent's `progress` cannot be read: {error}"))),
+        [None, None, Some(progress)] => Ok(Reply::Progress(serde_json::from_str(progress.get()).ok())),
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
     }
 }
@@ -260,7 +258,7 @@ mod tests {
 
     #[test]
     fn replies_are_read_and_written_as_the_protocol_says() {
-        let rows: [(&'static str, &str); 9] = [
+        let rows: [(&'static str, &str); 10] = [
             (
                 r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
                 r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
@@ -268,6 +266,7 @@ mod tests {
             (r#"{"error":{"message":"m","type":"T"},"v":1}"#, r#"{"error":{"message":"m","type":"T"}}"#),
             (r#"{"error":{"message":"m"}}"#, r#"{"error":{"message":"m","type":"IPCToolExecutionError"}}"#),
             (r#"{"progress":{"progress":1,"total":2.5}}"#, r#"{"progress":{"progress":1,"total":2.5}}"#),
+            (r#"{"progress":{"progress":null}}"#, r#"{"progress":null}"#),
             ("{}", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
             (
                 r#"{"result":{},"error":{"message":"","type":""}}"#,

@@ -17,7 +17,7 @@ use crate::message::{Reply, read_reply, write_request};
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Connections kept for later calls.
-const MAX_IDLE_CONNECTIONS: usize = 8;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// The bridge's end of a session.
 ///
@@ -67,14 +67,14 @@ impl Remote {
             match read_reply(&frame)? {
                 Reply::Result(result) => break Ok(result),
                 Reply::Error(error) => break Err(error),
-                Reply::Progress(report) if wants_progress => {
+                Reply::Progress(_) if !wants_progress => {
+                    let reason = "the parent sent progress that nobody asked for".into();
+                    return Err(IpcError::Invalid { reason });
+                }
+                Reply::Progress(Some(report)) => {
                     context.progress(report.progress, report.total, report.message.as_deref());
                 }
-                Reply::Progress(_) => {
-                    return Err(IpcError::Invalid {
-                        reason: "the parent sent progress that nobody asked for".into(),
-                    });
-                }
+                Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
             }
         };
         self.keep(connection);

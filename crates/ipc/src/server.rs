@@ -111,7 +111,9 @@ impl Server {
                 }
             };
             match step {
-                Step::Progress(report) => connection.send(&write_reply(Reply::Progress(report))).await?,
+                Step::Progress(report) => {
+                    connection.send(&write_reply(Reply::Progress(Some(report)))).await?;
+                }
                 Step::Done(outcome) => break outcome,
             }
         };

@@ -21,12 +21,13 @@ use crate::list::write_list;
 use crate::protocol::{Protocol, ServerInfo};
 use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, result_head};
 
-/// Calls that run at a time; further ones wait for their turn.
-pub const MAX_CALLS_IN_FLIGHT: usize = 1024;
+/// Calls that run at a time; further ones wait for their turn. Each may cost a descriptor, and a process
+/// often has 1,024.
+pub const MAX_CALLS_IN_FLIGHT: usize = 512;
 
 /// Calls that run or wait at a time; further ones are refused. Messages are read all the while, so that a
 /// call can be cancelled.
-const MAX_CALLS: usize = 16 * MAX_CALLS_IN_FLIGHT;
+const MAX_CALLS: usize = 32 * MAX_CALLS_IN_FLIGHT;
 
 /// Large arguments held at a time until they have been passed on; calls beyond that are refused.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
@@ -43,7 +44,6 @@ const LIST_CACHE_HINTS: &str = r#","ttlMs":0,"cacheScope":"private""#;
 
 /// Why serving ended before the client did.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ServeError {
     /// Reading failed.
     #[error("cannot read from the client: {0}")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_ipc::{IpcError, Remote, read_schema_file, this_program_is_a_bridge};
-use toolbridge_mcp::{LineReader, LineWriter, ServerInfo, serve, stdio};
+use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve, stdio};
 
 /// How often a bridge looks whether the process that started it is still there.
 const PARENT_CHECK: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ fn bridge(socket: &Path, schema: &Path) -> Result<(), IpcError> {
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
             served = serve(Arc::new(remote), ServerInfo::default(), lines_in, lines_out) => {
-                served.map_err(|error| IpcError::Invalid { reason: error.to_string() })
+                served.map_err(|ServeError::Read(error)| IpcError::Io { error })
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),

@@ -31,8 +31,8 @@
 //! }
 //! ```
 //!
-//! This crate only puts the parts together: `toolbridge-core` (tools), `toolbridge-ipc` (sessions and the
-//! socket), `toolbridge-mcp` (the MCP server).
+//! This crate only puts the parts together: [`core`](toolbridge_core) (tools), [`ipc`] (sessions and the
+//! socket), [`mcp`] (the MCP server), and the bridge process out of the last two.
 
 #[cfg(feature = "bridge")]
 mod bridge;
@@ -40,7 +40,11 @@ mod bridge;
 #[cfg(feature = "bridge")]
 pub use bridge::{run_bridge, run_bridge_if_asked};
 pub use schemars;
-pub use toolbridge_core::*;
+pub use toolbridge_core as core;
+pub use toolbridge_core::{
+    CallContext, CancellationToken, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError, ToolResult,
+    ToolSource, Toolset, ToolsetBuilder,
+};
 pub use toolbridge_ipc as ipc;
 pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
 #[cfg(feature = "bridge")]

@@ -23,6 +23,9 @@ use crate::output::print;
 /// The server's name in the MCP config.
 const SERVER: &str = "tools";
 
+/// What shells use for a program that was interrupted.
+const INTERRUPTED: u8 = 130;
+
 const PARALLEL_CALLS: usize = 64;
 const PARALLEL_WAIT_MS: u64 = 200;
 const TIMED_CALLS: usize = 500;
@@ -64,7 +67,16 @@ pub(crate) fn run(json: bool) -> Result<ExitCode> {
     // The demo panics on purpose; its answer says so, and a second account on stderr would only confuse.
     std::panic::set_hook(Box::new(|_| {}));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let report = runtime.block_on(demo())?;
+    let report = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            report = demo() => report.map(Some),
+            _ = interrupt.recv() => Ok(None),
+            _ = terminate.recv() => Ok(None),
+        }
+    })?;
+    let Some(report) = report else { return Ok(ExitCode::from(INTERRUPTED)) };
     print(if json { report.to_json() } else { report.to_text() }.as_bytes())?;
     Ok(if report.all_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,7 +1,7 @@
 //! The bridge as an MCP server: the protocol's versions, parallel calls, its end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -389,6 +389,18 @@ fn the_flags_of_shared_descriptors_are_put_back() {
     assert!(child.wait_within(SOON).success());
     assert!(!flags().contains(rustix::fs::OFlags::NONBLOCK));
     drop(writer);
+
+    // The same with one socket for both directions.
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut command = toolbridge();
+    command.arg("bridge").arg(&host.socket).arg(&host.schema);
+    command.stdin(OwnedFd::from(far.try_clone().unwrap())).stdout(OwnedFd::from(far.try_clone().unwrap()));
+    let mut child = Process(command.spawn().unwrap());
+    let flags = || rustix::fs::fcntl_getfl(far.as_fd()).unwrap();
+    eventually("the bridge waits for its stdin", SOON, || flags().contains(rustix::fs::OFlags::NONBLOCK));
+    drop(near);
+    assert!(child.wait_within(SOON).success());
+    assert!(!flags().contains(rustix::fs::OFlags::NONBLOCK));
 }
 
 #[test]
@@ -416,5 +428,62 @@ fn the_log_goes_to_stderr_and_only_when_asked_for() {
         let log = client.stderr();
         assert!(log.contains("DEBUG") && log.contains("connected"), "{log}");
         assert!(!log.contains("secret payload") && !log.contains('\x1b'), "{log}");
+    }
+}
+
+#[test]
+fn a_crowd_of_waiting_calls_stops_neither_cancelling_nor_the_end() {
+    let host = Host::start();
+    let mut client = host.client();
+    let calls: Vec<_> = (0..1_500).map(|_| client.start_call("wait", json!({ "ms": 600_000 }))).collect();
+    assert_eq!(client.request("ping", json!({}))["result"], json!({}));
+    for call in &calls[..1_400] {
+        client.cancel(*call);
+    }
+    assert_eq!(client.call_text("echo", json!({ "text": "alive" })), "alive");
+    client.end_input();
+    assert_eq!(client.bridge.wait_within(WITH_CALL).code(), Some(0));
+}
+
+#[test]
+fn an_answer_that_is_being_written_when_the_client_ends_is_finished() {
+    let host = Host::start();
+    let mut client = host.client();
+    let call = client.start_call("blob", json!({ "bytes": 9_000_000 }));
+    client.end_input();
+    // A slow reader, but a reader.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(text(&client.answer(call)).len(), 9_000_000);
+    assert_eq!(client.bridge.wait_within(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_client_that_leaves_answers_unread_is_an_ordinary_end() {
+    let host = Host::start();
+    let mut client = host.client();
+    for _ in 0..20 {
+        client.start_call("echo", json!({ "text": "unread" }));
+    }
+    client.hang_up();
+    assert_eq!(client.bridge.wait_within(SOON).code(), Some(0));
+    assert_eq!(client.stderr(), "");
+}
+
+#[test]
+fn a_level_that_is_none_does_not_stop_a_bridge() {
+    let host = Host::start();
+    for (level, said) in [
+        ("", ""),
+        ("off", ""),
+        ("loud", "warning: TOOLBRIDGE_LOG is `loud`; it can be off, error, warn, info, debug or trace\n"),
+    ] {
+        let mut command = toolbridge();
+        command.arg("bridge").arg(&host.socket).arg(&host.schema).env("TOOLBRIDGE_LOG", level);
+        let mut client = McpClient::start_command(command);
+        client.initialize();
+        assert_eq!(client.call_text("echo", json!({ "text": "hi" })), "hi");
+        client.end_input();
+        client.bridge.wait_within(SOON);
+        assert_eq!(client.stderr(), said);
     }
 }

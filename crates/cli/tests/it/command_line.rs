@@ -295,3 +295,29 @@ fn a_program_can_be_its_own_bridge() {
     let _process = Process(child);
     assert_eq!(hello["mcp_config"]["mcpServers"]["tools"]["command"], json!(program));
 }
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let dir = TempDir::new().unwrap();
+        let child = toolbridge().arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::null()).spawn().unwrap();
+        let mut demo = Process(child);
+        crate::support::eventually("the demo has a session", PATIENCE, || files(dir.path()).len() == 2);
+        demo.signal(signal);
+        assert_eq!(demo.wait_within(std::time::Duration::from_secs(2)).code(), Some(130));
+        assert_eq!(files(dir.path()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn sessions_of_other_implementations_are_listed_as_they_are_named() {
+    let dir = TempDir::new().unwrap();
+    let id = "01234567-89ab-4def-8123-456789abcdef";
+    let socket = dir.path().join(format!("claudecode_ipc_{id}.sock"));
+    let schema = dir.path().join(format!("claudecode_ipc_schema_{id}.json"));
+    let _listener = UnixListener::bind(&socket).unwrap();
+    std::fs::write(&schema, r#"[{"name":"greet","description":"","input_schema":{}}]"#).unwrap();
+    let (_, stdout, _) = run(toolbridge().arg("sessions").env("TMPDIR", dir.path()));
+    let row = stdout.lines().find(|line| line.contains(&*socket.to_string_lossy()));
+    assert!(row.is_some_and(|row| row.starts_with("live ") && row.ends_with("  greet")), "{stdout}");
+}

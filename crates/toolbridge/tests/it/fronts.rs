@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use toolbridge::core::ToolCall;
 use toolbridge::ipc::{Remote, read_schema_file};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{
-    CallContext, Content, NoArgs, RawJson, Session, Tool, ToolCall, ToolError, ToolResult, ToolSource,
-    Toolset,
+    CallContext, Content, NoArgs, RawJson, Session, Tool, ToolError, ToolResult, ToolSource, Toolset,
 };
 
 #[derive(Deserialize, JsonSchema)]
