@@ -17,7 +17,7 @@ use crate::message::{Reply, read_reply, write_request};
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Connections kept for later calls.
-const MAX_IDLE_CONNECTIONS: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 32;
 
 /// The bridge's end of a session.
 ///
