@@ -31,7 +31,7 @@
 //! }
 //! ```
 //!
-//! This crate only puts the parts together: [`core`](toolbridge_core) (tools), [`ipc`] (sessions and the
+//! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the
 //! socket), [`mcp`] (the MCP server), and the bridge process out of the last two.
 
 #[cfg(feature = "bridge")]
