@@ -48,8 +48,11 @@ impl Server {
                 accepted = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
                     let server = self.clone();
                     connections.spawn(async move {
-                        if let Err(error) = server.converse(accepted).await {
-                            tracing::warn!(%error, "connection ended");
+                        match server.converse(accepted).await {
+                            Ok(()) => {}
+                            // A peer that goes away has its reasons.
+                            Err(IpcError::Io { error }) => tracing::debug!(%error, "connection lost"),
+                            Err(error) => tracing::warn!(%error, "connection ended"),
                         }
                     });
                 }

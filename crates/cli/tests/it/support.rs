@@ -20,6 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The executable under test, with a clean environment.
 pub(crate) fn toolbridge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolbridge"));
+    // What hosts say of the faults that tests make would only hide what the tests say.
+    command.stderr(Stdio::null());
     for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE"] {
         command.env_remove(variable);
     }
@@ -277,7 +279,7 @@ pub(crate) fn text(answer: &Value) -> String {
 
 /// How a command ended: exit code, stdout, stderr.
 pub(crate) fn run(command: &mut Command) -> (i32, String, String) {
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
