@@ -44,7 +44,7 @@ impl ObjectSchema {
     }
 }
 
-/// Keywords that describe and do not check.
+/// Whether a keyword checks something, and does not only describe.
 fn checks(keyword: &str) -> bool {
     !matches!(
         keyword,
