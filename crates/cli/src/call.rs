@@ -27,7 +27,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
         Err(error) => {
             let hint = match error.type_name() {
                 "IPCConnectionError" => "`toolbridge sessions` lists the live sessions",
-                "ToolNotFoundError" => "the session's schema file lists its tools",
+                "ToolNotFoundError" => "`toolbridge sessions` lists the tools of each session",
                 "ToolArgumentsError" => "the session's schema file has the tool's input schema",
                 "IPCMessageSizeError" => "pass a path or an id instead of the data itself",
                 "IPCError" => "is that the socket of a toolbridge session?",

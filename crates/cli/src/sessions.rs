@@ -3,21 +3,24 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use toolbridge::ipc::{SessionInfo, SessionState, read_schema_file, session_dirs, sessions, sweep};
 
-use crate::output::print;
+use crate::output::{WithHint, print};
 
 pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
     let mut found = Vec::new();
     let mut removed = Vec::new();
     for dir in session_dirs() {
-        let cannot_read = || format!("cannot read `{}`", dir.display());
+        let cannot_read = |error| WithHint {
+            error: format!("cannot read `{}`: {error}", dir.display()),
+            hint: "set TMPDIR to the directory that the sessions' processes use".into(),
+        };
         if clean {
-            removed.extend(sweep(&dir).with_context(cannot_read)?);
+            removed.extend(sweep(&dir).map_err(cannot_read)?);
         }
-        found.extend(sessions(&dir).with_context(cannot_read)?);
+        found.extend(sessions(&dir).map_err(cannot_read)?);
     }
     let text = if json { as_json(&found, &removed) } else { as_table(&found, &removed) };
     print(text.as_bytes())

@@ -68,8 +68,14 @@ impl CallContext {
         Self { cancelled, tool_use_id, state, ..self }
     }
 
-    /// Cancelled when the caller no longer wants the answer. An asynchronous handler is dropped then
-    /// anyway; a handler that blocks its thread has to look.
+    /// Whether the caller no longer wants the answer. An asynchronous handler is dropped then anyway; a
+    /// handler that blocks its thread has to look.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
+
+    /// The token behind [`is_cancelled`](Self::is_cancelled), to be waited for or handed on.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancelled

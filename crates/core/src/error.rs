@@ -114,7 +114,7 @@ fn with_causes(error: &dyn Error) -> String {
 }
 
 /// Why a set of tools cannot be registered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistrationError {
     /// A tool without a name.
@@ -181,6 +181,13 @@ impl RegistrationError {
             Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",
             Self::UnknownTool { .. } => "choose from the names above",
         }
+    }
+}
+
+/// What `main() -> Result<…>` prints: the fact, then what to do.
+impl std::fmt::Debug for RegistrationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}\nhint: {}", self.hint())
     }
 }
 

@@ -252,6 +252,16 @@ impl Handler {
 ///
 /// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs
 /// on a thread for blocking work, so it may take its time.
+///
+/// An `async` closure cannot capture; give the toolset its state instead
+/// ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state)), or return an `async move` block from a closure
+/// that clones what it needs.
+#[diagnostic::on_unimplemented(
+    message = "this closure cannot be a tool",
+    label = "not `Fn(Args) -> R` or `Fn(Args, CallContext) -> R`, asynchronous or not",
+    note = "`Args` is one struct with `#[derive(serde::Deserialize, schemars::JsonSchema)]`; for none, take `_: NoArgs`",
+    note = "`R` is text, a type with `#[derive(serde::Serialize)]`, a `ToolResult`, or a `Result` of these whose error implements `std::error::Error`"
+)]
 pub trait IntoHandler<A, M> {
     /// Makes the closure ready for any call.
     fn into_handler(self) -> Handler;

@@ -12,6 +12,9 @@ pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<RawJson, ToolError>
 /// set of documents.
 ///
 /// Fronts hold a source as `Arc<dyn ToolSource>`, so any source fits any front.
+#[diagnostic::on_unimplemented(
+    note = "`ToolsetBuilder::build` and `Toolset::filter` return a `Result`: add `?`"
+)]
 pub trait ToolSource: Send + Sync + 'static {
     /// The tools; the same for the life of the source.
     fn tools(&self) -> &ToolList;

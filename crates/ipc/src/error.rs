@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use toolbridge_core::ToolError;
 
 /// Why something between bridge and parent did not work.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum IpcError {
     /// The parent's socket cannot be reached.
@@ -155,6 +155,14 @@ impl IpcError {
                 return None;
             }
         })
+    }
+}
+
+/// What `main() -> Result<…>` prints: the fact, then what to do.
+impl std::fmt::Debug for IpcError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 

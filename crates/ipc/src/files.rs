@@ -227,9 +227,15 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::Un
     made
 }
 
+/// The temporary directory; an empty TMPDIR is as good as none.
+fn temp_dir() -> PathBuf {
+    let dir = std::env::temp_dir();
+    if dir.as_os_str().is_empty() { SHORT_DIR.into() } else { dir }
+}
+
 /// The directory for a new session: the temporary one, or a shorter one when its path is too long.
 pub(crate) fn session_dir() -> PathBuf {
-    let dir = std::path::absolute(std::env::temp_dir()).unwrap_or_else(|_| std::env::temp_dir());
+    let dir = std::path::absolute(temp_dir()).unwrap_or_else(|_| temp_dir());
     let path = SessionId(Uuid::nil()).socket(&dir);
     if path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
         return dir;
@@ -246,7 +252,7 @@ pub(crate) fn session_dir() -> PathBuf {
 /// The directories in which this user's sessions can be.
 #[must_use]
 pub fn session_dirs() -> Vec<PathBuf> {
-    let mut dirs = vec![std::env::temp_dir(), SHORT_DIR.into()];
+    let mut dirs = vec![temp_dir(), SHORT_DIR.into()];
     dirs.dedup_by_key(|dir| dir.canonicalize().unwrap_or_else(|_| dir.clone()));
     dirs
 }

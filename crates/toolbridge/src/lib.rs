@@ -26,8 +26,9 @@
 //!         .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
 //!         .build()?;
 //!     let session = Session::start(tools).await?;
-//!     println!("claude --mcp-config '{}'", session.mcp_config("tools")?);
-//!     std::future::pending().await
+//!     println!("claude --mcp-config '{}' --allowedTools mcp__tools", session.mcp_config("tools")?);
+//!     tokio::signal::ctrl_c().await?;
+//!     Ok(()) // dropping the session removes its files
 //! }
 //! ```
 //!

@@ -121,7 +121,7 @@ enum Want {
 
 fn calls() -> Vec<(&'static str, Value, Want)> {
     vec![
-        ("echo", json!({ "text": "hello, 世界" }), Want::Text("hello, 世界")),
+        ("echo", json!({ "text": "grüß dich" }), Want::Text("grüß dich")),
         ("add", json!({ "a": 40, "b": 2 }), Want::Text("42")),
         ("add", json!({ "a": 1, "b": 1.5 }), Want::Text("2.5")),
         ("wait", json!({ "ms": 50 }), Want::Text("waited 50 ms")),
@@ -149,7 +149,9 @@ async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> 
         Answer::Result { result, progress } => judge(&result, progress, &want),
         Answer::Error(error) => {
             let ok = matches!(want, Want::RpcError(code) if error["code"] == code);
-            (format!("protocol error {}: {}", error["code"], error["message"].as_str().unwrap_or("?")), ok)
+            let how = if ok { ", as it should" } else { "" };
+            let message = error["message"].as_str().unwrap_or("?");
+            (format!("protocol error {}{how}: {message}", error["code"]), ok)
         }
     };
     Ok(Row { call: format!("{tool} {arguments}"), answer, time, ok })
@@ -159,7 +161,12 @@ fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
     let is_error = result["isError"] == true;
     let block = &result["content"][0];
     let text = block["text"].as_str().unwrap_or_default();
-    let shown = |text: &str| if is_error { format!("error: {text}") } else { text.to_owned() };
+    let wanted = matches!(want, Want::Starts(_) | Want::Error(_));
+    let shown = |text: &str| match (is_error, wanted) {
+        (true, true) => format!("error, as it should: {text}"),
+        (true, false) => format!("error: {text}"),
+        (false, _) => text.to_owned(),
+    };
     match want {
         Want::Text(want) => (shown(text), !is_error && text == *want),
         Want::Starts(start) => (shown(text), is_error && text.starts_with(start)),

@@ -24,13 +24,6 @@ pub(crate) struct Row {
     pub(crate) ok: bool,
 }
 
-const NEXT: &str = "\
-Next:
-  toolbridge demo --serve             host these tools for any MCP client; it prints the config, for
-                                      claude --mcp-config CONFIG --allowedTools mcp__tools -p \"add 40 and 2\"
-  cargo add toolbridge                offer functions of your own program; README.md shows how
-";
-
 impl Report {
     pub(crate) fn new(
         session: &Session,
@@ -88,14 +81,15 @@ impl Report {
         );
         let width =
             self.rows.iter().map(|row| short(&row.call, 44).chars().count()).max().unwrap_or_default();
+        text += &format!("     {:width$}  {:>11}   answer\n", "call", "time");
         for row in &self.rows {
             let call = short(&row.call, 44);
             let pad = " ".repeat(width - call.chars().count());
             let mark = if row.ok { "ok  " } else { "FAIL" };
-            text += &format!("{mark} {call}{pad}  {:>8.2} ms   {}\n", ms(row.time), short(&row.answer, 90));
+            text += &format!("{mark} {call}{pad}  {:>8.2} ms   {}\n", ms(row.time), row.answer);
         }
         text += &format!(
-            "\nround trip of a small call, in the middle: {:.0} µs\n",
+            "\nround trip of a small call: {:.0} µs, the median of many\n",
             self.round_trip.as_secs_f64() * 1e6
         );
         match self.rows.iter().filter(|row| !row.ok).count() {
@@ -104,7 +98,14 @@ impl Report {
             }
             bad => text += &format!("{bad} of {} rows are not as they should be\n\n", self.rows.len()),
         }
-        text + NEXT
+        let program =
+            std::env::current_exe().map_or_else(|_| "toolbridge".into(), |path| path.display().to_string());
+        text + &format!(
+            "Next:\n  {program} demo --serve\n      \
+             hosts these tools for any MCP client; what it prints as `mcp_config` is for\n      \
+             claude --mcp-config CONFIG --allowedTools mcp__tools -p \"add 40 and 2\"\n  \
+             README.md shows how to offer functions of your own program\n"
+        )
     }
 }
 
