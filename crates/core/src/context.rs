@@ -4,9 +4,9 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
+use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
 
 /// Values shared by all calls of a toolset, one for each type.
@@ -31,9 +31,9 @@ pub struct CallContext {
     reporter: Option<Reporter>,
     tool_use_id: Option<String>,
     state: Arc<State>,
-    /// The turn of an exclusive call. It ends with the last clone of the context, so a handler that goes
-    /// on after its time-out, because it blocks its thread, still has the turn.
-    turn: Option<Arc<OwnedMutexGuard<()>>>,
+    /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
+    /// ends when they return, however many clones of the context there are.
+    turn: Option<Turn>,
 }
 
 impl CallContext {
@@ -50,12 +50,12 @@ impl CallContext {
         receiver
     }
 
-    pub(crate) fn turn(&self) -> Option<Arc<OwnedMutexGuard<()>>> {
-        self.turn.clone()
+    pub(crate) fn give_turn(&mut self, turn: Turn) {
+        self.turn = Some(turn);
     }
 
-    pub(crate) fn has_turn(&mut self, turn: Arc<OwnedMutexGuard<()>>) {
-        self.turn = Some(turn);
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
     }
 
     /// The same for one call of a toolset.

@@ -40,6 +40,14 @@ pub enum ToolError {
         /// Its limit.
         limit: Duration,
     },
+    /// Another tool's handler does not return, and tools that change something take turns.
+    #[error("tool `{tool}` cannot run: the handler of tool `{by}` still runs, though its call has ended")]
+    Busy {
+        /// The tool.
+        tool: String,
+        /// The one that has the turn.
+        by: String,
+    },
     /// The handler's value is not what the tool promised.
     #[error("tool `{tool}` returned an unusable result: {reason}")]
     Output {
@@ -82,6 +90,7 @@ impl ToolError {
             Self::Arguments { .. } => "ToolArgumentsError",
             Self::Panicked { .. } => "ToolPanicError",
             Self::TimedOut { .. } => "ToolTimeoutError",
+            Self::Busy { .. } => "ToolBusyError",
             Self::Output { .. } => "ToolOutputError",
             Self::Failed { type_name, .. } => type_name,
         }

@@ -333,7 +333,14 @@ impl<M> Sync2<M> {
         let f = Arc::new(f);
         Handler::new(move |arguments: A| {
             let f = Arc::clone(&f);
-            Box::new(|context| Running::Blocking(Box::new(move || f(arguments, context).into_tool_result())))
+            Box::new(|mut context| {
+                let turn = context.take_turn();
+                Running::Blocking(Box::new(move || {
+                    // Until the thread is done, even if the call is not waited for any more.
+                    let _turn = turn;
+                    f(arguments, context).into_tool_result()
+                }))
+            })
         })
     }
 }
@@ -347,11 +354,11 @@ impl<M> Async2<M> {
         let f = Arc::new(f);
         Handler::new(move |arguments: A| {
             let f = Arc::clone(&f);
-            Box::new(move |context| {
-                let turn = context.turn();
+            Box::new(move |mut context| {
+                let turn = context.take_turn();
                 let work = f(arguments, context);
                 Running::Async(Box::pin(async {
-                    let _until_the_end = turn;
+                    let _turn = turn;
                     work.await.into_tool_result()
                 }))
             })

@@ -33,8 +33,6 @@ pub struct Tool {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) input_schema: Value,
-    /// The schema was made from the handler's own type.
-    pub(crate) typed: bool,
     pub(crate) handler: Handler,
     pub(crate) title: Option<String>,
     pub(crate) output_schema: Option<Value>,
@@ -57,7 +55,7 @@ impl Tool {
     where
         A: JsonSchema + FromArguments,
     {
-        Self { typed: true, ..Self::raw(name, description, schema_of::<A>(), handler) }
+        Self::raw(name, description, schema_of::<A>(), handler)
     }
 
     /// A tool with an input schema of your own. The handler may take its arguments undecoded, as
@@ -76,7 +74,6 @@ impl Tool {
             name: name.into(),
             description: description.into(),
             input_schema,
-            typed: false,
             handler: handler.into_handler(),
             title: None,
             output_schema: None,

@@ -29,7 +29,6 @@ pub struct Toolset {
 
 struct Registered {
     name: String,
-    typed: bool,
     input: ObjectSchema,
     output: Option<ObjectSchema>,
     handler: Handler,
@@ -111,7 +110,6 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
     }
     let registered = Registered {
         name: tool.name,
-        typed: tool.typed,
         input,
         output,
         handler: tool.handler,
@@ -188,7 +186,7 @@ impl ToolSource for Toolset {
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
             let tool = self.get(&call.name).ok_or(ToolError::NotFound { name: call.name })?;
-            let ready = prepare(&tool.name, tool.typed, &tool.input, &tool.handler, &call.arguments)?;
+            let ready = prepare(&tool.name, &tool.input, &tool.handler, &call.arguments)?;
             // They may be large, and the handler may take long.
             drop(call.arguments);
             // Whatever ends this future also tells a handler that blocks its thread.

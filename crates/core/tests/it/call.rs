@@ -437,3 +437,28 @@ async fn a_result_that_is_no_object_is_an_error() {
         Lane::default().call(&Odd(ToolList::default()), call, CallContext::default()).await.unwrap_err();
     assert_eq!(error.type_name(), "ToolOutputError");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() {
+    let (free, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let stuck = move |_: NoArgs, context: CallContext| {
+        // A clone that is kept elsewhere does not keep the turn.
+        std::mem::forget(context.clone());
+        _ = released.lock().unwrap().recv_timeout(Duration::from_secs(20));
+    };
+    let tools = Toolset::builder()
+        .with(Tool::new("stuck", "", stuck).timeout(Duration::from_millis(10)))
+        .tool("next", "", async |_: NoArgs| "done")
+        .build()
+        .unwrap();
+    let lane = Lane::default();
+    let call = async |tool: &str| {
+        let call = ToolCall::new(tool, RawJson::empty_object());
+        lane.call(&tools, call, CallContext::default()).await.map_err(|error| error.type_name().to_owned())
+    };
+    assert_eq!(call("stuck").await.unwrap_err(), "ToolTimeoutError");
+    assert_eq!(call("next").await.unwrap_err(), "ToolBusyError");
+    drop(free);
+    assert_eq!(call("next").await.unwrap().as_str(), text("done"));
+}
