@@ -37,10 +37,9 @@ impl Budget {
         Self { room: Arc::new(Semaphore::new(bytes)), overdraft: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Counts all of a text, if there is room for it right now.
+    /// Counts a text as `size` bytes, those of the message it stands in, if there is room right now.
     #[must_use]
-    pub fn hold(&self, text: RawJson) -> Option<RawJson> {
-        let size = text.as_bytes().len();
+    pub fn hold(&self, text: RawJson, size: usize) -> Option<RawJson> {
         if size <= Self::SMALL_BYTES {
             return Some(text);
         }

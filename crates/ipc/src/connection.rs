@@ -39,7 +39,7 @@ impl Connection {
 
     /// Whether the other end is still there and has sent nothing unasked.
     pub(crate) fn is_fresh(&self) -> bool {
-        // The runtime has been told of a close or of bytes, so this costs no system call.
+        // As of the runtime's last look at its descriptors; so this costs no system call.
         let read = self.reader.io().try_read(&mut [0]);
         !self.reader.has_leftover() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }

@@ -23,6 +23,12 @@ pub enum IpcError {
         /// How it showed.
         reason: String,
     },
+    /// The other end had gone before a byte of a message was sent.
+    #[error("the connection was closed before anything could be sent: {error}")]
+    Unsent {
+        /// What the system said.
+        error: io::Error,
+    },
     /// The other end went away in the middle of a message.
     #[error("the connection closed after {bytes} bytes of an unfinished message")]
     Torn {
@@ -114,6 +120,7 @@ impl IpcError {
             Self::Connect { .. }
             | Self::Lost { .. }
             | Self::Torn { .. }
+            | Self::Unsent { .. }
             | Self::ForeignPeer { .. }
             | Self::NotASocket { .. } => "IPCConnectionError",
             Self::MessageSize { .. } => "IPCMessageSizeError",
@@ -148,6 +155,7 @@ impl IpcError {
             }
             Self::Lost { .. }
             | Self::Torn { .. }
+            | Self::Unsent { .. }
             | Self::ForeignPeer { .. }
             | Self::Invalid { .. }
             | Self::Slow { .. }

@@ -409,8 +409,9 @@ fn state(
     if sockets.iter().any(|socket| !refuses(socket)) {
         return (SessionState::Live, None);
     }
-    // Ours without a lock is dead. Another one could be about to start.
-    if id.is_ours() || !young {
+    // Ours without a lock is dead. Another one could be about to start, and its schema file could belong to
+    // a socket of another name.
+    if id.is_ours() || (!young && !sockets.is_empty()) {
         return (SessionState::Stale, lock);
     }
     (SessionState::Unclear, None)

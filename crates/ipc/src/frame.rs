@@ -182,13 +182,18 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     ///
     /// # Errors
     ///
-    /// When the message is over the limit, and nothing has been written then; or when the peer is gone.
+    /// When the message is over the limit, and nothing has been written then; or when the peer is gone,
+    /// which is [`IpcError::Unsent`] if it had gone before.
     pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
         let size = head.len() + payload.len() + tail.len();
         check_size(size)?;
         let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
         let mut frame = Buf::chain(&prefix[..], head).chain(payload).chain(tail);
-        Ok(self.io.write_all_buf(&mut frame).await?)
+        let whole = frame.remaining();
+        match self.io.write_all_buf(&mut frame).await {
+            Err(error) if frame.remaining() == whole => Err(IpcError::Unsent { error }),
+            sent => Ok(sent?),
+        }
     }
 
     pub(crate) async fn close(&mut self) {

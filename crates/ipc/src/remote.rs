@@ -53,8 +53,20 @@ impl Remote {
         let request = write_request(call);
         // An oversize request costs no connection.
         check_size(request.size())?;
-        let mut connection = self.connection().await?;
-        connection.send(&request).await.map_err(lost)?;
+        let mut connection = loop {
+            let kept = self.kept();
+            let reused = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            match connection.send(&request).await {
+                Ok(()) => break connection,
+                // The parent closed it between two calls, and cannot have run this one.
+                Err(IpcError::Unsent { .. }) if reused => tracing::debug!("a kept connection had closed"),
+                Err(error) => return Err(lost(error)),
+            }
+        };
         // The arguments may be large, and the answer may take long.
         drop(request);
         let outcome = loop {
@@ -81,17 +93,11 @@ impl Remote {
         Ok(outcome)
     }
 
-    /// A connection that nobody uses: a kept one that is still good, or a new one.
-    async fn connection(&self) -> Result<Connection, IpcError> {
-        loop {
-            let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            match kept {
-                // The parent may have closed it since, or may have sent what nobody asked for.
-                Some(connection) if connection.is_fresh() => return Ok(connection),
-                Some(_) => tracing::debug!("dropped a connection that is no longer good"),
-                None => return self.connect().await,
-            }
-        }
+    /// A kept connection that is still good, as far as is known.
+    fn kept(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The parent may have closed it since, or may have sent what nobody asked for.
+        std::iter::from_fn(|| idle.pop()).find(Connection::is_fresh)
     }
 
     async fn connect(&self) -> Result<Connection, IpcError> {

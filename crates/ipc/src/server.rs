@@ -51,7 +51,9 @@ impl Server {
                         match server.converse(accepted).await {
                             Ok(()) => {}
                             // A peer that goes away has its reasons.
-                            Err(IpcError::Io { error }) => tracing::debug!(%error, "connection lost"),
+                            Err(IpcError::Io { error } | IpcError::Unsent { error }) => {
+                                tracing::debug!(%error, "connection lost");
+                            }
                             Err(error) => tracing::warn!(%error, "connection ended"),
                         }
                     });

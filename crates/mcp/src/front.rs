@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use toolbridge_core::{
     Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
@@ -27,9 +27,9 @@ pub const MAX_CALLS_IN_FLIGHT: usize = 512;
 
 /// Calls that run or wait at a time; further ones are refused. Messages are read all the while, so that a
 /// call can be cancelled.
-const MAX_CALLS: usize = 32 * MAX_CALLS_IN_FLIGHT;
+const MAX_CALLS: usize = 8 * MAX_CALLS_IN_FLIGHT;
 
-/// Large arguments held at a time until they have been passed on; calls beyond that are refused.
+/// Large messages held at a time until their arguments have been passed on; calls beyond that are refused.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
 
 /// How long calls under way may go on after the client has said its last word.
@@ -127,45 +127,57 @@ impl<O: Outgoing> Front<O> {
     async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
-            return self.refuse(None, &RpcError::invalid_request(message)).await;
+            return self.refuse(None, &RpcError::invalid_request(message));
         };
         match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
-                Some(era) => self.call(era, id, call).await,
+                Some(era) => self.call(era, id, call),
                 None => self.ask_protocol(&id, &line).await,
             },
             Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
                 Some(_) if has_cursor => {
                     let error =
                         RpcError::invalid_params("the list has one page, so there is no such `cursor`");
-                    self.refuse(Some(&id), &error).await;
+                    self.refuse(Some(&id), &error);
                 }
-                Some(era) => self.shared.answer(&id, era, LIST_CACHE_HINTS, &self.list).await,
+                Some(era) => {
+                    let (shared, list) = (Arc::clone(&self.shared), self.list.clone());
+                    self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                }
                 None => self.ask_protocol(&id, &line).await,
             },
             Ok(Message::Cancel(key)) => match self.shared.claim(&key) {
                 Some(call) => call.cancel(),
-                None => self.protocol.notify(&line).await,
+                None => self.protocol.notify(&line),
             },
             Ok(Message::Request { id }) => self.ask_protocol(&id, &line).await,
-            Ok(Message::Notification) => self.protocol.notify(&line).await,
+            Ok(Message::Notification) => self.protocol.notify(&line),
             Ok(Message::Response) => tracing::debug!("ignored an answer to nothing we asked"),
-            Err((id, error)) => self.refuse(id.as_ref(), &error).await,
+            Err((id, error)) => self.refuse(id.as_ref(), &error),
         }
     }
 
     async fn ask_protocol(&mut self, id: &RpcId, line: &[u8]) {
         if let Err(reason) = self.protocol.request(line).await {
-            self.refuse(Some(id), &RpcError::invalid_params(reason)).await;
+            self.refuse(Some(id), &RpcError::invalid_params(reason));
         }
     }
 
-    async fn refuse(&self, id: Option<&RpcId>, error: &RpcError) {
+    fn refuse(&mut self, id: Option<&RpcId>, error: &RpcError) {
         tracing::debug!(code = error.code, message = error.message, "refused a message");
-        self.shared.write(error.to_line(id).as_bytes(), b"", b"").await;
+        let (shared, line) = (Arc::clone(&self.shared), error.to_line(id));
+        self.write(async move { shared.write(line.as_bytes(), b"", b"").await });
     }
 
-    async fn call(&mut self, era: Era, id: RpcId, call: Call) {
+    /// Writes on the side: a client that does not read must not keep us from reading. One that has let so
+    /// much pile up gets no more.
+    fn write(&mut self, writing: impl Future<Output = ()> + Send + 'static) {
+        if self.calls.len() < 2 * MAX_CALLS {
+            self.calls.spawn(writing);
+        }
+    }
+
+    fn call(&mut self, era: Era, id: RpcId, call: Call) {
         let error = if self.shared.source.tools().get(&call.name).is_none() {
             RpcError::invalid_params(format!("unknown tool `{}`", call.name))
         } else if self.calls.len() >= MAX_CALLS {
@@ -183,19 +195,23 @@ impl<O: Outgoing> Front<O> {
                 }
             }
         };
-        self.refuse(Some(&id), &error).await;
+        self.refuse(Some(&id), &error);
     }
 
     /// After the client's last word: calls under way have a moment, answers being written a little more.
     async fn finish(&mut self) {
-        if self.calls_end_within(LAST_CALLS).await {
-            return;
+        if !self.calls_end_within(LAST_CALLS).await {
+            tracing::debug!("calls were still under way when the client ended");
+            for (_, call) in self.shared.lock().drain() {
+                call.cancel();
+            }
         }
-        tracing::debug!("calls were still under way when the client ended");
-        for (_, call) in self.shared.lock().drain() {
-            call.cancel();
-        }
-        self.calls_end_within(LAST_ANSWERS).await;
+        let rest = async {
+            self.calls_end_within(LAST_ANSWERS).await;
+            self.protocol.finish().await;
+            _ = self.shared.outgoing.finish().await;
+        };
+        _ = tokio::time::timeout(LAST_ANSWERS, rest).await;
     }
 
     async fn calls_end_within(&mut self, limit: Duration) -> bool {
@@ -233,7 +249,7 @@ impl<O: Outgoing> Shared<O> {
 
     /// Runs a call to its answer, or to its cancellation.
     async fn run(self: Arc<Self>, era: Era, id: RpcId, call: Call, cancelled: CancellationToken) {
-        let outcome = tokio::select! {
+        let (outcome, _running) = tokio::select! {
             biased;
             () = cancelled.cancelled() => return,
             outcome = self.outcome(call, &cancelled) => outcome,
@@ -248,16 +264,21 @@ impl<O: Outgoing> Shared<O> {
         self.answer(&id, era, "", &result).await;
     }
 
-    /// Runs a call to its result, and passes its progress on.
-    async fn outcome(&self, call: Call, cancelled: &CancellationToken) -> Result<RawJson, ToolError> {
+    /// Runs a call to its result, and passes its progress on. It counts as running until its answer has
+    /// been written.
+    async fn outcome(
+        &self,
+        call: Call,
+        cancelled: &CancellationToken,
+    ) -> (Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>) {
         let meta = read_meta(call.meta);
         let token = meta.progress_token.clone();
-        let arguments = self.arguments.hold(call.arguments).ok_or_else(|| {
+        let Some(arguments) = self.arguments.hold(call.arguments, call.line_bytes) else {
             let text =
-                format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of arguments, which is the limit");
-            ToolError::new("IPCMessageSizeError", text)
-        })?;
-        let _running = self.running.acquire().await;
+                format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit");
+            return (Err(ToolError::new("IPCError", text)), None);
+        };
+        let running = self.running.acquire().await.ok();
         let mut context = CallContext::new(cancelled.clone());
         let reports = token.is_some().then(|| context.report_progress());
         let call = ToolCall { name: call.name, arguments, meta };
@@ -266,7 +287,7 @@ impl<O: Outgoing> Shared<O> {
             match (call.next().await, &token) {
                 (Step::Progress(report), Some(token)) => self.report(token, &report).await,
                 (Step::Progress(_), None) => {}
-                (Step::Done(outcome), _) => return outcome,
+                (Step::Done(outcome), _) => return (outcome, running),
             }
         }
     }

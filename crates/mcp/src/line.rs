@@ -40,6 +40,13 @@ pub trait Outgoing: Clone + Send + Sync + 'static {
     ///
     /// When nobody is there to read it.
     fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Finishes what a dropped send has left, after the last message.
+    ///
+    /// # Errors
+    ///
+    /// When nobody is there to read it.
+    fn finish(&self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 /// Reads lines.
@@ -63,9 +70,9 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         if let Some(place) = memchr::memchr(b'\n', &self.buf[self.searched..]) {
             let mut line = self.buf.split_to(self.searched + place + 1);
             self.searched = 0;
-            if self.buf.is_empty() && line.len() > KEPT_BUFFER_BYTES {
+            if line.len() > KEPT_BUFFER_BYTES {
                 // The line takes the large buffer along, and gives it back when it is done with.
-                self.buf = BytesMut::new();
+                self.buf = BytesMut::from(&self.buf[..]);
             }
             if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
                 return Some(Err(LineTooLong));
@@ -77,7 +84,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         if self.skipping || self.buf.len() > MAX_LINE_BYTES {
             self.skipping = true;
             self.searched = 0;
-            self.buf.clear();
+            self.buf = BytesMut::new();
         }
         None
     }
@@ -164,6 +171,13 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
             line.has_begun = true;
         }
         line.to.io.flush().await
+    }
+
+    async fn finish(&self) -> io::Result<()> {
+        let mut to = self.0.lock().await;
+        let Unfinished { io, rest } = &mut *to;
+        io.write_all_buf(rest).await?;
+        io.flush().await
     }
 }
 

@@ -1,12 +1,13 @@
 //! The protocol's half: rmcp behind a pair of channels.
 //!
 //! rmcp answers everything but `tools/call` and `tools/list`, and knows the versions. Requests go through
-//! it one at a time, so what follows an `initialize` finds it done.
+//! it one at a time, so what follows an `initialize` finds it done; their answers are written on the side.
 
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -26,6 +27,9 @@ use toolbridge_core::RawJson;
 
 use crate::line::Outgoing;
 use crate::rpc::Era;
+
+/// Requests that may wait for rmcp, when it waits for a client that does not read.
+const WAITING_REQUESTS: usize = 64;
 
 /// How the server introduces itself.
 #[derive(Debug, Clone)]
@@ -74,7 +78,7 @@ struct VersionMeta<'a> {
 
 impl Protocol {
     pub(crate) fn start(info: ServerInfo, outgoing: impl Outgoing) -> Self {
-        let (requests, incoming) = mpsc::channel(1);
+        let (requests, incoming) = mpsc::channel(WAITING_REQUESTS);
         let state = Arc::new(State::default());
         let channel = Channel { incoming, outgoing, state: Arc::clone(&state) };
         let task = tokio::spawn(async move {
@@ -114,28 +118,37 @@ impl Protocol {
         Some(if stateless { Era::Stateless } else { Era::Initialize })
     }
 
-    /// Lets rmcp answer a request, and waits until it has.
+    /// Lets rmcp answer a request, and waits until it has made the answer.
     ///
     /// # Errors
     ///
-    /// When rmcp cannot read it, or is gone.
+    /// When rmcp cannot read it, or has too many waiting.
     pub(crate) async fn request(&mut self, line: &[u8]) -> Result<(), String> {
+        /// It answers at once, unless it is itself stuck with a client that does not read.
+        const PATIENCE: Duration = Duration::from_secs(1);
         let request =
             serde_json::from_slice(line).map_err(|error| format!("the request cannot be read: {error}"))?;
-        self.requests.send(request).await.map_err(|_| "the protocol has ended".to_owned())?;
-        tokio::select! {
-            () = self.state.answered.notified() => Ok(()),
-            _ = &mut self.task => Err("the protocol has ended".into()),
-        }
+        self.requests
+            .try_send(request)
+            .map_err(|_| "too many requests are waiting for an answer".to_owned())?;
+        _ = tokio::time::timeout(PATIENCE, self.state.answered.notified()).await;
+        Ok(())
+    }
+
+    /// Lets rmcp write what it still has to.
+    pub(crate) async fn finish(&mut self) {
+        // Without a sender its input has ended.
+        self.requests = mpsc::channel(1).0;
+        _ = (&mut self.task).await;
     }
 
     /// Hands rmcp a notification. Before `initialize` there is nothing it could be about.
-    pub(crate) async fn notify(&self, line: &[u8]) {
+    pub(crate) fn notify(&self, line: &[u8]) {
         if !self.state.initialized.load(Ordering::Relaxed) {
             return;
         }
         match serde_json::from_slice(line) {
-            Ok(notification) => _ = self.requests.send(notification).await,
+            Ok(notification) => _ = self.requests.try_send(notification),
             Err(error) => tracing::debug!(%error, "ignored a notification that cannot be read"),
         }
     }
@@ -161,20 +174,17 @@ impl<O: Outgoing> Transport<RoleServer> for Channel<O> {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let (outgoing, state) = (self.outgoing.clone(), Arc::clone(&self.state));
-        async move {
-            let line = serde_json::to_vec(&message)?;
-            let sent = outgoing.send(b"", &line, b"").await;
-            if let JsonRpcMessage::Response(response) = &message
-                && matches!(response.result, ServerResult::InitializeResult(_))
-            {
-                state.initialized.store(true, Ordering::Relaxed);
-            }
-            if matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) {
-                state.answered.notify_one();
-            }
-            sent
+        if let JsonRpcMessage::Response(response) = &message
+            && matches!(response.result, ServerResult::InitializeResult(_))
+        {
+            self.state.initialized.store(true, Ordering::Relaxed);
         }
+        // Made is enough: whether the client reads it is no reason to keep the next message waiting.
+        if matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) {
+            self.state.answered.notify_one();
+        }
+        let outgoing = self.outgoing.clone();
+        async move { outgoing.send(b"", &serde_json::to_vec(&message)?, b"").await }
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {

@@ -86,6 +86,8 @@ pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) arguments: RawJson,
     pub(crate) meta: Option<RawJson>,
+    /// The whole message, which the arguments keep in memory.
+    pub(crate) line_bytes: usize,
 }
 
 /// Why a line is no message that can be dealt with, and the id to tell so, where there is one.
@@ -186,7 +188,7 @@ fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, RpcError> {
         }
         meta => meta.map(|meta| RawJson::span(line, meta)),
     };
-    Ok(Call { name: name.into_owned(), arguments, meta })
+    Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len() })
 }
 
 /// A string that is borrowed where it has no escapes.

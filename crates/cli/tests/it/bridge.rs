@@ -487,3 +487,35 @@ fn a_level_that_is_none_does_not_stop_a_bridge() {
         assert_eq!(client.stderr(), said);
     }
 }
+
+#[test]
+fn a_client_that_does_not_read_is_still_heard() {
+    let host = Host::start();
+    let mut client = host.client();
+    // More than the socket holds, so the bridge is stuck writing.
+    let big = client.start_call("blob", json!({ "bytes": 5_000_000 }));
+    let ping = client.start_request("ping", json!({}));
+    let list = client.start_request("tools/list", json!({}));
+    let wrong = client.start_call("nothing", json!({}));
+    let long = client.start_call("write_note", json!({ "text": "never", "ms": 600_000 }));
+    client.cancel(long);
+    // The cancellation was read: the next exclusive call of another client has its turn.
+    let mut other = host.client();
+    assert_eq!(other.call_text("write_note", json!({ "text": "free" })), "note 1: free");
+    client.end_input();
+    assert_eq!(text(&client.answer(big)).len(), 5_000_000);
+    assert!(client.answer(ping)["result"].is_object());
+    assert!(client.answer(list)["result"]["tools"].is_array());
+    assert_eq!(client.answer(wrong)["error"]["code"], -32602);
+    assert_eq!(client.bridge.wait_within(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_client_that_ends_without_reading_does_not_hold_the_bridge() {
+    let host = Host::start();
+    let mut client = host.client();
+    client.start_call("blob", json!({ "bytes": 5_000_000 }));
+    client.start_request("ping", json!({}));
+    client.end_input();
+    assert_eq!(client.bridge.wait_within(WITH_CALL).code(), Some(0));
+}

@@ -152,3 +152,12 @@ async fn a_sweep_never_takes_a_file_from_a_session_that_lives_or_starts() {
     }
     assert!(files(&path).is_empty());
 }
+
+#[test]
+fn a_foreign_schema_file_alone_may_belong_to_a_socket_of_another_name() {
+    let dir = TempDir::new().unwrap();
+    leave_behind(dir.path(), FOREIGN, Duration::from_secs(3600));
+    std::fs::remove_file(socket(dir.path(), FOREIGN)).unwrap();
+    assert!(sweep(dir.path()).unwrap().is_empty());
+    assert_eq!(files(dir.path()).len(), 1);
+}
