@@ -149,7 +149,7 @@ async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> 
         Answer::Result { result, progress } => judge(&result, progress, &want),
         Answer::Error(error) => {
             let ok = matches!(want, Want::RpcError(code) if error["code"] == code);
-            let how = if ok { ", as it should" } else { "" };
+            let how = if ok { ", as it should be" } else { "" };
             let message = error["message"].as_str().unwrap_or("?");
             (format!("protocol error {}{how}: {message}", error["code"]), ok)
         }
@@ -163,7 +163,7 @@ fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
     let text = block["text"].as_str().unwrap_or_default();
     let wanted = matches!(want, Want::Starts(_) | Want::Error(_));
     let shown = |text: &str| match (is_error, wanted) {
-        (true, true) => format!("error, as it should: {text}"),
+        (true, true) => format!("error, as it should be: {text}"),
         (true, false) => format!("error: {text}"),
         (false, _) => text.to_owned(),
     };
