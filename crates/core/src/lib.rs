@@ -30,6 +30,7 @@ mod budget;
 mod call;
 mod context;
 mod error;
+mod flat;
 mod handler;
 mod lane;
 mod name;
