@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{Host, McpClient, PATIENCE, Process, eventually, files, toolbridge};
 
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 100;
 
 /// Processes whose command line mentions `dir`.
 fn processes_of(dir: &Path) -> Vec<String> {
