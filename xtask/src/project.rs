@@ -36,11 +36,13 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 6] = [
+    const ALLOWED: [(&str, &[&str]); 8] = [
         ("toolbridge-core", &[]),
         ("toolbridge-ipc", &["toolbridge-core"]),
         ("toolbridge-mcp", &["toolbridge-core"]),
-        ("toolbridge", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        ("toolbridge-scripted", &[]),
+        ("toolbridge", &["toolbridge-claude", "toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-cli", &["toolbridge"]),
         ("xtask", &[]),
     ];

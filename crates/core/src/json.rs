@@ -84,6 +84,12 @@ impl RawJson {
         &self.0
     }
 
+    /// The text as bytes that share its buffer.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
     /// Whether the value is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::RawJson;
+use crate::{RawJson, RegistrationError};
 
 /// One tool as a model sees it.
 #[derive(Debug, Clone)]
@@ -89,6 +89,36 @@ impl ToolList {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ToolSchema> {
         self.places.get(name).map(|place| &self.tools[*place])
+    }
+
+    /// The places of those tools, in order, each once.
+    pub(crate) fn places<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<usize>, RegistrationError> {
+        let place = |name: N| {
+            self.place(name.as_ref()).ok_or_else(|| RegistrationError::UnknownTool {
+                name: name.as_ref().into(),
+                known: self.iter().map(|tool| tool.name.clone()).collect(),
+            })
+        };
+        let mut places = names.into_iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        places.sort_unstable();
+        places.dedup();
+        Ok(places)
+    }
+
+    /// The list of those tools, in this list's order.
+    ///
+    /// # Errors
+    ///
+    /// When a name is not in this list.
+    pub fn select<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, RegistrationError> {
+        let places = self.places(names)?;
+        Ok(Self::new(places.into_iter().map(|place| self[place].clone()).collect())?)
     }
 
     pub(crate) fn place(&self, name: &str) -> Option<usize> {

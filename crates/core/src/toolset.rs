@@ -140,17 +140,7 @@ impl Toolset {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let mut places = Vec::new();
-        for name in names {
-            let name = name.as_ref();
-            let place = self.list.place(name).ok_or_else(|| RegistrationError::UnknownTool {
-                name: name.into(),
-                known: self.names().map(Into::into).collect(),
-            })?;
-            places.push(place);
-        }
-        places.sort_unstable();
-        places.dedup();
+        let places = self.list.places(names)?;
         let schemas = places.iter().map(|place| self.list[*place].clone()).collect();
         let tools = places.iter().map(|place| Arc::clone(&self.tools[*place])).collect();
         Ok(Self { list: ToolList::new(schemas)?, tools, state: Arc::clone(&self.state) })

@@ -7,8 +7,8 @@ use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 
-/// The longest line that is read. A larger one could not be relayed anyway; it is skipped and answered
-/// with an error.
+/// The longest line that is read from a client. A larger one could not be relayed anyway; it is skipped and
+/// answered with an error.
 pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Room made before a read.
@@ -17,7 +17,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this goes with the line that made it grow.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A line over [`MAX_LINE_BYTES`].
+/// A line over the reader's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineTooLong;
 
@@ -58,12 +58,18 @@ pub struct LineReader<R> {
     searched: usize,
     /// The line under way was too long; the rest of it is thrown away.
     skipping: bool,
+    limit: usize,
 }
 
 impl<R: AsyncRead + Unpin + Send> LineReader<R> {
     /// Reads from `io`.
     pub fn new(io: R) -> Self {
-        Self { io, buf: BytesMut::new(), searched: 0, skipping: false }
+        Self::with_limit(io, MAX_LINE_BYTES)
+    }
+
+    /// Reads from `io` lines of up to `limit` bytes.
+    pub fn with_limit(io: R, limit: usize) -> Self {
+        Self { io, buf: BytesMut::new(), searched: 0, skipping: false, limit }
     }
 
     fn take_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
@@ -74,14 +80,14 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
                 // The line takes the large buffer along, and gives it back when it is done with.
                 self.buf = BytesMut::from(&self.buf[..]);
             }
-            if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
+            if std::mem::take(&mut self.skipping) || line.len() > self.limit {
                 return Some(Err(LineTooLong));
             }
             line.truncate(line.len() - 1);
             return Some(Ok(line.freeze()));
         }
         self.searched = self.buf.len();
-        if self.skipping || self.buf.len() > MAX_LINE_BYTES {
+        if self.skipping || self.buf.len() > self.limit {
             self.skipping = true;
             self.searched = 0;
             self.buf = BytesMut::new();

@@ -41,6 +41,10 @@ mod bridge;
 #[cfg(feature = "bridge")]
 pub use bridge::{run_bridge, run_bridge_if_asked};
 pub use schemars;
+#[cfg(feature = "claude")]
+pub use toolbridge_claude as claude;
+#[cfg(feature = "claude")]
+pub use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Permission, Request, Transport};
 pub use toolbridge_core as core;
 pub use toolbridge_core::{
     CallContext, CancellationToken, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError, ToolResult,

@@ -1,0 +1,270 @@
+//! How a request to the model can fail.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toolbridge_core::{RawJson, RegistrationError};
+use toolbridge_ipc::IpcError;
+
+/// Why there is no answer.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaudeCodeError {
+    /// The Claude Code CLI is not installed, or not where it was said to be.
+    #[error("cannot find the Claude Code CLI: {reason}")]
+    CliNotFound {
+        /// Where it was looked for.
+        reason: String,
+    },
+    /// The CLI ran, or should have, and did not come to a result.
+    #[error("{message}")]
+    CliExecution {
+        /// What kind of failure it is.
+        kind: ExecutionKind,
+        /// What happened; the CLI's own words, where it had any.
+        message: String,
+        /// The CLI's result, where it came to one: its cost and session id are in there.
+        result: Option<RawJson>,
+    },
+    /// The request was interrupted, by [`interrupt`](crate::ClaudeCodeModel::interrupt) or inside the CLI.
+    #[error("the request was interrupted")]
+    CliInterrupted {
+        /// The CLI's result, where it came to one.
+        result: Option<RawJson>,
+    },
+    /// The CLI's output is not what it should be.
+    #[error("cannot read the CLI's output: {reason}")]
+    CliResponseParse {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The model's answer does not fit the schema that was asked for.
+    #[error("the model gave no output that fits the schema: {reason}")]
+    StructuredOutput {
+        /// What is wrong with it.
+        reason: String,
+        /// What the model said instead.
+        text: String,
+    },
+    /// A request's tool filter names a tool that is not in the toolset.
+    #[error("there is no tool `{name}` to choose; there are: {}", known.join(", "))]
+    ToolNotFound {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A request filters tools, but the model has none.
+    #[error("the request chooses tools, but no toolset is registered")]
+    ToolsetNotRegistered,
+    /// The CLI could not start the bridge to the tools, or there is none to start.
+    #[error("the tools of server `{server}` are not available: {reason}")]
+    BridgeStartup {
+        /// The server's name.
+        server: String,
+        /// What the CLI or the bridge said.
+        reason: String,
+    },
+    /// The request or a setting makes no sense.
+    #[error("{reason}")]
+    InvalidRequest {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The session for the tools could not be started.
+    #[error(transparent)]
+    Ipc(IpcError),
+    /// The tools cannot be registered under that name.
+    #[error(transparent)]
+    Registration(RegistrationError),
+}
+
+/// What kind of failure a [`CliExecution`](ClaudeCodeError::CliExecution) is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExecutionKind {
+    /// The CLI could not be started.
+    Start,
+    /// It ended without a result.
+    Exit,
+    /// It did not come to a result in time.
+    Timeout(Duration),
+    /// The API refused the credentials.
+    Authentication,
+    /// The API has had enough requests for now.
+    RateLimit,
+    /// The API failed.
+    Api,
+    /// The API refused the request.
+    InvalidRequest,
+    /// The limit of turns was reached.
+    MaxTurns,
+    /// The budget was used up.
+    MaxBudget,
+    /// Whoever read the stream left too much of it unread.
+    SlowConsumer,
+    /// Anything else that the CLI reports as an error.
+    Other,
+}
+
+impl ExecutionKind {
+    /// A short name, such as `rate_limit`.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Exit => "exit",
+            Self::Timeout(_) => "timeout",
+            Self::Authentication => "authentication",
+            Self::RateLimit => "rate_limit",
+            Self::Api => "api",
+            Self::InvalidRequest => "invalid_request",
+            Self::MaxTurns => "max_turns",
+            Self::MaxBudget => "max_budget",
+            Self::SlowConsumer => "slow_consumer",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether the same request may succeed when it is made again.
+    #[must_use]
+    pub fn is_recoverable(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::RateLimit | Self::Api)
+    }
+}
+
+impl fmt::Display for ExecutionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl ClaudeCodeError {
+    pub(crate) fn execution(kind: ExecutionKind, message: impl Into<String>) -> Self {
+        Self::CliExecution { kind, message: message.into(), result: None }
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::InvalidRequest { reason: reason.into() }
+    }
+
+    pub(crate) fn not_a_program(path: &std::path::Path) -> Self {
+        Self::CliNotFound { reason: format!("`{}` is not an executable file", path.display()) }
+    }
+
+    /// A session's error, as an error of the server that it was to be.
+    pub(crate) fn session(server: &str, error: IpcError) -> Self {
+        match error {
+            error @ (IpcError::NoBridge { .. } | IpcError::SchemaFile { .. }) => {
+                Self::BridgeStartup { server: server.into(), reason: error.to_string() }
+            }
+            error => Self::Ipc(error),
+        }
+    }
+
+    /// The error's class name, as the specification and the Python package have it.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::CliNotFound { .. } => "CLINotFoundError",
+            Self::CliExecution { .. } => "CLIExecutionError",
+            Self::CliInterrupted { .. } => "CLIInterruptedError",
+            Self::CliResponseParse { .. } => "CLIResponseParseError",
+            Self::StructuredOutput { .. } => "StructuredOutputError",
+            Self::ToolNotFound { .. } => "ToolNotFoundError",
+            Self::ToolsetNotRegistered => "ToolsetNotRegisteredError",
+            Self::BridgeStartup { .. } => "BridgeStartupError",
+            Self::Ipc(error) => error.type_name(),
+            Self::InvalidRequest { .. } | Self::Registration(_) => "ClaudeCodeError",
+        }
+    }
+
+    /// Whether the same request may succeed when it is made again.
+    #[must_use]
+    pub fn is_recoverable(&self) -> bool {
+        matches!(self, Self::CliExecution { kind, .. } if kind.is_recoverable())
+    }
+
+    /// The CLI's result, where it came to one before it failed.
+    #[must_use]
+    pub fn result(&self) -> Option<&RawJson> {
+        match self {
+            Self::CliExecution { result, .. } | Self::CliInterrupted { result } => result.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What to do about it, where there is something to do.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::CliNotFound { .. } => {
+                "install it with `npm install -g @anthropic-ai/claude-code` or `pip install claude-agent-sdk`, \
+                 or give its path"
+            }
+            Self::CliExecution { kind, .. } => match kind {
+                ExecutionKind::Timeout(_) => "give the request a longer time-out, or ask for less",
+                ExecutionKind::Authentication => "log in: run `claude` once, or set ANTHROPIC_API_KEY",
+                ExecutionKind::RateLimit | ExecutionKind::Api => "try again in a while",
+                ExecutionKind::MaxTurns => "allow more turns, or ask for less",
+                ExecutionKind::MaxBudget => "allow a larger budget, or ask for less",
+                ExecutionKind::SlowConsumer => "read the stream as it comes, or use `request`",
+                ExecutionKind::Start => "check the path and the working directory",
+                ExecutionKind::Exit | ExecutionKind::InvalidRequest | ExecutionKind::Other => return None,
+            },
+            Self::CliResponseParse { .. } => {
+                "is that the Claude Code CLI, in a version of this year? `claude --version` says"
+            }
+            Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
+            Self::ToolNotFound { .. } => "choose from the names above",
+            Self::ToolsetNotRegistered => "call `set_agent_toolsets` first",
+            Self::BridgeStartup { .. } => {
+                "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
+                 `toolbridge doctor` tries it"
+            }
+            Self::Ipc(error) => return error.hint(),
+            Self::Registration(error) => error.hint(),
+            Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
+        })
+    }
+}
+
+impl From<RegistrationError> for ClaudeCodeError {
+    fn from(error: RegistrationError) -> Self {
+        match error {
+            RegistrationError::UnknownTool { name, known } => Self::ToolNotFound { name, known },
+            error => Self::Registration(error),
+        }
+    }
+}
+
+/// What `main() -> Result<…>` prints: the fact, then what to do.
+impl fmt::Debug for ClaudeCodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+/// The CLI's path as an error shows it.
+pub(crate) fn starting(
+    path: &std::path::Path,
+    cwd: Option<&PathBuf>,
+    error: &std::io::Error,
+) -> ClaudeCodeError {
+    // The system says the same of a missing program and a missing directory.
+    if let Some(dir) = cwd
+        && !dir.is_dir()
+    {
+        let message = format!("the working directory `{}` does not exist or is no directory", dir.display());
+        return ClaudeCodeError::execution(ExecutionKind::Start, message);
+    }
+    if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
+        let message = "the system prompts, schema and settings are too long for a command line; \
+                       put long text into the prompt, which has no limit";
+        return ClaudeCodeError::execution(ExecutionKind::Start, message);
+    }
+    let message = format!("cannot start `{}`: {error}", path.display());
+    ClaudeCodeError::execution(ExecutionKind::Start, message)
+}

@@ -1,0 +1,238 @@
+//! The CLI as a child: a process group of its own that never outlives us.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+use crate::ClaudeCodeError;
+use crate::error::starting;
+
+/// How long the CLI has to end by itself once its stdin is closed, and then once more after SIGTERM.
+const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it has after SIGTERM when nobody wants its result any more.
+const HASTY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long what is left of the group has once the CLI itself is gone.
+const REST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A running CLI. Dropping it ends the whole group: SIGTERM at once, SIGKILL soon after.
+#[derive(Debug)]
+pub(crate) struct Process {
+    group: Arc<Group>,
+    exit: watch::Receiver<Option<ExitStatus>>,
+}
+
+/// The three ends of a child that are ours.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    pub(crate) stdin: pipe::Sender,
+    pub(crate) stdout: pipe::Receiver,
+    pub(crate) stderr: pipe::Receiver,
+}
+
+#[derive(Debug)]
+struct Group {
+    leader: Pid,
+    /// Whether the leader has been reaped; its number may be somebody else's from then on.
+    is_gone: Mutex<bool>,
+    gone: Condvar,
+}
+
+impl Process {
+    /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
+    pub(crate) fn start(mut command: Command, program: &Path) -> Result<(Self, Pipes), ClaudeCodeError> {
+        let cwd = command.get_current_dir().map(Path::to_path_buf);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let failed = |error: std::io::Error| starting(program, cwd.as_ref(), &error);
+        let mut child = command.spawn().map_err(failed)?;
+        let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let group = Arc::new(Group {
+            leader: Pid::from_child(&child),
+            is_gone: Mutex::new(false),
+            gone: Condvar::new(),
+        });
+        let (tell, exit) = watch::channel(None);
+        let watched = Arc::clone(&group);
+        let reaper = thread::Builder::new()
+            .name("toolbridge-reaper".into())
+            .spawn(move || tell.send(Some(watched.reap(child))));
+        // From here on, whatever goes wrong ends the group.
+        let process = Self { group, exit };
+        reaper.map_err(failed)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = ends else {
+            return Err(failed(std::io::Error::other("it has no pipes")));
+        };
+        let pipes = Pipes {
+            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed)?,
+            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed)?,
+            stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?,
+        };
+        Ok((process, pipes))
+    }
+
+    /// Waits for the CLI's end.
+    pub(crate) async fn exited(&mut self) -> Option<ExitStatus> {
+        self.exit.wait_for(Option::is_some).await.ok().and_then(|status| *status)
+    }
+
+    /// Ends the CLI after its result: its stdin is closed already, so it ends by itself, or is made to.
+    pub(crate) async fn end_orderly(&mut self) -> Option<ExitStatus> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            if let Ok(status) = tokio::time::timeout(ORDERLY_PATIENCE, self.exited()).await {
+                return status;
+            }
+            tracing::debug!(?signal, "the CLI does not end by itself");
+            self.group.signal(signal);
+        }
+        self.exited().await
+    }
+
+    /// Ends the CLI at once.
+    pub(crate) async fn end_now(&mut self) -> Option<ExitStatus> {
+        self.group.signal(Signal::TERM);
+        if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
+            return status;
+        }
+        self.group.signal(Signal::KILL);
+        self.exited().await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if *self.group.lock() {
+            return;
+        }
+        self.group.signal(Signal::TERM);
+        // A thread, because there may be no runtime any more.
+        let group = Arc::clone(&self.group);
+        let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
+            let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
+            drop(waited);
+            group.signal(Signal::KILL);
+        });
+        if killer.is_err() {
+            self.group.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Group {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a signal to everybody in the group, while its number is surely ours.
+    fn signal(&self, signal: Signal) {
+        let is_gone = self.lock();
+        if !*is_gone {
+            _ = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Waits for the leader's end, ends what is left of the group, and gives the number back.
+    fn reap(&self, mut child: Child) -> ExitStatus {
+        // Not reaped yet: until the lock is held the number stays ours.
+        _ = waitid(WaitId::Pid(self.leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let status = {
+            let mut is_gone = self.lock();
+            let status = child.wait().unwrap_or_default();
+            *is_gone = true;
+            status
+        };
+        self.gone.notify_all();
+        // As long as a group has members its number is not given out again. Without any, this fails.
+        if kill_process_group(self.leader, Signal::TERM).is_ok() {
+            let group = self.leader;
+            _ = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
+                thread::sleep(REST_PATIENCE);
+                _ = kill_process_group(group, Signal::KILL);
+            });
+        }
+        status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rustix::process::test_kill_process_group;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    fn shell(script: &str) -> (Process, Pipes) {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Process::start(command, Path::new("/bin/sh")).unwrap()
+    }
+
+    async fn first_byte(pipes: &mut Pipes) {
+        pipes.stdout.read_u8().await.unwrap();
+    }
+
+    fn group_ends_within(leader: Pid, limit: Duration) {
+        let started = Instant::now();
+        while test_kill_process_group(leader).is_ok() {
+            assert!(started.elapsed() < limit, "the group is still there");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_by_itself_is_seen() {
+        let (mut process, _pipes) = shell("exit 3");
+        assert_eq!(process.exited().await.unwrap().code(), Some(3));
+        assert_eq!(process.end_orderly().await.unwrap().code(), Some(3));
+    }
+
+    #[tokio::test]
+    async fn dropping_ends_the_whole_group_even_one_that_ignores_signals() {
+        for script in ["sleep 600 & echo; wait", "trap '' TERM; echo; while :; do sleep 600 & wait; done"] {
+            let (process, mut pipes) = shell(script);
+            first_byte(&mut pipes).await;
+            let leader = process.group.leader;
+            drop(process);
+            group_ends_within(leader, HASTY_PATIENCE + Duration::from_secs(2));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_orphan_in_the_group_does_not_stay() {
+        let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
+        first_byte(&mut pipes).await;
+        let leader = process.group.leader;
+        drop(pipes.stdin);
+        assert!(process.exited().await.unwrap().success());
+        group_ends_within(leader, REST_PATIENCE + Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn a_hasty_end_is_bounded() {
+        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
+        first_byte(&mut pipes).await;
+        let started = Instant::now();
+        assert_eq!(process.end_now().await.unwrap().code(), None);
+        assert!(started.elapsed() < HASTY_PATIENCE + Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_or_directory_is_named() {
+        let error = Process::start(Command::new("/no/claude"), Path::new("/no/claude")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
+        let mut command = Command::new("/bin/sh");
+        command.current_dir("/no/where");
+        let error = Process::start(command, Path::new("/bin/sh")).unwrap_err();
+        assert_eq!(error.to_string(), "the working directory `/no/where` does not exist or is no directory");
+    }
+}

@@ -1,0 +1,388 @@
+//! What is answered.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use toolbridge_core::RawJson;
+
+use crate::ClaudeCodeError;
+use crate::error::ExecutionKind;
+
+/// A piece of what the model said or did, or of what came back to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Text for the user.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// What the model thought.
+    Thinking {
+        /// The thought.
+        text: String,
+        /// The API's signature of it.
+        signature: Option<String>,
+    },
+    /// A tool was called.
+    ToolCall {
+        /// The model's id for the call.
+        id: String,
+        /// The tool's name as the model knows it, such as `mcp__tools__add`.
+        name: String,
+        /// The arguments.
+        input: RawJson,
+    },
+    /// A tool has answered.
+    ToolResult {
+        /// The id of its call.
+        id: String,
+        /// The tool's name, if its call was seen.
+        name: Option<String>,
+        /// What the model got: a string, or an array of blocks.
+        content: RawJson,
+        /// Whether the call failed.
+        is_error: bool,
+    },
+    /// A block of another kind, as the CLI wrote it.
+    Other(RawJson),
+}
+
+impl Part {
+    /// The part's text, or that of a tool's result; blocks that are no text are left out.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::Text { text } | Self::Thinking { text, .. } => Some(text.clone()),
+            Self::ToolResult { content, .. } => Some(content_text(content)),
+            Self::ToolCall { .. } | Self::Other(_) => None,
+        }
+    }
+}
+
+fn content_text(content: &RawJson) -> String {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        Text(String),
+        Blocks(Vec<Block>),
+    }
+    #[derive(Deserialize)]
+    struct Block {
+        #[serde(default)]
+        text: String,
+    }
+    match content.decode() {
+        Ok(Content::Text(text)) => text,
+        Ok(Content::Blocks(blocks)) => blocks.into_iter().map(|block| block.text).collect(),
+        Err(_) => String::new(),
+    }
+}
+
+/// How many tokens a request took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Read by the model, those from the cache not included.
+    pub input_tokens: u64,
+    /// Written by the model.
+    pub output_tokens: u64,
+    /// Put into the cache.
+    #[serde(rename = "cache_creation_input_tokens")]
+    pub cache_write_tokens: u64,
+    /// Read from the cache.
+    #[serde(rename = "cache_read_input_tokens")]
+    pub cache_read_tokens: u64,
+}
+
+/// The model's answer, and how it came to it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ModelResponse {
+    /// Text, thoughts, tool calls and their results, in order.
+    pub parts: Vec<Part>,
+    /// How many tokens it took.
+    pub usage: Usage,
+    /// The model that answered, where the CLI said.
+    pub model: Option<String>,
+    /// The output that fits the request's schema, if it had one.
+    pub structured_output: Option<RawJson>,
+}
+
+impl ModelResponse {
+    /// The answer's text: what the model said after its last tool call.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let is_tool = |part: &Part| matches!(part, Part::ToolCall { .. } | Part::ToolResult { .. });
+        let start = self.parts.iter().rposition(is_tool).map_or(0, |last| last + 1);
+        let texts = self.parts[start..].iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// The output for the request's schema, decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`StructuredOutput`](ClaudeCodeError::StructuredOutput) when there is none, or it does not fit `T`.
+    pub fn output<T: DeserializeOwned>(&self) -> Result<T, ClaudeCodeError> {
+        let failed = |reason: String| ClaudeCodeError::StructuredOutput { reason, text: self.text() };
+        let output = self.structured_output.as_ref().ok_or_else(|| {
+            failed("the request had no schema: give one with `Request::output_schema`".into())
+        })?;
+        output.decode().map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// What the CLI says about a request besides the answer.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// What it cost, in US dollars.
+    pub total_cost_usd: Option<f64>,
+    /// How often the model was asked.
+    pub num_turns: Option<u32>,
+    /// The conversation's id, for [`Conversation::Resume`](crate::Conversation::Resume).
+    pub session_id: Option<String>,
+    /// How long it took, from the prompt to the result.
+    pub duration: Option<Duration>,
+    /// How long the API took of that.
+    pub duration_api: Option<Duration>,
+    /// Why the model stopped, such as `end_turn`.
+    pub stop_reason: Option<String>,
+    /// The whole result, as the CLI wrote it.
+    pub raw: RawJson,
+}
+
+/// An answer with everything that is known about it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ResponseWithMetadata {
+    /// The answer.
+    pub response: ModelResponse,
+    /// The rest.
+    pub metadata: Metadata,
+}
+
+/// The CLI's result, as far as it is understood here.
+#[derive(Debug, Deserialize)]
+struct ResultLine<'a> {
+    #[serde(default)]
+    subtype: String,
+    #[serde(default)]
+    is_error: bool,
+    result: Option<String>,
+    #[serde(default)]
+    errors: Vec<String>,
+    #[serde(borrow)]
+    structured_output: Option<&'a RawValue>,
+    session_id: Option<String>,
+    num_turns: Option<u32>,
+    total_cost_usd: Option<f64>,
+    #[serde(default)]
+    usage: Usage,
+    duration_ms: Option<f64>,
+    duration_api_ms: Option<f64>,
+    stop_reason: Option<String>,
+    api_error_status: Option<u16>,
+    terminal_reason: Option<String>,
+}
+
+/// What a request was about, as far as its result depends on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asked {
+    /// Output that fits a schema was wanted.
+    pub(crate) output: bool,
+    /// Somebody called `interrupt`.
+    pub(crate) interrupted: bool,
+}
+
+/// Makes the answer out of the CLI's result and the parts that came before it.
+pub(crate) fn answer(
+    raw: &RawJson,
+    parts: Vec<Part>,
+    model: Option<String>,
+    asked: Asked,
+) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+    let result: ResultLine<'_> = raw.decode().map_err(|error| ClaudeCodeError::CliResponseParse {
+        reason: format!("its result is not understood: {error}"),
+    })?;
+    if result.is_error || result.subtype != "success" {
+        return Err(failure(&result, raw, asked));
+    }
+    let structured_output =
+        result.structured_output.map(|output| RawJson::parse(output.get().to_owned())).transpose();
+    let structured_output = structured_output.unwrap_or_default();
+    if asked.output && structured_output.is_none() {
+        return Err(ClaudeCodeError::StructuredOutput {
+            reason: "it answered with text only".into(),
+            text: result.result.unwrap_or_default(),
+        });
+    }
+    let time = |ms: Option<f64>| ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+    let metadata = Metadata {
+        total_cost_usd: result.total_cost_usd,
+        num_turns: result.num_turns,
+        session_id: result.session_id,
+        duration: time(result.duration_ms),
+        duration_api: time(result.duration_api_ms),
+        stop_reason: result.stop_reason,
+        raw: raw.clone(),
+    };
+    let response = ModelResponse { parts, usage: result.usage, model, structured_output };
+    Ok(ResponseWithMetadata { response, metadata })
+}
+
+fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeError {
+    let aborted = result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"));
+    if asked.interrupted || aborted {
+        return ClaudeCodeError::CliInterrupted { result: Some(raw.clone()) };
+    }
+    let kind = match (result.subtype.as_str(), result.api_error_status) {
+        ("error_max_turns", _) => ExecutionKind::MaxTurns,
+        ("error_max_budget_usd", _) => ExecutionKind::MaxBudget,
+        ("error_max_structured_output_retries", _) => {
+            return ClaudeCodeError::StructuredOutput {
+                reason: "it tried several times".into(),
+                text: said(result).unwrap_or_default(),
+            };
+        }
+        (_, Some(401 | 403)) => ExecutionKind::Authentication,
+        (_, Some(429)) => ExecutionKind::RateLimit,
+        (_, Some(500..)) => ExecutionKind::Api,
+        (_, Some(400..)) => ExecutionKind::InvalidRequest,
+        _ => ExecutionKind::Other,
+    };
+    let message = said(result).unwrap_or_else(|| format!("the CLI reports `{}`", result.subtype));
+    ClaudeCodeError::CliExecution { kind, message, result: Some(raw.clone()) }
+}
+
+/// The result's own words.
+fn said(result: &ResultLine<'_>) -> Option<String> {
+    let errors = (!result.errors.is_empty()).then(|| result.errors.join("; "));
+    result.result.clone().filter(|text| !text.is_empty()).or(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(result: &Value, asked: Asked) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+        answer(&RawJson::from(result), Vec::new(), None, asked)
+    }
+
+    #[test]
+    fn a_result_becomes_an_answer_with_its_metadata() {
+        let result = json!({
+            "type": "result", "subtype": "success", "is_error": false, "result": "hi", "session_id": "s",
+            "num_turns": 2, "total_cost_usd": 0.5, "duration_ms": 1500, "duration_api_ms": 250.5,
+            "usage": { "input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5, "iterations": [] },
+            "structured_output": { "n": 18_446_744_073_709_551_615_u64 },
+        });
+        let whole = read(&result, Asked { output: true, interrupted: false }).unwrap();
+        assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
+        assert_eq!(whole.metadata.num_turns, Some(2));
+        assert_eq!(whole.metadata.total_cost_usd, Some(0.5));
+        assert_eq!(whole.metadata.duration, Some(Duration::from_millis(1500)));
+        assert_eq!(whole.metadata.duration_api, Some(Duration::from_micros(250_500)));
+        let usage = Usage { input_tokens: 3, output_tokens: 4, cache_read_tokens: 5, cache_write_tokens: 0 };
+        assert_eq!(whole.response.usage, usage);
+        assert_eq!(whole.response.output::<Value>().unwrap()["n"], u64::MAX);
+        assert_eq!(whole.metadata.raw.decode::<Value>().unwrap(), result);
+    }
+
+    #[test]
+    fn an_error_result_says_what_the_cli_said() {
+        let rows = [
+            (json!({ "subtype": "error_max_turns", "errors": ["Reached 1"] }), "max_turns", "Reached 1"),
+            (json!({ "subtype": "error_max_budget_usd", "errors": ["a", "b"] }), "max_budget", "a; b"),
+            (
+                json!({ "subtype": "success", "result": "no", "api_error_status": 401 }),
+                "authentication",
+                "no",
+            ),
+            (json!({ "subtype": "success", "result": "no", "api_error_status": 429 }), "rate_limit", "no"),
+            (json!({ "subtype": "success", "result": "no", "api_error_status": 529 }), "api", "no"),
+            (
+                json!({ "subtype": "success", "result": "no", "api_error_status": 400 }),
+                "invalid_request",
+                "no",
+            ),
+            (
+                json!({ "subtype": "error_during_execution" }),
+                "other",
+                "the CLI reports `error_during_execution`",
+            ),
+            (
+                json!({ "subtype": "error_of_tomorrow", "is_error": false }),
+                "other",
+                "the CLI reports `error_of_tomorrow`",
+            ),
+        ];
+        for (mut result, want_kind, want) in rows {
+            if result.get("is_error").is_none() {
+                result["is_error"] = json!(true);
+            }
+            let error = read(&result, Asked::default()).unwrap_err();
+            let ClaudeCodeError::CliExecution { kind, message, result: Some(_) } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!((kind.as_str(), message.as_str()), (want_kind, want));
+            assert_eq!(error.is_recoverable(), ["rate_limit", "api"].contains(&want_kind), "{want_kind}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_result_is_no_failure_of_the_model() {
+        let result = json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_tools" });
+        let error = read(&result, Asked::default()).unwrap_err();
+        assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: Some(_) }), "{error}");
+        let result = json!({ "subtype": "error_during_execution", "is_error": true });
+        let error = read(&result, Asked { interrupted: true, output: false }).unwrap_err();
+        assert_eq!(error.type_name(), "CLIInterruptedError");
+    }
+
+    #[test]
+    fn a_missing_output_is_an_error_with_what_was_said_instead() {
+        let result = json!({ "subtype": "success", "is_error": false, "result": "I would rather not" });
+        let error = read(&result, Asked { output: true, interrupted: false }).unwrap_err();
+        assert!(
+            matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not")
+        );
+        assert!(read(&result, Asked::default()).unwrap().response.output::<Value>().is_err());
+        let error = read(&json!({ "num_turns": "x" }), Asked::default()).unwrap_err();
+        assert_eq!(error.type_name(), "CLIResponseParseError");
+    }
+
+    #[test]
+    fn the_text_is_what_comes_after_the_last_tool() {
+        let text = |text: &str| Part::Text { text: text.into() };
+        let call = Part::ToolCall { id: "t".into(), name: "n".into(), input: RawJson::empty_object() };
+        let mut whole = read(&json!({ "subtype": "success" }), Asked::default()).unwrap();
+        whole.response.parts = vec![text("let me see"), call, text("a"), text("b")];
+        assert_eq!(whole.response.text(), "a\n\nb");
+        whole.response.parts = vec![text("only")];
+        assert_eq!(whole.response.text(), "only");
+    }
+
+    #[test]
+    fn a_tool_results_text_is_read_from_both_shapes() {
+        let part = |content: Value| Part::ToolResult {
+            id: "t".into(),
+            name: None,
+            content: RawJson::from(&content),
+            is_error: false,
+        };
+        assert_eq!(part(json!("42")).text().unwrap(), "42");
+        let blocks =
+            json!([{ "type": "text", "text": "4" }, { "type": "image" }, { "type": "text", "text": "2" }]);
+        assert_eq!(part(blocks).text().unwrap(), "42");
+    }
+}

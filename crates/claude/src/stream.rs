@@ -1,0 +1,168 @@
+//! The events of a request, as they come.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use toolbridge_core::CancellationToken;
+
+use crate::error::ExecutionKind;
+use crate::event::Event;
+use crate::{ClaudeCodeError, ResponseWithMetadata};
+
+/// How much may lie unread. Tool calls go on however slowly the stream is read, so this is the bound.
+const MAX_UNREAD_BYTES: usize = 256 * 1024 * 1024;
+
+type Item = Result<Event, ClaudeCodeError>;
+
+/// The events of a running request.
+///
+/// The last one is [`Event::Result`], or an error. The request goes on whether the stream is read or not;
+/// dropping the stream ends it, with everything that belongs to it.
+#[derive(Debug)]
+pub struct ResponseStream {
+    events: mpsc::UnboundedReceiver<(Item, usize)>,
+    unread: Arc<AtomicUsize>,
+    /// `None` once its end has been seen.
+    driver: Option<JoinHandle<()>>,
+    interrupt: CancellationToken,
+}
+
+/// Where the events of a request go.
+#[derive(Debug)]
+pub(crate) struct Events {
+    events: mpsc::UnboundedSender<(Item, usize)>,
+    unread: Arc<AtomicUsize>,
+}
+
+impl Events {
+    /// Passes an event on that came with a line of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// When too much lies unread.
+    pub(crate) fn send(&self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
+        let unread = self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if unread > MAX_UNREAD_BYTES {
+            let message =
+                format!("{unread} bytes of the stream lie unread, the limit is {MAX_UNREAD_BYTES} bytes");
+            return Err(ClaudeCodeError::execution(ExecutionKind::SlowConsumer, message));
+        }
+        _ = self.events.send((Ok(event), bytes));
+        Ok(())
+    }
+
+    pub(crate) fn fail(&self, error: ClaudeCodeError) {
+        _ = self.events.send((Err(error), 0));
+    }
+}
+
+impl ResponseStream {
+    /// Starts `drive` on the runtime, and the stream of what it sends.
+    pub(crate) fn start<D>(interrupt: CancellationToken, drive: impl FnOnce(Events) -> D) -> Self
+    where
+        D: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, events) = mpsc::unbounded_channel();
+        let unread = Arc::<AtomicUsize>::default();
+        let driver = tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }));
+        Self { events, unread, driver: Some(driver), interrupt }
+    }
+
+    /// The next event; `None` after the last one, when nothing of the request is left.
+    ///
+    /// Cancel-safe.
+    pub async fn next(&mut self) -> Option<Result<Event, ClaudeCodeError>> {
+        std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// Interrupts the request, as a user would. It ends with
+    /// [`CliInterrupted`](ClaudeCodeError::CliInterrupted).
+    pub fn interrupt(&self) {
+        self.interrupt.cancel();
+    }
+
+    /// Reads to the end, and returns the answer.
+    ///
+    /// # Errors
+    ///
+    /// What the request failed with.
+    pub async fn finish(mut self) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+        let mut answer = None;
+        while let Some(event) = self.next().await {
+            match event {
+                Ok(Event::Result(result)) => answer = Some(Ok(*result)),
+                Ok(_) => {}
+                Err(error) => answer = Some(Err(error)),
+            }
+        }
+        answer.unwrap_or_else(|| {
+            Err(ClaudeCodeError::execution(ExecutionKind::Other, "the request was given up by its runtime"))
+        })
+    }
+}
+
+impl Stream for ResponseStream {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Some((item, bytes)) = ready!(self.events.poll_recv(cx)) {
+            self.unread.fetch_sub(bytes, Ordering::Relaxed);
+            return Poll::Ready(Some(item));
+        }
+        if let Some(driver) = &mut self.driver {
+            let ended = ready!(Pin::new(driver).poll(cx));
+            self.driver = None;
+            // A callback's panic belongs to whoever gave the callback.
+            if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl Drop for ResponseStream {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.driver {
+            driver.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_lies_unread_is_bounded_and_reading_makes_room() {
+        let token = CancellationToken::new();
+        let mut stream = ResponseStream::start(token, async |events: Events| {
+            let event = || Event::TextDelta("x".into());
+            assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
+            let error = events.send(event(), 1).unwrap_err();
+            assert!(matches!(
+                &error,
+                ClaudeCodeError::CliExecution { kind: ExecutionKind::SlowConsumer, .. }
+            ));
+            events.fail(error);
+        });
+        assert!(stream.next().await.unwrap().is_ok());
+        assert!(stream.next().await.unwrap().is_err());
+        assert!(stream.next().await.is_none());
+        assert!(stream.next().await.is_none());
+        assert_eq!(stream.unread.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "the callback's own")]
+    async fn a_panic_reaches_the_reader() {
+        let mut stream =
+            ResponseStream::start(CancellationToken::new(), async |_| panic!("the callback's own"));
+        stream.next().await;
+    }
+}

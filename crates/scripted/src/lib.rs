@@ -1,0 +1,40 @@
+//! A scripted Messages API on loopback: it plays the model for the real CLI in tests.
+//!
+//! A [`Script`] says what the model answers, turn by turn; a [`ScriptedModel`] serves it and records what the
+//! CLI sent. Start the CLI, found by [`claude_cli`], with nothing but [`clean_environment`], so that a run can
+//! neither use nor touch anybody's account or settings.
+//!
+//! ```
+//! use toolbridge_scripted::ScriptedModel;
+//!
+//! let model = ScriptedModel::start(
+//!     r#"
+//!     text Let me see.
+//!     call add {"a": 40, "b": 2}
+//!     ---
+//!     text The sum is {result}.
+//!     "#,
+//! );
+//! assert!(model.url().starts_with("http://127.0.0.1:"));
+//! // Run the CLI against `model.url()`, then look at what the model was sent.
+//! assert_eq!(model.requests().len(), 0);
+//! assert_eq!(model.overruns(), 0);
+//! ```
+//!
+//! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
+//! `events` how an answer is written, `server` and `http` the little that is needed to carry it.
+
+mod cli;
+mod events;
+mod http;
+mod model;
+mod request;
+mod script;
+mod server;
+mod turn;
+
+pub use cli::{claude_cli, clean_environment};
+pub use model::ScriptedModel;
+pub use request::{ModelRequest, ToolResultBlock};
+pub use script::{Script, ScriptError};
+pub use turn::{Block, Turn};
