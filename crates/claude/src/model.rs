@@ -16,7 +16,7 @@ use crate::find::find_cli;
 use crate::permission::{Decider, Permission, PermissionRequest, Restrictions};
 use crate::process::Process;
 use crate::request::Request;
-use crate::run::{Offer, Run};
+use crate::run::{Held, Offer, Run};
 use crate::settings::{DEFAULT_TIMEOUT, Settings, setters};
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
@@ -381,6 +381,7 @@ impl ClaudeCodeModel {
         let (process, pipes) = Process::start(command, &cli)?;
         let interrupt = CancellationToken::new();
         let place = self.0.running.add(interrupt.clone());
+        let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,
             pipes,
@@ -393,10 +394,14 @@ impl ClaudeCodeModel {
             decider: options.decider.clone(),
             on_message: options.on_message.clone(),
         };
-        Ok(ResponseStream::start(interrupt, |events| async move {
-            let _place = place;
-            run.drive(events).await;
-        }))
+        Ok(ResponseStream::start(
+            interrupt,
+            move || held.release(),
+            |events| async move {
+                let _place = place;
+                run.drive(events).await;
+            },
+        ))
     }
 
     /// The tools of a request: those registered, as far as it wants them.
@@ -432,6 +437,6 @@ impl ClaudeCodeModel {
         let entry = serde_json::to_value(entry).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))
         })?;
-        Ok((Offer::Stdio { server, session }, entry))
+        Ok((Offer::Stdio { server, session: Arc::new(session) }, entry))
     }
 }

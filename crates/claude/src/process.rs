@@ -1,9 +1,10 @@
 //! The CLI as a child: a process group of its own that never outlives us.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long what is left of the group has once the CLI itself is gone.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A running CLI. Dropping it ends the whole group: SIGTERM at once, SIGKILL soon after.
+/// A running CLI. Dropping it ends the whole group, see [`Group::end`].
 #[derive(Debug)]
 pub(crate) struct Process {
     group: Arc<Group>,
@@ -39,12 +40,18 @@ pub(crate) struct Pipes {
     pub(crate) stderr: pipe::Receiver,
 }
 
+/// The processes of a CLI.
 #[derive(Debug)]
-struct Group {
+pub(crate) struct Group {
     leader: Pid,
+    /// Whether somebody sees to its end.
+    is_ending: AtomicBool,
     /// Whether the leader has been reaped; its number may be somebody else's from then on.
     is_gone: Mutex<bool>,
     gone: Condvar,
+    /// Our end of its stdout, held as long as it lives: the CLI takes 2 s to end when nobody could read what
+    /// it has to say.
+    stdout: Mutex<Option<OwnedFd>>,
 }
 
 impl Process {
@@ -57,8 +64,10 @@ impl Process {
         let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let group = Arc::new(Group {
             leader: Pid::from_child(&child),
+            is_ending: AtomicBool::new(false),
             is_gone: Mutex::new(false),
             gone: Condvar::new(),
+            stdout: Mutex::new(ends.1.as_ref().and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
         });
         let (tell, exit) = watch::channel(None);
         let watched = Arc::clone(&group);
@@ -77,6 +86,11 @@ impl Process {
             stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?,
         };
         Ok((process, pipes))
+    }
+
+    /// The processes, for somebody else who may have to end them.
+    pub(crate) fn group(&self) -> Arc<Group> {
+        Arc::clone(&self.group)
     }
 
     /// Waits for the CLI's end.
@@ -109,24 +123,29 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if *self.group.lock() {
+        self.group.end();
+    }
+}
+
+impl Group {
+    /// Ends everybody in the group: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no
+    /// runtime.
+    pub(crate) fn end(self: &Arc<Self>) {
+        if *self.lock() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.group.signal(Signal::TERM);
-        // A thread, because there may be no runtime any more.
-        let group = Arc::clone(&self.group);
+        self.signal(Signal::TERM);
+        let group = Arc::clone(self);
         let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
             let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
             drop(waited);
             group.signal(Signal::KILL);
         });
         if killer.is_err() {
-            self.group.signal(Signal::KILL);
+            self.signal(Signal::KILL);
         }
     }
-}
 
-impl Group {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,6 +168,7 @@ impl Group {
             *is_gone = true;
             status
         };
+        self.stdout.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.notify_all();
         // As long as a group has members its number is not given out again. Without any, this fails.
         if kill_process_group(self.leader, Signal::TERM).is_ok() {

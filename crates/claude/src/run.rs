@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use crate::event::{Event, McpServerStatus};
 use crate::line::{Ask, Line, read};
 use crate::model::OnMessage;
 use crate::permission::{Decider, Permission, PermissionRequest, Restrictions};
-use crate::process::{Pipes, Process};
+use crate::process::{Group, Pipes, Process};
 use crate::response::{Asked, Part, answer};
 use crate::sdk::{SdkServer, sdk_server};
 use crate::stream::Events;
@@ -49,7 +49,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 /// How tools are offered in a request.
 pub(crate) enum Offer {
     /// By a bridge that the CLI starts.
-    Stdio { server: String, session: Session },
+    Stdio { server: String, session: Arc<Session> },
     /// Over the control channel.
     Sdk { server: String, source: Arc<dyn ToolSource> },
 }
@@ -58,6 +58,31 @@ impl Offer {
     fn server(&self) -> &str {
         match self {
             Self::Stdio { server, .. } | Self::Sdk { server, .. } => server,
+        }
+    }
+}
+
+/// What a request has outside of this process. It can be given back by anybody at any time, without a
+/// runtime.
+pub(crate) struct Held {
+    group: Arc<Group>,
+    /// Weak: it is the run's, and ends with it.
+    session: Weak<Session>,
+}
+
+impl Held {
+    pub(crate) fn new(process: &Process, offer: Option<&Offer>) -> Self {
+        let session = match offer {
+            Some(Offer::Stdio { session, .. }) => Arc::downgrade(session),
+            Some(Offer::Sdk { .. }) | None => Weak::new(),
+        };
+        Self { group: process.group(), session }
+    }
+
+    pub(crate) fn release(&self) {
+        self.group.end();
+        if let Some(session) = self.session.upgrade() {
+            session.abandon();
         }
     }
 }

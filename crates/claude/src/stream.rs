@@ -23,13 +23,14 @@ type Item = Result<Event, ClaudeCodeError>;
 ///
 /// The last one is [`Event::Result`], or an error. The request goes on whether the stream is read or not;
 /// dropping the stream ends it, with everything that belongs to it.
-#[derive(Debug)]
 pub struct ResponseStream {
     events: mpsc::UnboundedReceiver<(Item, usize)>,
     unread: Arc<AtomicUsize>,
     /// `None` once its end has been seen.
     driver: Option<JoinHandle<()>>,
     interrupt: CancellationToken,
+    /// Gives back what the request has outside of this process.
+    release: Box<dyn Fn() + Send + Sync>,
 }
 
 /// Where the events of a request go.
@@ -63,14 +64,18 @@ impl Events {
 
 impl ResponseStream {
     /// Starts `drive` on the runtime, and the stream of what it sends.
-    pub(crate) fn start<D>(interrupt: CancellationToken, drive: impl FnOnce(Events) -> D) -> Self
+    pub(crate) fn start<D>(
+        interrupt: CancellationToken,
+        release: impl Fn() + Send + Sync + 'static,
+        drive: impl FnOnce(Events) -> D,
+    ) -> Self
     where
         D: Future<Output = ()> + Send + 'static,
     {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
         let driver = tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }));
-        Self { events, unread, driver: Some(driver), interrupt }
+        Self { events, unread, driver: Some(driver), interrupt, release: Box::new(release) }
     }
 
     /// The next event; `None` after the last one, when nothing of the request is left.
@@ -106,6 +111,12 @@ impl ResponseStream {
     }
 }
 
+impl std::fmt::Debug for ResponseStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseStream").finish_non_exhaustive()
+    }
+}
+
 impl Stream for ResponseStream {
     type Item = Item;
 
@@ -131,6 +142,8 @@ impl Drop for ResponseStream {
         if let Some(driver) = &self.driver {
             driver.abort();
         }
+        // Here and now, whatever becomes of the driver's runtime.
+        (self.release)();
     }
 }
 
@@ -141,16 +154,20 @@ mod tests {
     #[tokio::test]
     async fn what_lies_unread_is_bounded_and_reading_makes_room() {
         let token = CancellationToken::new();
-        let mut stream = ResponseStream::start(token, async |events: Events| {
-            let event = || Event::TextDelta("x".into());
-            assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
-            let error = events.send(event(), 1).unwrap_err();
-            assert!(matches!(
-                &error,
-                ClaudeCodeError::CliExecution { kind: ExecutionKind::SlowConsumer, .. }
-            ));
-            events.fail(error);
-        });
+        let mut stream = ResponseStream::start(
+            token,
+            || {},
+            async |events: Events| {
+                let event = || Event::TextDelta("x".into());
+                assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
+                let error = events.send(event(), 1).unwrap_err();
+                assert!(matches!(
+                    &error,
+                    ClaudeCodeError::CliExecution { kind: ExecutionKind::SlowConsumer, .. }
+                ));
+                events.fail(error);
+            },
+        );
         assert!(stream.next().await.unwrap().is_ok());
         assert!(stream.next().await.unwrap().is_err());
         assert!(stream.next().await.is_none());
@@ -162,7 +179,7 @@ mod tests {
     #[should_panic(expected = "the callback's own")]
     async fn a_panic_reaches_the_reader() {
         let mut stream =
-            ResponseStream::start(CancellationToken::new(), async |_| panic!("the callback's own"));
+            ResponseStream::start(CancellationToken::new(), || {}, async |_| panic!("the callback's own"));
         stream.next().await;
     }
 }

@@ -187,6 +187,14 @@ impl Session {
         }
     }
 
+    /// Removes the files and ends the server without waiting for it, as dropping the session does, but while
+    /// others still hold it.
+    pub fn abandon(&self) {
+        // The files go with `Running`, here and now; the server's task ends when its runtime sees this.
+        self.stop.cancel();
+        drop(self.take());
+    }
+
     fn take(&self) -> Option<Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -194,8 +202,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The files go with `Running`, here and now; the server's task ends when its runtime sees this.
-        self.stop.cancel();
-        drop(self.take());
+        self.abandon();
     }
 }

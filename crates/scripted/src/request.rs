@@ -83,10 +83,15 @@ impl ToolResultBlock {
         }
     }
 
-    /// The text of all text blocks, one after the other on lines of their own.
+    /// The text of all text blocks, one after the other on lines of their own, without the reminder that
+    /// the CLI may put behind it.
     #[must_use]
     pub fn text(&self) -> String {
-        texts(&self.content).join("\n")
+        let text = texts(&self.content).join("\n");
+        match text.rsplit_once("\n\n<system-reminder>") {
+            Some((own, reminder)) if reminder.trim_end().ends_with("</system-reminder>") => own.into(),
+            _ => text,
+        }
     }
 }
 
@@ -169,5 +174,14 @@ mod tests {
         let request = ModelRequest { body: json!({}) };
         assert!(request.tools().is_empty() && request.tool_results().is_empty());
         assert_eq!((request.prompt(), request.system(), request.turn()), (String::new(), String::new(), 0));
+    }
+
+    #[test]
+    fn the_clis_reminder_is_not_the_tools_text() {
+        let text = |content: &str| {
+            ToolResultBlock::new(&json!({ "content": [{ "type": "text", "text": content }] })).text()
+        };
+        assert_eq!(text("42\n\n<system-reminder>\n9 tokens left\n</system-reminder>"), "42");
+        assert_eq!(text("42\n\n<system-reminder> is a tag"), "42\n\n<system-reminder> is a tag");
     }
 }

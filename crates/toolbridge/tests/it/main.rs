@@ -1,6 +1,7 @@
-//! The parts put together: the same call gives the same result through every front, and a program can be
-//! its own bridge.
+//! The parts put together: the same call gives the same result through every front, a program can be its
+//! own bridge, and a model in the real CLI calls tools of this process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fronts;
+mod model;
 mod own_bridge;

@@ -1,0 +1,196 @@
+//! However a request ends, nothing of it is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use toolbridge::claude::ExecutionKind;
+use toolbridge::{ClaudeCodeError, Event};
+
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, processes_of, told};
+
+#[tokio::test]
+async fn after_a_tool_error_nothing_is_left() {
+    for transport in TRANSPORTS {
+        let world = World::new("call fail {}\n---\ntext It failed.");
+        let response = world.model_with(&Tools::new(), transport).request("go").await.unwrap();
+        assert_eq!(response.text(), "It failed.");
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_cli_is_an_error_and_nothing_is_left() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        let (outcome, ()) = tokio::join!(model.request("go"), async {
+            told("the tool starts", &tools.0.hanging).await;
+            kill_cli(&world);
+        });
+        let error = outcome.unwrap_err();
+        assert_eq!(error.type_name(), "CLIExecutionError");
+        assert!(error.to_string().contains("signal: 9"), "{error}");
+        told("the handler is dropped", &tools.0.cancelled).await;
+        world.nothing_is_left();
+    }
+}
+
+fn kill_cli(world: &World) {
+    // `/proc/<pid>: <command>`; the CLI is the one that was given an output format.
+    let cli = processes_of(world.home.path()).find(|process| process.contains("--output-format")).unwrap();
+    let pid = cli.split(['/', ':']).nth(2).unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_ended_with_its_tools() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.builder().timeout(Duration::from_secs(4)).build().unwrap();
+        model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
+        let error = model.request("go").await.unwrap_err();
+        assert!(
+            matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
+            "{error}"
+        );
+        assert_eq!(error.to_string(), "no result within 4 s");
+        assert!(error.is_recoverable());
+        told("the handler is dropped", &tools.0.cancelled).await;
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_request_is_ended_with_its_tools() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        tokio::select! {
+            outcome = model.request("go") => panic!("{outcome:?}"),
+            () = told("the tool starts", &tools.0.hanging) => {}
+        }
+        told("the handler is dropped", &tools.0.cancelled).await;
+        world.nothing_is_left();
+        assert_eq!(model.interrupt(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_request_dropped_at_any_moment_leaves_nothing() {
+    let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
+    let tools = Tools::new();
+    for transport in TRANSPORTS {
+        let model = world.model_with(&tools, transport);
+        for ms in [0, 1, 20, 100, 250, 400, 600, 800] {
+            _ = tokio::time::timeout(Duration::from_millis(ms), model.request("go")).await;
+        }
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_stream_is_ended_with_its_tools() {
+    for transport in TRANSPORTS {
+        let world = World::new("text Let me see.\ncall hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
+        assert!(matches!(stream.next().await, Some(Ok(_))));
+        told("the tool starts", &tools.0.hanging).await;
+        drop(stream);
+        told("the handler is dropped", &tools.0.cancelled).await;
+        world.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_runtime_that_goes_away_takes_its_requests_along() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            let stream = model.request_stream("go").await.unwrap();
+            told("the tool starts", &tools.0.hanging).await;
+            stream
+        });
+        drop(runtime);
+        world.nothing_is_left();
+        drop(stream);
+    }
+}
+
+#[tokio::test]
+async fn a_callback_that_panics_is_the_callers_panic_and_nothing_is_left() {
+    for transport in TRANSPORTS {
+        let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
+        let model = world.builder().on_message(|_| panic!("the callback's own")).build().unwrap();
+        model.set_agent_toolsets(Tools::new().toolset(), "tools", transport).unwrap();
+        let panic = tokio::spawn(async move { model.request("go").await }).await.unwrap_err().into_panic();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"the callback's own"));
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_blocks_no_tool() {
+    for transport in TRANSPORTS {
+        let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ncall hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
+        // Nothing of the stream is read, and the second tool is called all the same.
+        told("the second tool starts", &tools.0.hanging).await;
+        stream.interrupt();
+        let mut last = None;
+        while let Some(event) = stream.next().await {
+            last = Some(event);
+        }
+        assert!(matches!(last, Some(Err(ClaudeCodeError::CliInterrupted { .. }))), "{last:?}");
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
+    let world = World::new("call hang {}\n---\ntext done");
+    let (old, new) = (Tools::new(), Tools::new());
+    let model = world.model_with(&old, TRANSPORTS[0]);
+    let mut running = model.request_stream("go").await.unwrap();
+    told("the old tool starts", &old.0.hanging).await;
+    model.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
+    let scripted = Arc::new(World::new("call mcp__other__add {\"a\": 1, \"b\": 1}\n---\ntext {result}"));
+    let second = scripted.builder().build().unwrap();
+    second.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
+    assert_eq!(second.request("go").await.unwrap().text(), "2");
+    // The first request still has its session.
+    let files: Vec<_> = std::fs::read_dir(world.sessions.path()).unwrap().collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    running.interrupt();
+    let end = tokio::time::timeout(PATIENCE, async {
+        let mut last = None;
+        while let Some(event) = running.next().await {
+            last = Some(event);
+        }
+        last
+    });
+    assert!(matches!(end.await.unwrap(), Some(Err(ClaudeCodeError::CliInterrupted { .. }))));
+    let names = |model: toolbridge::ClaudeCodeModel| async move {
+        let mut stream = model.request_stream("go").await.unwrap();
+        while let Some(event) = stream.next().await {
+            if let Ok(Event::Started(started)) = event {
+                return started.tools;
+            }
+        }
+        Vec::new()
+    };
+    let tools = names(model).await;
+    assert!(
+        tools.contains(&"mcp__other__add".into()) && !tools.contains(&"mcp__tools__add".into()),
+        "{tools:?}"
+    );
+    world.nothing_is_left();
+}

@@ -1,0 +1,58 @@
+//! Conversations that the CLI itself keeps.
+
+use toolbridge::Request;
+use toolbridge::claude::{Conversation, Settings};
+
+use super::support::World;
+
+fn settings(conversation: Conversation) -> Settings {
+    Settings::default().conversation(conversation)
+}
+
+/// How many messages of the user's the model saw in its last request.
+fn said(world: &World) -> Vec<String> {
+    let requests = world.scripted.requests();
+    let body = requests.last().unwrap().body["messages"].to_string();
+    ["zebra first", "zebra second", "zebra third"]
+        .into_iter()
+        .filter(|word| body.contains(word))
+        .map(Into::into)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
+    let world = World::new("text one\n---\ntext two\n---\ntext three");
+    let model = world.model();
+    let first = model.request_with_metadata("zebra first").await.unwrap();
+    let id = first.metadata.session_id.clone().unwrap();
+    assert_eq!(first.response.text(), "one");
+
+    let resume = settings(Conversation::Resume { session_id: id.clone(), fork: false });
+    let second = model.request_with_metadata(Request::new("zebra second").settings(resume)).await.unwrap();
+    assert_eq!((second.response.text().as_str(), said(&world).len()), ("two", 2));
+    assert_eq!(second.metadata.session_id.as_ref(), Some(&id));
+
+    let fork = settings(Conversation::Resume { session_id: id.clone(), fork: true });
+    let third = model.request_with_metadata(Request::new("zebra third").settings(fork)).await.unwrap();
+    assert_eq!((third.response.text().as_str(), said(&world).len()), ("three", 3));
+    assert_ne!(third.metadata.session_id.as_ref(), Some(&id));
+
+    let last = settings(Conversation::Continue { fork: false });
+    model.request(Request::new("more").settings(last)).await.unwrap();
+    assert_eq!(said(&world), ["zebra first", "zebra second", "zebra third"]);
+
+    model.request("alone").await.unwrap();
+    assert!(said(&world).is_empty());
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_not_there_is_said_in_the_clis_words() {
+    let world = World::new("text one");
+    let id = "11111111-1111-4111-8111-111111111111";
+    let resume = settings(Conversation::Resume { session_id: id.into(), fork: false });
+    let error = world.model().request(Request::new("x").settings(resume)).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("No conversation found with session ID: {id}"));
+    world.nothing_is_left();
+}

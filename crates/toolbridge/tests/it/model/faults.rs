@@ -1,0 +1,152 @@
+//! A CLI or a bridge that is not what it should be.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toolbridge::ClaudeCodeError;
+use toolbridge::claude::{ClaudeCodeModelBuilder, ExecutionKind};
+
+use super::support::{TRANSPORTS, Tools, World};
+
+/// A program in the world's home that is taken for the CLI or the bridge.
+fn program(world: &World, name: &str, script: &str) -> PathBuf {
+    let path = world.home.path().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Asks a model whose CLI is that script; with and without tools.
+async fn ask(
+    script: &str,
+    set: impl Fn(ClaudeCodeModelBuilder) -> ClaudeCodeModelBuilder,
+) -> ClaudeCodeError {
+    let mut errors = Vec::new();
+    for tools in [None, Some(TRANSPORTS[0]), Some(TRANSPORTS[1])] {
+        let world = World::new("text ok");
+        let cli = program(&world, "claude", script);
+        let model = set(world.builder().cli(cli)).build().unwrap();
+        if let Some(transport) = tools {
+            model.set_agent_toolsets(Tools::new().toolset(), "tools", transport).unwrap();
+        }
+        errors.push(model.request("hi").await.unwrap_err());
+        world.nothing_is_left();
+    }
+    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    errors.remove(0)
+}
+
+#[tokio::test]
+async fn garbage_is_said_to_be_garbage() {
+    let error =
+        ask("echo hello; echo '{\"type\":'; cat >/dev/null & sleep 0.1; kill $!; exit 0", |b| b).await;
+    assert_eq!(error.type_name(), "CLIResponseParseError");
+    assert_eq!(
+        error.to_string(),
+        "cannot read the CLI's output: there is no result in it, and `hello` is not a message"
+    );
+}
+
+#[tokio::test]
+async fn an_early_exit_is_reported_with_the_last_words() {
+    let error = ask("echo 'error: unknown option' >&2; exit 1", |b| b).await;
+    assert!(matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Exit, .. }));
+    assert_eq!(
+        error.to_string(),
+        "the CLI ended with exit status: 1 and without a result: error: unknown option"
+    );
+}
+
+#[tokio::test]
+async fn only_the_end_of_stderr_is_kept() {
+    let error = ask("yes padding | head -c 1000000 >&2; echo the end >&2; exit 1", |b| b).await;
+    let text = error.to_string();
+    assert!(text.ends_with("the end") && text.len() < 10_000, "{} bytes", text.len());
+}
+
+#[tokio::test]
+async fn a_cli_that_hangs_is_ended_in_time() {
+    for script in ["exec sleep 600", "trap '' TERM; while :; do sleep 600 & wait; done"] {
+        let error = ask(script, |builder| builder.timeout(Duration::from_millis(500))).await;
+        assert_eq!(error.to_string(), "no result within 0.5 s");
+    }
+}
+
+#[tokio::test]
+async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
+    let world = World::new("text ok");
+    let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
+    let cli = program(&world, "claude", &format!("echo '{line}'; exec sleep 600"));
+    let model = world.builder().cli(cli).build().unwrap();
+    let whole = model.request_with_metadata("hi").await.unwrap();
+    assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn lines_that_are_no_json_and_types_of_tomorrow_are_passed_over() {
+    let world = World::new("text ok");
+    let lines = [
+        "a warning for people",
+        r#"{"type":"of_tomorrow"}"#,
+        r#"{"no type":1}"#,
+        r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#,
+    ];
+    let cli = program(&world, "claude", &format!("cat <<'E'\n{}\nE", lines.join("\n")));
+    world.builder().cli(cli).build().unwrap().request("hi").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_and_a_cli_that_is_none_are_named() {
+    let world = World::new("text ok");
+    let model = world.builder().working_directory("/no/where").build().unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert_eq!(error.to_string(), "the working directory `/no/where` does not exist or is no directory");
+    assert_eq!(error.type_name(), "CLIExecutionError");
+    let model = world.builder().cli("/no/claude").build().unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert_eq!(error.type_name(), "CLINotFoundError");
+    assert!(error.hint().unwrap().contains("npm install -g @anthropic-ai/claude-code"));
+    let model = world.builder().system_prompt("x".repeat(3_000_000)).build().unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert!(error.to_string().contains("too long for a command line"), "{error}");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_bridge_that_does_not_start_is_an_error_with_its_reason() {
+    let world = World::new("text I have no tools.");
+    let bridge = program(&world, "bridge", "echo 'boom: no such library' >&2; exit 3");
+    let model = world.builder().bridge(&bridge).build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert_eq!(error.type_name(), "BridgeStartupError");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("the tools of server `tools` are not available: the CLI says `failed`"),
+        "{text}"
+    );
+    assert!(text.ends_with("ends with exit status: 3: boom: no such library"), "{text}");
+    assert!(world.scripted.requests().is_empty(), "the model was asked without its tools");
+    world.nothing_is_left();
+
+    let model = world.builder().bridge("/no/bridge").build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert_eq!(error.type_name(), "BridgeStartupError");
+    assert!(error.to_string().contains("`/no/bridge`"), "{error}");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
+    let world = World::new("text ok");
+    let model = world.builder().session_dir("/no/where").build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert_eq!(error.type_name(), "IPCError");
+    assert!(error.to_string().contains("`/no/where`"), "{error}");
+    assert!(world.scripted.requests().is_empty());
+}

@@ -1,0 +1,10 @@
+//! `ClaudeCodeModel` with the real CLI and a scripted model.
+
+mod cleanup;
+mod conversation;
+mod faults;
+mod permissions;
+mod requests;
+mod stream;
+mod support;
+mod tools;

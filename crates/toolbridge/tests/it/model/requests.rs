@@ -1,0 +1,230 @@
+//! Requests and their answers: prompts, filters, structured output, errors of the API.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolbridge::claude::{ExecutionKind, Input, Message, Settings};
+use toolbridge::{ClaudeCodeError, Request};
+use toolbridge_scripted::{Block, Turn};
+
+use super::support::{PICTURE, TRANSPORTS, Tools, World};
+
+#[tokio::test]
+async fn an_answer_comes_with_its_metadata() {
+    let world = World::new("think Hm.\ntext Hello | there.");
+    let whole = world.model().request_with_metadata("hi").await.unwrap();
+    assert_eq!(whole.response.text(), "Hello there.");
+    assert_eq!(whole.response.model.as_deref(), Some("claude-sonnet-4-5"));
+    assert!(whole.response.usage.output_tokens > 0);
+    assert_eq!(whole.metadata.num_turns, Some(1));
+    assert!(whole.metadata.session_id.is_some_and(|id| id.len() == 36));
+    assert!(whole.metadata.total_cost_usd.is_some_and(|cost| cost > 0.0));
+    assert!(whole.metadata.duration.is_some() && whole.metadata.duration_api.is_some());
+    assert_eq!(whole.metadata.stop_reason.as_deref(), Some("end_turn"));
+    assert_eq!(whole.metadata.raw.decode::<Value>().unwrap()["type"], "result");
+    let kinds: Vec<_> = whole.response.parts.iter().map(|part| part.text().unwrap()).collect();
+    assert_eq!(kinds, ["Hm.", "Hello there."]);
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn any_prompt_arrives_as_it_is() {
+    let world = World::new("text ok");
+    let model = world.model();
+    let long = "0123456789abcdef".repeat(65_536);
+    for prompt in ["--help", "-p", "a\nb", "grüß 日本語 \u{2028} \"quoted\" \\", &long] {
+        assert_eq!(model.request(prompt).await.unwrap().text(), "ok");
+        assert_eq!(world.scripted.requests().last().unwrap().prompt(), prompt);
+    }
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn pictures_and_history_reach_the_model() {
+    let world = World::new("text ok");
+    let request = Request::with_inputs([Input::text("What is it?"), Input::image(PICTURE, "image/png")])
+        .history([Message::user("I am Ada."), Message::assistant("Hello Ada!")]);
+    world.model().request(request).await.unwrap();
+    let sent = world.scripted.requests()[0].clone();
+    let prompt = sent.prompt();
+    assert!(prompt.contains(r#"{"user":"I am Ada."}"#) && prompt.contains(r#"{"assistant":"Hello Ada!"}"#));
+    assert!(prompt.contains("\nWhat is it?"), "{prompt}");
+    assert!(sent.body.to_string().contains(r#""media_type":"image/png""#));
+}
+
+#[tokio::test]
+async fn system_prompts_and_settings_reach_the_cli() {
+    let world = World::new("text ok");
+    let model = world.builder().system_prompt("You are a pirate.").model("claude-haiku-4-5").build().unwrap();
+    model.request("hi").await.unwrap();
+    let request = Request::new("hi").system_prompt("You are a monk.");
+    let settings = Settings::default().append_system_prompt("Be brief.").model("claude-opus-4-5");
+    model.request(request.settings(settings)).await.unwrap();
+    let requests = world.scripted.requests();
+    assert!(requests[0].system().contains("You are a pirate."));
+    assert!(requests[0].body["model"].as_str().unwrap().starts_with("claude-haiku-4-5"));
+    let system = requests[1].system();
+    assert!(system.contains("You are a monk.") && system.contains("Be brief.") && !system.contains("pirate"));
+    assert!(requests[1].body["model"].as_str().unwrap().starts_with("claude-opus-4-5"));
+}
+
+#[tokio::test]
+async fn without_built_in_tools_there_are_only_ours() {
+    let world = World::new("text ok");
+    let model = world.builder().builtin_tools([""; 0]).build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    model.request(Request::new("hi").tools(["add"])).await.unwrap();
+    assert_eq!(world.scripted.requests()[0].tools(), ["mcp__tools__add"]);
+}
+
+#[tokio::test]
+async fn eight_requests_at_once_see_only_their_own_tools() {
+    // The prompt is the tool that the request may use; the model calls that one, and one it may not use.
+    let world = World::answering(|request| match request.turn() {
+        0 => {
+            let other = if request.prompt() == "add" { "picture" } else { "add" };
+            let call = |name: &str| Block::call(&format!("mcp__tools__{name}"), json!({ "a": 1, "b": 2 }));
+            Turn::blocks(vec![call(&request.prompt()), call(other)])
+        }
+        _ => Turn::text("done"),
+    });
+    let names = ["add", "picture", "fail", "panic", "weather", "large", "huge", "look"];
+    for transport in TRANSPORTS {
+        let before = world.scripted.requests().len();
+        let model = world.model_with(&Tools::new(), transport);
+        let ask = |name: &'static str| model.request(Request::new(name).tools([name]));
+        for response in join_all(names.map(ask)).await {
+            assert_eq!(response.unwrap().text(), "done");
+        }
+        let requests = world.scripted.requests().split_off(before);
+        for name in names {
+            let own: Vec<_> = requests.iter().filter(|request| request.prompt() == name).collect();
+            assert_eq!(own.len(), 2, "{name}");
+            let ours: Vec<_> = own[0].tools().into_iter().filter(|tool| tool.starts_with("mcp__")).collect();
+            assert_eq!(ours, [format!("mcp__tools__{name}")], "over {transport}");
+            let refused = own[1].tool_results();
+            let refused = refused.iter().find(|result| result.tool_use_id.ends_with("_1")).unwrap();
+            assert!(refused.is_error && refused.text().contains("No such tool"), "{}", refused.text());
+        }
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_filter_must_name_tools_there_are() {
+    let world = World::new("text ok");
+    let error = world.model().request(Request::new("hi").tools(["add"])).await.unwrap_err();
+    assert!(matches!(error, ClaudeCodeError::ToolsetNotRegistered), "{error}");
+    assert_eq!(error.type_name(), "ToolsetNotRegisteredError");
+    let model = world.model_with(&Tools::new(), TRANSPORTS[0]);
+    let error = model.request(Request::new("hi").tools(["add", "sub"])).await.unwrap_err();
+    assert_eq!(error.type_name(), "ToolNotFoundError");
+    assert!(error.to_string().starts_with("there is no tool `sub` to choose; there are: add, "), "{error}");
+    assert!(world.scripted.requests().is_empty());
+    world.nothing_is_left();
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Count {
+    n: u64,
+}
+
+fn count_schema() -> Value {
+    json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] })
+}
+
+#[tokio::test]
+async fn output_fits_the_schema_or_is_an_error() {
+    let world = World::new("call StructuredOutput {\"n\": 7}\n---\ntext done");
+    let response = world.model().request(Request::new("count").output_schema(count_schema())).await.unwrap();
+    assert_eq!(response.output::<Count>().unwrap(), Count { n: 7 });
+    let error = response.output::<Vec<u8>>().unwrap_err();
+    assert_eq!(error.type_name(), "StructuredOutputError");
+
+    let world = World::answering(|_| Turn::text("I would rather not."));
+    let request = Request::new("count").output_schema(count_schema());
+    let error = world.model().request(request).await.unwrap_err();
+    assert!(
+        matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not."),
+        "{error}"
+    );
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn an_error_of_the_api_is_what_the_user_reads() {
+    let rows = [
+        (401, "authentication", false),
+        (400, "invalid_request", false),
+        (429, "rate_limit", true),
+        (529, "api", true),
+        (500, "api", true),
+    ];
+    for (status, kind, recoverable) in rows {
+        let world = World::answering(move |_| Turn::error(status, "scripted words"));
+        let error = world.model().request("hi").await.unwrap_err();
+        let ClaudeCodeError::CliExecution { kind: found, message, result } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((found.as_str(), error.is_recoverable()), (kind, recoverable), "{status}: {message}");
+        assert!(message.contains("scripted words"), "{status}: {message}");
+        assert!(result.is_some());
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn limits_of_turns_and_money_are_errors_of_their_own() {
+    let script = "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 2}\n---\ntext done";
+    let world = World::new(script);
+    let model = world.builder().max_turns(1).build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let error = model.request("go").await.unwrap_err();
+    assert!(matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::MaxTurns, .. }), "{error}");
+    assert_eq!(error.to_string(), "Reached maximum number of turns (1)");
+
+    let settings = Settings::default().max_budget_usd(0.000_001).max_turns(9);
+    let error = model.request(Request::new("go").settings(settings)).await.unwrap_err();
+    assert!(
+        matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::MaxBudget, .. }),
+        "{error}"
+    );
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn an_answer_of_five_megabytes_arrives_whole() {
+    let world = World::new("fill 5000000");
+    let response = world.model().request("go").await.unwrap();
+    assert_eq!(response.text().len(), 5_000_000);
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_start_nothing() {
+    let world = World::new("text ok");
+    let model = world.model();
+    let rows = [
+        (Request::new(""), "the prompt is empty"),
+        (
+            Request::new("x").settings(Settings::default().max_turns(0)),
+            "`max_turns` is 0; it must be at least 1",
+        ),
+        (
+            Request::new("x").settings(Settings::default().timeout(Duration::ZERO)),
+            "`timeout` is 0; it must be longer",
+        ),
+    ];
+    for (request, want) in rows {
+        assert_eq!(model.request(request).await.unwrap_err().to_string(), want);
+    }
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let clash = Settings::default().mcp_server("tools", json!({ "command": "x" }));
+    let error = model.request(Request::new("x").settings(clash)).await.unwrap_err();
+    assert_eq!(error.to_string(), "both the toolset and an MCP server are called `tools`");
+    let error = model.set_agent_toolsets(Tools::new().toolset(), "my tools", TRANSPORTS[0]).unwrap_err();
+    assert!(error.to_string().contains("`my tools`"), "{error}");
+    assert!(world.scripted.requests().is_empty());
+}

@@ -1,0 +1,99 @@
+//! What happens, as it happens.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use toolbridge::claude::McpServerStatus;
+use toolbridge::{Event, Part};
+
+use super::support::{TRANSPORTS, Tools, World};
+
+/// The events of a stream in short.
+fn short(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Started(started) => {
+            let server = |server: &McpServerStatus| format!("{} {}", server.name, server.status);
+            format!("started: {}", started.mcp_servers.iter().map(server).collect::<String>())
+        }
+        Event::TextDelta(text) => format!("+{text}"),
+        Event::ThinkingDelta(text) => format!("~{text}"),
+        Event::Part(Part::Text { text }) => format!("text {text}"),
+        Event::Part(Part::Thinking { text, .. }) => format!("thought {text}"),
+        Event::Part(Part::ToolCall { name, input, .. }) => format!("call {name} {input}"),
+        Event::Part(part @ Part::ToolResult { name, is_error, .. }) => {
+            format!("result {} {is_error} {}", name.as_deref().unwrap_or("?"), part.text().unwrap())
+        }
+        Event::Result(whole) => format!("answer {}", whole.response.text()),
+        Event::Other(_) => return None,
+        event => panic!("{event:?}"),
+    })
+}
+
+#[tokio::test]
+async fn events_come_in_order_and_the_answer_is_the_last() {
+    for transport in TRANSPORTS {
+        let world = World::new(
+            "think Hm.\ntext Let me | see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext It is | {result}.",
+        );
+        let mut stream = world.model_with(&Tools::new(), transport).request_stream("go").await.unwrap();
+        let mut seen = Vec::new();
+        let mut others = 0;
+        while let Some(event) = stream.next().await {
+            match short(&event.unwrap()) {
+                Some(event) => seen.push(event),
+                None => others += 1,
+            }
+        }
+        let want = [
+            "started: tools connected",
+            "~Hm.",
+            "thought Hm.",
+            "+Let me ",
+            "+see.",
+            "text Let me see.",
+            "call mcp__tools__add {\"a\":1,\"b\":1}",
+            "result mcp__tools__add false 2",
+            "+It is ",
+            "+2.",
+            "text It is 2.",
+            "answer It is 2.",
+        ];
+        assert_eq!(seen, want, "over {transport}");
+        assert!(others > 0, "what is not understood is kept");
+        assert!(stream.next().await.is_none());
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn every_message_is_shown_to_the_callback() {
+    let world = World::new("text ok");
+    let seen = Arc::<Mutex<Vec<String>>>::default();
+    let list = Arc::clone(&seen);
+    let model = world
+        .builder()
+        .on_message(move |message| {
+            let message: Value = message.decode().unwrap();
+            list.lock().unwrap().push(message["type"].as_str().unwrap().to_owned());
+        })
+        .build()
+        .unwrap();
+    model.request("go").await.unwrap();
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen.iter().filter(|kind| *kind == "assistant").count(), 1, "{seen:?}");
+    assert_eq!(seen.iter().filter(|kind| *kind == "system").count(), 1);
+    assert_eq!(seen.last().unwrap(), "result");
+    assert!(!seen.iter().any(|kind| kind.starts_with("control")));
+}
+
+#[tokio::test]
+async fn an_error_is_the_streams_last_item() {
+    let world = World::new("error 529 overloaded");
+    let mut stream = world.model().request_stream("go").await.unwrap();
+    let mut errors = Vec::new();
+    while let Some(event) = stream.next().await {
+        errors.extend(event.err().map(|error| error.type_name()));
+    }
+    assert_eq!(errors, ["CLIExecutionError"]);
+    world.nothing_is_left();
+}

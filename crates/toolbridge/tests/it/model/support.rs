@@ -1,0 +1,204 @@
+//! What the tests share: the real CLI against a scripted model, tools that watch themselves, and a look at
+//! what is left.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use toolbridge::claude::ClaudeCodeModelBuilder;
+use toolbridge::schemars::{self, JsonSchema};
+use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Tool, ToolResult, Toolset, Transport};
+use toolbridge_scripted::{
+    ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
+};
+
+/// Longer than anything here takes on a busy machine. A test that runs into it has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Stdio, Transport::Sdk];
+
+/// A scripted model, a home for the CLI and a directory for sessions, all empty.
+pub(crate) struct World {
+    pub(crate) scripted: ScriptedModel,
+    pub(crate) home: TempDir,
+    pub(crate) sessions: TempDir,
+}
+
+impl World {
+    pub(crate) fn new(script: impl Into<Script>) -> Self {
+        Self::with(ScriptedModel::start(script))
+    }
+
+    pub(crate) fn answering(turn: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
+        Self::with(ScriptedModel::start_with(turn))
+    }
+
+    fn with(scripted: ScriptedModel) -> Self {
+        Self { scripted, home: TempDir::new().unwrap(), sessions: TempDir::new().unwrap() }
+    }
+
+    /// A model that can touch nothing but this world.
+    pub(crate) fn builder(&self) -> ClaudeCodeModelBuilder {
+        let builder = ClaudeCodeModel::builder()
+            .cli(claude_cli())
+            .bridge(bridge())
+            .session_dir(self.sessions.path())
+            .inherit_env(false)
+            .working_directory(self.home.path())
+            .timeout(PATIENCE);
+        let environment = clean_environment(self.home.path(), &self.scripted.url());
+        environment.into_iter().fold(builder, |builder, (name, value)| builder.env(name, value))
+    }
+
+    pub(crate) fn model(&self) -> ClaudeCodeModel {
+        self.builder().build().unwrap()
+    }
+
+    /// A model with the test's tools.
+    pub(crate) fn model_with(&self, tools: &Tools, transport: Transport) -> ClaudeCodeModel {
+        let model = self.model();
+        model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
+        model
+    }
+
+    /// The texts of the tool results in the last request to the model.
+    #[track_caller]
+    pub(crate) fn last_results(&self) -> Vec<String> {
+        let requests = self.scripted.requests();
+        let last = requests.last().expect("a request to the model");
+        last.tool_results().iter().map(ToolResultBlock::text).collect()
+    }
+
+    /// Within 2 s there is no file of a session and no process of this world.
+    #[track_caller]
+    pub(crate) fn nothing_is_left(&self) {
+        let started = Instant::now();
+        loop {
+            let left: Vec<_> = processes_of(self.home.path()).chain(files(self.sessions.path())).collect();
+            if left.is_empty() {
+                return;
+            }
+            assert!(started.elapsed() < Duration::from_secs(2), "left behind: {left:#?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The example that is its own bridge; cargo builds it before it runs the tests.
+pub(crate) fn bridge() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.parent().unwrap().parent().unwrap().join("examples/own_bridge")
+}
+
+fn files(dir: &Path) -> impl Iterator<Item = String> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
+}
+
+/// Processes whose environment names that home: the CLI, and what it starts.
+pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
+    let home = home.as_os_str().as_encoded_bytes().to_owned();
+    std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
+        let dir = entry.ok()?.path();
+        let environment = std::fs::read(dir.join("environ")).ok()?;
+        let found = environment.windows(home.len()).any(|window| window == home);
+        let command =
+            || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
+        found.then(command).flatten().map(|command: String| format!("{}: {command:.200}", dir.display()))
+    })
+}
+
+/// Waits for something that a handler tells.
+pub(crate) async fn told(what: &'static str, told: &Notify) {
+    tokio::time::timeout(PATIENCE, told.notified()).await.expect(what);
+}
+
+/// What the tools know of themselves: they run in this process.
+#[derive(Default)]
+pub(crate) struct Watch {
+    pub(crate) calls: AtomicUsize,
+    running: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+    pub(crate) hanging: Notify,
+    pub(crate) cancelled: Notify,
+}
+
+pub(crate) struct Tools(pub(crate) Arc<Watch>);
+
+#[derive(Deserialize, JsonSchema)]
+struct Add {
+    a: f64,
+    b: f64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Weather {
+    degrees: f64,
+    sky: String,
+}
+
+struct TellWhenDropped(Arc<Watch>);
+
+impl Drop for TellWhenDropped {
+    fn drop(&mut self) {
+        self.0.cancelled.notify_one();
+    }
+}
+
+async fn watched(context: CallContext) -> &'static str {
+    let watch: &Arc<Watch> = context.state();
+    let running = watch.running.fetch_add(1, Ordering::SeqCst) + 1;
+    watch.most_at_once.fetch_max(running, Ordering::SeqCst);
+    sleep(Duration::from_millis(300)).await;
+    watch.running.fetch_sub(1, Ordering::SeqCst);
+    "done"
+}
+
+impl Tools {
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    pub(crate) fn toolset(&self) -> Toolset {
+        let picture = |_: NoArgs| ToolResult::text("a dot").and_image(PICTURE, "image/png");
+        let weather = |_: NoArgs| Weather { degrees: 21.5, sky: "clear".into() };
+        let hang = async |_: NoArgs, context: CallContext| {
+            let watch: &Arc<Watch> = context.state();
+            let _tell = TellWhenDropped(Arc::clone(watch));
+            watch.hanging.notify_one();
+            std::future::pending::<()>().await;
+        };
+        Toolset::builder()
+            .state(Arc::clone(&self.0))
+            .tool("add", "Adds two numbers", async |args: Add, context: CallContext| {
+                context.state::<Arc<Watch>>().calls.fetch_add(1, Ordering::SeqCst);
+                (args.a + args.b).to_string()
+            })
+            .tool("picture", "Shows a dot", picture)
+            .tool("fail", "Fails", |_: NoArgs| Err::<(), _>(std::io::Error::other("no such order")))
+            .tool("panic", "Panics", |_: NoArgs| -> () { panic!("oh no") })
+            .with(Tool::new("weather", "Tells the weather", weather).output::<Weather>())
+            .with(
+                Tool::new("large", "400,000 characters", |_: NoArgs| "x".repeat(400_000))
+                    .max_result_chars(500_000),
+            )
+            .tool("huge", "A million characters", |_: NoArgs| "x".repeat(1_000_000))
+            .with(
+                Tool::new("look", "Takes a while", async |_: NoArgs, context| watched(context).await)
+                    .read_only(),
+            )
+            .tool("change", "Takes a while", async |_: NoArgs, context: CallContext| watched(context).await)
+            .tool("hang", "Never ends", hang)
+            .build()
+            .unwrap()
+    }
+}
+
+/// A red dot, 1 × 1.
+pub(crate) const PICTURE: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0\x90wS\xde\
+\0\0\0\x0cIDATx\x9cc\xf8\xcf\xc0\0\0\x03\x01\x01\0\xc9\xfe\x92\xef\0\0\0\0IEND\xaeB`\x82";

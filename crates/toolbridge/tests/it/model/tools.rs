@@ -1,0 +1,124 @@
+//! Tools of this process, called by a model in the CLI, over both transports.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use toolbridge::{ClaudeCodeError, Part, Transport};
+
+use super::support::{TRANSPORTS, Tools, World, told};
+
+#[tokio::test]
+async fn the_model_sees_a_tool_and_calls_it_where_it_lives() {
+    for transport in [Transport::Auto, Transport::Stdio, Transport::Sdk] {
+        let world = World::new("call add {\"a\": 40, \"b\": 2} as toolu_1\n---\ntext The sum is {result}.");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        let response = model.request("What is 40 + 2?").await.unwrap();
+        assert_eq!(response.text(), "The sum is 42.", "{transport}");
+        assert_eq!(tools.0.calls.load(Ordering::SeqCst), 1);
+
+        let requests = world.scripted.requests();
+        assert_eq!(requests[0].prompt(), "What is 40 + 2?");
+        assert!(requests[0].tools().contains(&"mcp__tools__add"), "{:?}", requests[0].tools());
+        assert_eq!(world.last_results(), ["42"]);
+        let [Part::ToolCall { id, name, input }, result, Part::Text { text }] = &response.parts[..] else {
+            panic!("{:?}", response.parts)
+        };
+        assert_eq!((id.as_str(), name.as_str()), ("toolu_1", "mcp__tools__add"));
+        assert_eq!(input.decode::<Value>().unwrap(), json!({ "a": 40, "b": 2 }));
+        assert!(matches!(result, Part::ToolResult { id, name: Some(name), is_error: false, .. }
+            if id == "toolu_1" && name == "mcp__tools__add"));
+        assert_eq!(result.text().unwrap(), "42");
+        assert_eq!(text, "The sum is 42.");
+        world.nothing_is_left();
+    }
+}
+
+/// The path of the file into which the CLI puts a result that is too long.
+fn without_path(text: &str) -> String {
+    let words = text.split(' ').map(|word| if word.contains("/tool-results/") { "PATH" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn every_kind_of_result_is_the_same_over_both_transports() {
+    let script = "call add {\"a\": 1, \"b\": 1.5}\ncall picture {}\ncall fail {}\ncall panic {}\n\
+                  call weather {}\ncall large {}\ncall huge {}\ncall add {\"a\": \"x\", \"b\": 1}\n---\ntext done";
+    let mut seen = Vec::new();
+    for transport in TRANSPORTS {
+        let world = World::new(script);
+        world.model_with(&Tools::new(), transport).request("go").await.unwrap();
+        let requests = world.scripted.requests();
+        let mut results = requests.last().unwrap().tool_results();
+        results.sort_by_key(|result| result.tool_use_id.clone());
+        let shown: Vec<_> = results
+            .iter()
+            .map(|result| (result.is_error, without_path(&result.text()), has_picture(&result.content)))
+            .collect();
+        assert_eq!(shown[0], (false, "2.5".into(), false), "{transport}");
+        assert!(!shown[1].0 && shown[1].1.starts_with("a dot") && shown[1].2, "{:?}", shown[1]);
+        assert_eq!(shown[2], (true, "no such order (type: Error)".into(), false));
+        assert_eq!(shown[3], (true, "tool `panic` panicked: oh no (type: ToolPanicError)".into(), false));
+        assert_eq!(shown[4], (false, r#"{"degrees":21.5,"sky":"clear"}"#.into(), false));
+        assert_eq!((shown[5].0, shown[5].1.len()), (false, 400_000));
+        assert!(!shown[6].0 && shown[6].1.contains("PATH"), "{}", &shown[6].1[..300]);
+        assert!(shown[7].0 && shown[7].1.starts_with("invalid arguments for tool `add`: at `/a`: "));
+        world.nothing_is_left();
+        seen.push(shown);
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+fn has_picture(content: &Value) -> bool {
+    let blocks = content.as_array().into_iter().flatten();
+    blocks.into_iter().any(|block| {
+        block["type"] == "image"
+            && block["source"]["media_type"] == "image/png"
+            && block["source"]["data"] != ""
+    })
+}
+
+#[tokio::test]
+async fn read_only_calls_overlap_and_others_do_not() {
+    for transport in TRANSPORTS {
+        for (tool, most) in [("look", 4), ("change", 1)] {
+            let world = World::new(&*format!("{}---\ntext done", format!("call {tool} {{}}\n").repeat(4)));
+            let tools = Tools::new();
+            world.model_with(&tools, transport).request("go").await.unwrap();
+            assert_eq!(world.last_results(), ["done"; 4]);
+            assert_eq!(tools.0.most_at_once.load(Ordering::SeqCst), most, "{tool} over {transport}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_users_interrupt_cancels_the_handler() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        let (outcome, ()) = tokio::join!(model.request("go"), async {
+            told("the tool starts", &tools.0.hanging).await;
+            assert_eq!(model.interrupt(), 1);
+        });
+        assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { result: Some(_) })), "{outcome:?}");
+        told("the handler is dropped", &tools.0.cancelled).await;
+        assert_eq!(model.interrupt(), 0);
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_cli_gives_up_cancels_the_handler_and_the_model_is_told() {
+    for transport in TRANSPORTS {
+        let world = World::new("call hang {}\n---\ntext I was told: {result}");
+        let tools = Tools::new();
+        let model = world.builder().env("MCP_TOOL_TIMEOUT", "1000").build().unwrap();
+        model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
+        let response = model.request("go").await.unwrap();
+        told("the handler is dropped", &tools.0.cancelled).await;
+        assert!(response.text().contains("timed out"), "{}", response.text());
+        assert!(matches!(response.parts[1], Part::ToolResult { is_error: true, .. }));
+        world.nothing_is_left();
+    }
+}
