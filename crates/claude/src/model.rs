@@ -18,7 +18,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::run::{Held, Offer, Run};
 use crate::settings::{DEFAULT_TIMEOUT, Settings, setters};
-use crate::stream::ResponseStream;
+use crate::stream::{ResponseStream, Signals};
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
 /// The name under which tools are offered when none is given.
@@ -379,8 +379,8 @@ impl ClaudeCodeModel {
             command.current_dir(directory);
         }
         let (process, pipes) = Process::start(command, &cli)?;
-        let interrupt = CancellationToken::new();
-        let place = self.0.running.add(interrupt.clone());
+        let signals = Signals::default();
+        let place = self.0.running.add(signals.interrupt.clone());
         let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,
@@ -389,13 +389,13 @@ impl ClaudeCodeModel {
             prompt: request.to_line(),
             wants_output: request.output_schema.is_some(),
             limit: settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            interrupt: interrupt.clone(),
+            signals: signals.clone(),
             restrictions: options.restrictions.clone(),
             decider: options.decider.clone(),
             on_message: options.on_message.clone(),
         };
         Ok(ResponseStream::start(
-            interrupt,
+            signals,
             move || held.release(),
             |events| async move {
                 let _place = place;

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use toolbridge_core::{CancellationToken, RawJson, ToolSource};
+use toolbridge_core::{RawJson, ToolSource};
 use toolbridge_ipc::Session;
 use toolbridge_mcp::{Incoming as _, LineReader, ServerInfo, serve};
 
@@ -25,7 +25,7 @@ use crate::permission::{Decider, Permission, PermissionRequest, Restrictions};
 use crate::process::{Group, Pipes, Process};
 use crate::response::{Asked, Part, answer};
 use crate::sdk::{SdkServer, sdk_server};
-use crate::stream::Events;
+use crate::stream::{Events, Signals};
 use crate::{ClaudeCodeError, bridge};
 
 /// The longest line that is read from the CLI; beyond that memory is worth more.
@@ -95,7 +95,7 @@ pub(crate) struct Run {
     pub(crate) prompt: String,
     pub(crate) wants_output: bool,
     pub(crate) limit: Duration,
-    pub(crate) interrupt: CancellationToken,
+    pub(crate) signals: Signals,
     pub(crate) restrictions: Restrictions,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
@@ -139,7 +139,7 @@ impl Run {
             unreadable: None,
         };
         let mut lines = LineReader::with_limit(pipes.stdout, MAX_LINE_BYTES);
-        let ended = talk.until_result(&mut lines, &mut process, limit, &self.interrupt).await;
+        let ended = talk.until_result(&mut lines, &mut process, limit, &self.signals).await;
 
         // An orderly end is one that the CLI came to by itself; its output is read on, so that it can.
         control.close();
@@ -225,7 +225,7 @@ impl Talk {
         lines: &mut LineReader<pipe::Receiver>,
         process: &mut Process,
         limit: Duration,
-        interrupt: &CancellationToken,
+        signals: &Signals,
     ) -> Ended {
         let mut interrupted = false;
         let mut deadline = Instant::now() + limit;
@@ -262,7 +262,10 @@ impl Talk {
                     exit = Some(status);
                     deadline = deadline.min(Instant::now() + LAST_OUTPUT);
                 }
-                () = interrupt.cancelled(), if !interrupted => {
+                () = signals.cancel.cancelled() => {
+                    return Ended::Failed(ClaudeCodeError::CliInterrupted { result: None });
+                }
+                () = signals.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
                     deadline = deadline.min(Instant::now() + INTERRUPT_PATIENCE);
                     let control = Arc::clone(&self.control);

@@ -28,9 +28,18 @@ pub struct ResponseStream {
     unread: Arc<AtomicUsize>,
     /// `None` once its end has been seen.
     driver: Option<JoinHandle<()>>,
-    interrupt: CancellationToken,
+    signals: Signals,
     /// Gives back what the request has outside of this process.
     release: Box<dyn Fn() + Send + Sync>,
+}
+
+/// How a request is told to end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Signals {
+    /// As a user would.
+    pub(crate) interrupt: CancellationToken,
+    /// At once.
+    pub(crate) cancel: CancellationToken,
 }
 
 /// Where the events of a request go.
@@ -65,7 +74,7 @@ impl Events {
 impl ResponseStream {
     /// Starts `drive` on the runtime, and the stream of what it sends.
     pub(crate) fn start<D>(
-        interrupt: CancellationToken,
+        signals: Signals,
         release: impl Fn() + Send + Sync + 'static,
         drive: impl FnOnce(Events) -> D,
     ) -> Self
@@ -75,7 +84,7 @@ impl ResponseStream {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
         let driver = tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }));
-        Self { events, unread, driver: Some(driver), interrupt, release: Box::new(release) }
+        Self { events, unread, driver: Some(driver), signals, release: Box::new(release) }
     }
 
     /// The next event; `None` after the last one, when nothing of the request is left.
@@ -88,7 +97,14 @@ impl ResponseStream {
     /// Interrupts the request, as a user would. It ends with
     /// [`CliInterrupted`](ClaudeCodeError::CliInterrupted).
     pub fn interrupt(&self) {
-        self.interrupt.cancel();
+        self.signals.interrupt.cancel();
+    }
+
+    /// Ends the request at once, as dropping the stream does, and waits until nothing of it is left; 2 s at
+    /// most, or a little more.
+    pub async fn cancel(mut self) {
+        self.signals.cancel.cancel();
+        while self.next().await.is_some() {}
     }
 
     /// Reads to the end, and returns the answer.
@@ -153,9 +169,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_lies_unread_is_bounded_and_reading_makes_room() {
-        let token = CancellationToken::new();
         let mut stream = ResponseStream::start(
-            token,
+            Signals::default(),
             || {},
             async |events: Events| {
                 let event = || Event::TextDelta("x".into());
@@ -179,7 +194,7 @@ mod tests {
     #[should_panic(expected = "the callback's own")]
     async fn a_panic_reaches_the_reader() {
         let mut stream =
-            ResponseStream::start(CancellationToken::new(), || {}, async |_| panic!("the callback's own"));
+            ResponseStream::start(Signals::default(), || {}, async |_| panic!("the callback's own"));
         stream.next().await;
     }
 }

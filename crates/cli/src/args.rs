@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use toolbridge::Transport;
 
 pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
 
@@ -15,6 +16,9 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
     after_help = "Examples:
   toolbridge demo                       call demo tools through a real bridge, and see how long it takes
   toolbridge demo --serve               host the demo tools, for `claude --mcp-config` or any MCP client
+  toolbridge doctor                     check that everything is there
+  toolbridge ask \"What is 40 + 2?\" --tools demo
+                                        ask a model in the CLI, with the demo tools in it
   toolbridge sessions                   list the sessions of this user
   toolbridge call SOCKET echo '{\"text\":\"hi\"}'
                                         call a tool of a live session"
@@ -63,6 +67,24 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Ask a model in the Claude Code CLI, which may call tools of this process
+    #[command(after_help = "Examples:
+  toolbridge ask \"What is 40 + 2?\" --tools demo
+  toolbridge ask --tools demo --stream \"Count down from 3, then show me a picture\"
+  echo \"Sum this up: …\" | toolbridge ask - --json | jq -r .text")]
+    Ask(AskArgs),
+    /// Check that everything is there: the CLI, the temporary directory, the bridge
+    #[command(after_help = "Examples:
+  toolbridge doctor
+  toolbridge doctor --claude ~/bin/claude --json")]
+    Doctor {
+        /// The CLI's executable, instead of the one that is found
+        #[arg(long, value_name = "PATH")]
+        claude: Option<PathBuf>,
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
     /// Call a tool of a live session
     #[command(after_help = "Examples:
   toolbridge call /tmp/claudecode_ipc_ID.sock add '{\"a\":1,\"b\":2}'
@@ -99,6 +121,39 @@ pub(crate) enum Command {
         /// What to print
         what: Generated,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AskArgs {
+    /// What to ask; `-` reads it from stdin
+    pub(crate) prompt: String,
+    /// Tools to offer to the model
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) tools: Option<AskTools>,
+    /// How tool calls travel: `stdio` is a bridge process, `sdk` the CLI's own stdin and stdout
+    #[arg(long, default_value_t = Transport::Auto, value_name = "auto|stdio|sdk")]
+    pub(crate) transport: Transport,
+    /// Print text as it comes, and tool calls as they happen (on stderr)
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) stream: bool,
+    /// Print one JSON object, also for an error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The CLI's executable, instead of the one that is found
+    #[arg(long, value_name = "PATH")]
+    pub(crate) claude: Option<PathBuf>,
+    /// The model to ask [default: claude-sonnet-4-5]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// How long to wait for the answer, in seconds [default: 120]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) timeout: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum AskTools {
+    /// Those of `toolbridge demo`
+    Demo,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -1,8 +1,10 @@
 //! The `toolbridge` executable.
 
 mod args;
+mod ask;
 mod call;
 mod demo;
+mod doctor;
 mod generate;
 mod output;
 mod sessions;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
         Command::Bridge { socket, schema } => return toolbridge::run_bridge(&socket, &schema),
         Command::Demo { serve: true, .. } => demo::serve(),
         Command::Demo { json, .. } => demo::run(json),
+        Command::Ask(args) => ask::run(&args),
+        Command::Doctor { claude, json } => doctor::run(claude.as_deref(), json),
         Command::Call { socket, tool, arguments, json } => call::run(&socket, &tool, &arguments, json),
         Command::Sessions { clean, json } => sessions::run(clean, json),
         Command::Generate { what } => generate::run(what),

@@ -2,10 +2,12 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum as _;
-use toolbridge::{IpcError, RegistrationError};
+use serde_json::{Value, json};
+use toolbridge::{ClaudeCodeError, IpcError, RegistrationError};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{LOG_VARIABLE, Level};
@@ -40,16 +42,75 @@ impl std::fmt::Display for WithHint {
 
 impl std::error::Error for WithHint {}
 
+/// What to do about an error, where there is something to do.
+pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
+    let hint = (error.downcast_ref::<IpcError>().and_then(IpcError::hint))
+        .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
+        .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
+        .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
+    hint.map(Into::into)
+}
+
 /// Reports an error: the fact, then what to do.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {error:#}"));
-    let hint = (error.downcast_ref::<IpcError>().and_then(IpcError::hint))
-        .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
-        .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
-    if let Some(hint) = hint {
+    if let Some(hint) = hint(error) {
         say(&format!("hint: {hint}"));
     }
     ExitCode::FAILURE
+}
+
+/// An error as data: `{"error":{"type","message","hint"?}}`.
+pub(crate) fn as_json(error: &anyhow::Error) -> Value {
+    let type_name = (error.downcast_ref::<ClaudeCodeError>().map(ClaudeCodeError::type_name))
+        .or_else(|| error.downcast_ref::<IpcError>().map(IpcError::type_name));
+    let mut entry = json!({ "type": type_name.unwrap_or("Error"), "message": format!("{error:#}") });
+    if let Some(hint) = hint(error) {
+        entry["hint"] = json!(hint);
+    }
+    json!({ "error": entry })
+}
+
+/// Something that turns on a terminal while nothing else happens.
+pub(crate) struct Spinner {
+    is_wanted: bool,
+    is_shown: bool,
+    step: usize,
+    ticks: tokio::time::Interval,
+}
+
+impl Spinner {
+    const STEPS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+    /// Must be called inside a runtime.
+    pub(crate) fn new(is_wanted: bool) -> Self {
+        let ticks = tokio::time::interval(Duration::from_millis(80));
+        Self { is_wanted, is_shown: false, step: 0, ticks }
+    }
+
+    /// Waits for the next step, and shows it; for ever, when no spinner is wanted.
+    pub(crate) async fn turn(&mut self) {
+        if !self.is_wanted {
+            return std::future::pending().await;
+        }
+        self.ticks.tick().await;
+        self.step = (self.step + 1) % Self::STEPS.len();
+        _ = write!(io::stderr(), "\r{} ", Self::STEPS[self.step]);
+        self.is_shown = true;
+    }
+
+    /// Takes it away, before something is printed.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 /// The level that the environment asks for. A wrong one is no reason to stop, least of all for a bridge.

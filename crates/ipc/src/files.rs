@@ -234,7 +234,8 @@ fn temp_dir() -> PathBuf {
 }
 
 /// The directory for a new session: the temporary one, or a shorter one when its path is too long.
-pub(crate) fn session_dir() -> PathBuf {
+#[must_use]
+pub fn session_dir() -> PathBuf {
     let dir = std::path::absolute(temp_dir()).unwrap_or_else(|_| temp_dir());
     let path = SessionId(Uuid::nil()).socket(&dir);
     if path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {

@@ -17,7 +17,7 @@ mod session;
 
 pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use error::IpcError;
-pub use files::{SessionInfo, SessionState, session_dirs, sessions, sweep};
+pub use files::{SessionInfo, SessionState, session_dir, session_dirs, sessions, sweep};
 pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
 pub use remote::Remote;
 pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};

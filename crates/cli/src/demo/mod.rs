@@ -15,9 +15,10 @@ use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge::Session;
 
-use self::client::{Answer, Client};
+pub(crate) use self::client::{Answer, Client};
 use self::report::{Report, Row};
-use self::tools::{Shared, demo_tools};
+use self::tools::Shared;
+pub(crate) use self::tools::demo_tools;
 use crate::output::print;
 
 /// The server's name in the MCP config.

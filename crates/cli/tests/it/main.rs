@@ -3,6 +3,7 @@
 
 mod support;
 
+mod ask;
 mod bridge;
 mod command_line;
 mod errors;

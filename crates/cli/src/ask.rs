@@ -1,0 +1,175 @@
+//! `toolbridge ask`: the model from the command line, with tools in this process.
+
+use std::io::{self, IsTerminal as _, Read as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use toolbridge::claude::{DEFAULT_SERVER_NAME, ResponseStream, ResponseWithMetadata};
+use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
+
+use crate::args::{AskArgs, AskTools};
+use crate::demo::demo_tools;
+use crate::output::{Spinner, WithHint, as_json, print, say};
+
+/// What shells use for a program that was interrupted, or terminated.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
+
+/// How much of a tool's arguments or result is shown.
+const SHOWN_CHARS: usize = 120;
+
+pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
+    // Tools that panic are answered to the model; a second account would only confuse.
+    std::panic::set_hook(Box::new(|_| {}));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let answered = runtime.block_on(ask(args));
+    // A thread that waits for a tool must not hold the program.
+    runtime.shutdown_background();
+    match answered {
+        Err(error) if args.json => {
+            print(format!("{}\n", as_json(&error)).as_bytes())?;
+            Ok(ExitCode::FAILURE)
+        }
+        answered => answered,
+    }
+}
+
+async fn ask(args: &AskArgs) -> Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut builder = ClaudeCodeModel::builder();
+    if let Some(path) = &args.claude {
+        builder = builder.cli(path);
+    }
+    if let Some(name) = &args.model {
+        builder = builder.model(name);
+    }
+    if let Some(seconds) = args.timeout {
+        let limit = Duration::try_from_secs_f64(seconds).map_err(|_| WithHint {
+            error: format!("the time-out of {seconds} s makes no sense"),
+            hint: "give seconds, such as `--timeout 600`".into(),
+        })?;
+        builder = builder.timeout(limit);
+    }
+    let model = builder.build()?;
+    match args.tools {
+        Some(AskTools::Demo) => {
+            model.set_agent_toolsets(demo_tools(Arc::default())?, DEFAULT_SERVER_NAME, args.transport)?;
+        }
+        None => {}
+    }
+    let mut stream = model.request_stream(prompt(&args.prompt)?).await?;
+    let end = tokio::select! {
+        answer = follow(&mut stream, args) => return answer,
+        _ = interrupt.recv() => INTERRUPTED,
+        _ = terminate.recv() => TERMINATED,
+    };
+    stream.cancel().await;
+    Ok(ExitCode::from(end))
+}
+
+/// The prompt, or what stdin says.
+fn prompt(given: &str) -> Result<String> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(|error| WithHint {
+        error: format!("cannot read the prompt from stdin: {error}"),
+        hint: "the prompt is text in UTF-8".into(),
+    })?;
+    Ok(text)
+}
+
+/// Shows what happens, as it happens, and at last the answer.
+async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode> {
+    let mut spinner = Spinner::new(!args.json && io::stderr().is_terminal());
+    let mut text_is_open = false;
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            () = spinner.turn() => continue,
+        };
+        let Some(event) = event.transpose()? else { break };
+        spinner.clear();
+        match event {
+            Event::TextDelta(text) if args.stream => {
+                print(text.as_bytes())?;
+                text_is_open = !text.ends_with('\n');
+            }
+            Event::Part(Part::Text { .. }) if args.stream => end_line(&mut text_is_open)?,
+            Event::Part(Part::ToolCall { name, input, .. }) if args.stream => {
+                end_line(&mut text_is_open)?;
+                say(&format!("→ {name} {}", shown(input.as_str())));
+            }
+            Event::Part(part @ Part::ToolResult { .. }) if args.stream => {
+                let is_error = matches!(part, Part::ToolResult { is_error: true, .. });
+                let text = part.text().filter(|text| !text.is_empty()).unwrap_or("(no text)".into());
+                say(&format!("← {}{}", if is_error { "error: " } else { "" }, shown(&text)));
+            }
+            Event::Result(whole) => {
+                if args.json {
+                    print(format!("{}\n", answer(&whole)).as_bytes())?;
+                } else if !args.stream {
+                    print(format!("{}\n", whole.response.text()).as_bytes())?;
+                }
+            }
+            _ => {}
+        }
+    }
+    end_line(&mut text_is_open)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn end_line(text_is_open: &mut bool) -> Result<()> {
+    if std::mem::take(text_is_open) {
+        print(b"\n")?;
+    }
+    Ok(())
+}
+
+/// The start of a text, on one line.
+fn shown(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() { format!("{line}…") } else { line }
+}
+
+/// An answer as JSON.
+fn answer(whole: &ResponseWithMetadata) -> Value {
+    let (response, metadata) = (&whole.response, &whole.metadata);
+    let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
+    let part = |part: &Part| match part {
+        Part::Text { text } => json!({ "type": "text", "text": text }),
+        Part::Thinking { text, .. } => json!({ "type": "thinking", "text": text }),
+        Part::ToolCall { id, name, input } => {
+            json!({ "type": "tool_call", "id": id, "name": name, "input": raw(input) })
+        }
+        Part::ToolResult { id, name, content, is_error } => {
+            json!({ "type": "tool_result", "id": id, "name": name, "content": raw(content), "is_error": is_error })
+        }
+        Part::Other(other) => raw(other),
+        _ => Value::Null,
+    };
+    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    let usage = &response.usage;
+    json!({
+        "text": response.text(),
+        "parts": response.parts.iter().map(part).collect::<Vec<_>>(),
+        "model": response.model,
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "total_cost_usd": metadata.total_cost_usd,
+        "num_turns": metadata.num_turns,
+        "session_id": metadata.session_id,
+        "duration_ms": ms(metadata.duration),
+        "duration_api_ms": ms(metadata.duration_api),
+    })
+}

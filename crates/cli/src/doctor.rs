@@ -1,0 +1,207 @@
+//! `toolbridge doctor`: whether everything is there that a model with tools needs.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use toolbridge::Session;
+use toolbridge::claude::find_cli;
+use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
+
+use crate::demo::{Answer, Client, demo_tools};
+use crate::output::{hint, print};
+
+/// How long the CLI may take to say its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a check went.
+#[derive(Clone, Copy, PartialEq)]
+enum Health {
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl Health {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// One line: what was looked at, how it is, and what to do about it.
+struct Check {
+    health: Health,
+    what: &'static str,
+    text: String,
+    hint: Option<String>,
+}
+
+impl Check {
+    fn ok(what: &'static str, text: impl Into<String>) -> Self {
+        Self { health: Health::Ok, what, text: text.into(), hint: None }
+    }
+
+    fn warn(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { health: Health::Warn, what, text: text.into(), hint: Some(hint.into()) }
+    }
+
+    fn fail(what: &'static str, error: &anyhow::Error) -> Self {
+        Self { health: Health::Fail, what, text: format!("{error:#}"), hint: hint(error) }
+    }
+}
+
+pub(crate) fn run(claude: Option<&Path>, as_json: bool) -> Result<ExitCode> {
+    let mut checks = vec![program(), cli(claude)];
+    checks.extend([temp_dir(), socket_path(), stale_sessions(), bridge()]);
+    let text = if as_json { to_json(&checks) } else { to_text(&checks) };
+    print(text.as_bytes())?;
+    let failed = checks.iter().any(|check| check.health == Health::Fail);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn to_text(checks: &[Check]) -> String {
+    let line = |check: &Check| {
+        let hint = check.hint.as_ref().map(|hint| format!("{:6}hint: {hint}\n", "")).unwrap_or_default();
+        format!("{:6}{}: {}\n{hint}", check.health.name(), check.what, check.text)
+    };
+    checks.iter().map(line).collect()
+}
+
+fn to_json(checks: &[Check]) -> String {
+    let entry = |check: &Check| json!({ "health": check.health.name(), "what": check.what, "text": check.text, "hint": check.hint });
+    format!("{}\n", checks.iter().map(entry).collect::<serde_json::Value>())
+}
+
+fn program() -> Check {
+    let path = std::env::current_exe().unwrap_or_else(|_| "?".into());
+    Check::ok("toolbridge", format!("{} at `{}`", env!("CARGO_PKG_VERSION"), path.display()))
+}
+
+fn cli(given: Option<&Path>) -> Check {
+    const WHAT: &str = "Claude Code CLI";
+    let path = match find_cli(given) {
+        Ok(path) => path,
+        Err(error) => return Check::fail(WHAT, &error.into()),
+    };
+    match version(&path) {
+        Ok(version) => Check::ok(WHAT, format!("{version} at `{}`", path.display())),
+        Err(error) => {
+            Check::fail(WHAT, &error.context(format!("`{}` does not say its version", path.display())))
+        }
+    }
+}
+
+fn version(cli: &PathBuf) -> Result<String> {
+    let mut command = Command::new(cli);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.env_remove("CLAUDECODE").spawn()?;
+    let started = Instant::now();
+    while child.try_wait()?.is_none() {
+        if started.elapsed() > VERSION_PATIENCE {
+            _ = child.kill();
+            _ = child.wait();
+            anyhow::bail!("no answer within {} s", VERSION_PATIENCE.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "it ends with {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.split_whitespace().next().context("it says nothing")?.to_owned())
+}
+
+fn temp_dir() -> Check {
+    const WHAT: &str = "temporary directory";
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let dir = session_dir();
+    let mode = match std::fs::metadata(&dir) {
+        Ok(data) if data.is_dir() => data.permissions().mode(),
+        Ok(_) => return missing(WHAT, &dir, "is no directory"),
+        Err(error) => return missing(WHAT, &dir, &format!("cannot be used: {error}")),
+    };
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        let text = format!("`{}` can be written by others, who could remove your sessions", dir.display());
+        return Check::warn(
+            WHAT,
+            text,
+            format!("run `chmod +t {}`, or set TMPDIR to one of your own", dir.display()),
+        );
+    }
+    Check::ok(WHAT, format!("`{}`", dir.display()))
+}
+
+fn missing(what: &'static str, dir: &Path, why: &str) -> Check {
+    let text = format!("`{}` {why}", dir.display());
+    let hint = "set TMPDIR to a directory that exists and can be written".into();
+    Check { health: Health::Fail, what, text, hint: Some(hint) }
+}
+
+fn socket_path() -> Check {
+    const WHAT: &str = "socket paths";
+    let (wanted, used) = (std::env::temp_dir(), session_dir());
+    if wanted.canonicalize().ok() == used.canonicalize().ok() {
+        return Check::ok(WHAT, format!("short enough in `{}`", used.display()));
+    }
+    let text = format!("too long in `{}`, so sessions are in `{}`", wanted.display(), used.display());
+    Check::warn(WHAT, text, "set TMPDIR to a shorter directory")
+}
+
+fn stale_sessions() -> Check {
+    const WHAT: &str = "sessions";
+    let mut counts = [0, 0];
+    for dir in session_dirs() {
+        let Ok(found) = sessions(&dir) else { continue };
+        counts[0] += found.iter().filter(|session| session.state == SessionState::Live).count();
+        counts[1] += found.iter().filter(|session| session.state == SessionState::Stale).count();
+    }
+    match counts {
+        [live, 0] => Check::ok(WHAT, format!("{live} live, none stale")),
+        [live, stale] => Check::warn(
+            WHAT,
+            format!("{live} live, {stale} stale"),
+            "`toolbridge sessions --clean` removes them; so does the next session",
+        ),
+    }
+}
+
+fn bridge() -> Check {
+    const WHAT: &str = "bridge";
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(round_trip())) {
+        Ok(text) => Check::ok(WHAT, text),
+        Err(error) => Check::fail(WHAT, &error),
+    }
+}
+
+/// Starts a session and a bridge, and calls a tool through both.
+async fn round_trip() -> Result<String> {
+    let session = Session::start(demo_tools(Arc::default())?).await?;
+    let server = session.mcp_server()?;
+    let started = Instant::now();
+    let (client, tools) = Client::start(&server).await?;
+    let listed = started.elapsed();
+    let started = Instant::now();
+    let answer = client.call("echo", &json!({ "text": "hello" })).await?;
+    let called = started.elapsed();
+    let ok = matches!(&answer, Answer::Result { result, .. } if result["content"][0]["text"] == "hello");
+    client.stop().await?;
+    session.stop().await;
+    ensure!(ok, "a call came back with something else than was sent");
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(format!(
+        "`{}` lists {} tools after {:.1} ms and answers a call in {:.2} ms",
+        server.command.display(),
+        tools.len(),
+        ms(listed),
+        ms(called)
+    ))
+}

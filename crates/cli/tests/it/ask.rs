@@ -1,0 +1,238 @@
+//! `toolbridge ask` with the real CLI and a scripted model, and `toolbridge doctor`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolbridge_scripted::{ScriptedModel, claude_cli, clean_environment};
+
+use crate::support::{PATIENCE, Process, eventually, files, run, toolbridge};
+
+const ADD: &str = "text Let me | see.\ncall add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.";
+
+/// `toolbridge ask` in a world of its own: a home and a temporary directory.
+fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
+    let mut command = toolbridge();
+    let temp = home.path().join("tmp");
+    std::fs::create_dir_all(&temp).unwrap();
+    command.env_clear().envs(clean_environment(home.path(), &model.url())).env("TMPDIR", temp);
+    command.current_dir(home.path()).arg("ask").arg("--claude").arg(claude_cli()).args(args);
+    command
+}
+
+#[track_caller]
+fn nothing_is_left(home: &TempDir) {
+    eventually("nothing is left", std::time::Duration::from_secs(2), || {
+        sessions(home).is_empty() && processes(home.path()) == 0
+    });
+}
+
+fn sessions(home: &TempDir) -> Vec<String> {
+    files(&home.path().join("tmp")).into_iter().filter(|name| name.starts_with("claudecode_ipc")).collect()
+}
+
+fn processes(home: &Path) -> usize {
+    let home = home.as_os_str().as_encoded_bytes();
+    let of_home = |entry: std::fs::DirEntry| {
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        environment.windows(home.len()).any(|window| window == home)
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(of_home).filter(|found| *found).count()
+}
+
+#[test]
+fn the_answer_is_data_on_stdout() {
+    for transport in ["auto", "stdio", "sdk"] {
+        let (model, home) = (ScriptedModel::start(ADD), TempDir::new().unwrap());
+        let args = ["What is 40 + 2?", "--tools", "demo", "--transport", transport];
+        let (code, stdout, stderr) = run(&mut ask(&model, &home, &args));
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "The sum is 42.\n", ""), "{transport}");
+        assert!(model.requests()[0].tools().contains(&"mcp__tools__add"));
+        nothing_is_left(&home);
+    }
+}
+
+#[test]
+fn a_stream_shows_text_and_tool_calls_as_they_come() {
+    let (model, home) = (ScriptedModel::start(ADD), TempDir::new().unwrap());
+    let (code, stdout, stderr) = run(&mut ask(&model, &home, &["go", "--tools", "demo", "--stream"]));
+    assert_eq!((code, stdout.as_str()), (0, "Let me see.\nThe sum is 42.\n"));
+    assert_eq!(stderr, "→ mcp__tools__add {\"a\":40,\"b\":2}\n← 42\n");
+    nothing_is_left(&home);
+}
+
+#[test]
+fn json_is_one_object() {
+    let (model, home) = (ScriptedModel::start(ADD), TempDir::new().unwrap());
+    let (code, stdout, stderr) = run(&mut ask(&model, &home, &["go", "--tools", "demo", "--json"]));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(answer["text"], "The sum is 42.");
+    let kinds: Vec<_> = answer["parts"].as_array().unwrap().iter().map(|part| &part["type"]).collect();
+    assert_eq!(kinds, ["text", "tool_call", "tool_result", "text"]);
+    assert_eq!(answer["parts"][1]["input"], json!({ "a": 40, "b": 2 }));
+    assert_eq!(answer["num_turns"], 2);
+    assert!(answer["session_id"].is_string() && answer["total_cost_usd"].is_number());
+    assert!(answer["usage"]["output_tokens"].is_number() && answer["duration_ms"].is_number());
+}
+
+#[test]
+fn the_prompt_may_come_from_stdin_and_the_model_may_be_named() {
+    let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
+    let mut command = ask(&model, &home, &["-", "--model", "claude-opus-4-5"]);
+    let mut child = Process(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    child.0.stdin.take().unwrap().write_all("from stdin: 日本".as_bytes()).unwrap();
+    assert!(child.wait_within(PATIENCE).success());
+    let requests = model.requests();
+    assert_eq!(requests[0].prompt(), "from stdin: 日本");
+    assert!(requests[0].body["model"].as_str().unwrap().starts_with("claude-opus-4-5"));
+}
+
+#[test]
+fn failures_say_what_to_do_in_words_or_in_json() {
+    let (model, home) = (ScriptedModel::start("error 529 too busy"), TempDir::new().unwrap());
+    let (code, stdout, stderr) = run(&mut ask(&model, &home, &["go"]));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.starts_with("error: ") && stderr.contains("too busy"), "{stderr}");
+    assert!(stderr.contains("\nhint: try again in a while"), "{stderr}");
+
+    let (code, stdout, stderr) = run(&mut ask(&model, &home, &["go", "--json"]));
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    let error: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(error["error"]["type"], "CLIExecutionError");
+    assert!(error["error"]["message"].as_str().unwrap().contains("too busy"));
+    assert_eq!(error["error"]["hint"], "try again in a while");
+
+    let mut command = toolbridge();
+    command.env_clear().env("HOME", home.path()).env("PATH", home.path()).args(["ask", "hi", "--json"]);
+    let (code, stdout, _) = run(&mut command);
+    let error: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &error["error"]["type"]), (1, &json!("CLINotFoundError")));
+    assert!(error["error"]["hint"].as_str().unwrap().contains("npm install"));
+
+    for (args, want) in [
+        (&["go", "--timeout", "-1"][..], "the time-out of -1 s makes no sense"),
+        (&["go", "--timeout", "0.2"], "no result within 0.2 s"),
+        (&["", "--tools", "demo"], "the prompt is empty"),
+    ] {
+        let slow = ScriptedModel::start("hang");
+        let (code, _, stderr) = run(&mut ask(&slow, &home, args));
+        assert!(code == 1 && stderr.contains(want), "{args:?}: {code} {stderr}");
+        nothing_is_left(&home);
+    }
+    let (code, _, stderr) = run(&mut ask(&model, &home, &["go", "--transport", "http"]));
+    assert!(code == 2 && stderr.contains("there are `auto`, `stdio` and `sdk`"), "{stderr}");
+    let (code, _, _) = run(&mut ask(&model, &home, &["go", "--stream", "--json"]));
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn a_signal_ends_everything_at_once() {
+    for (signal, want) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for transport in ["stdio", "sdk"] {
+            let script = "text Hold on.\ncall wait {\"ms\": 600000}\n---\ntext done";
+            let (model, home) = (ScriptedModel::start(script), TempDir::new().unwrap());
+            let args = ["go", "--tools", "demo", "--stream", "--transport", transport];
+            let mut command = ask(&model, &home, &args);
+            let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let mut child = Process(child.unwrap());
+            let mut line = String::new();
+            BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+            assert!(line.starts_with("→ mcp__tools__wait"), "{line}");
+            child.signal(signal);
+            assert_eq!(child.wait_within(PATIENCE).code(), Some(want), "{transport}");
+            nothing_is_left(&home);
+        }
+    }
+}
+
+#[test]
+fn a_killed_asker_leaves_no_cli_behind() {
+    let script = "call wait {\"ms\": 600000}\n---\ntext done";
+    for transport in ["stdio", "sdk"] {
+        let (model, home) = (ScriptedModel::start(script), TempDir::new().unwrap());
+        let args = ["go", "--tools", "demo", "--stream", "--transport", transport];
+        let mut command = ask(&model, &home, &args);
+        let mut child = Process(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        child.signal(Signal::KILL);
+        child.wait_within(PATIENCE);
+        // The CLI sees the end of its stdin; what it does then is its own affair, but it ends.
+        eventually("the CLI ends", PATIENCE, || processes(home.path()) == 0);
+        // The next session removes the files.
+        let next = ScriptedModel::start("text ok");
+        assert_eq!(run(&mut ask(&next, &home, &["go", "--tools", "demo"])).0, 0);
+        assert!(sessions(&home).is_empty(), "{:?}", sessions(&home));
+    }
+}
+
+#[test]
+fn the_doctor_finds_everything_or_says_what_to_do() {
+    let (dir, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let doctor = |args: &[&str]| {
+        let mut command = toolbridge();
+        command.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").env("TMPDIR", dir.path());
+        command.arg("doctor").args(args);
+        run(&mut command)
+    };
+    let claude = claude_cli();
+    let (code, stdout, stderr) = doctor(&["--claude", claude.to_str().unwrap()]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), 6, "{stdout}");
+    assert!(lines.iter().all(|line| line.starts_with("ok    ")), "{stdout}");
+    assert!(lines[1].starts_with("ok    Claude Code CLI: 2."), "{stdout}");
+    assert!(lines[5].contains("lists 9 tools after"), "{stdout}");
+    assert!(files(dir.path()).is_empty());
+
+    let (code, stdout, _) = doctor(&["--claude", "/no/claude"]);
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("\nfail  Claude Code CLI: cannot find the Claude Code CLI: `/no/claude`"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("\n      hint: install it with `npm install"), "{stdout}");
+
+    let (_, stdout, _) = doctor(&["--claude", "/bin/false", "--json"]);
+    let checks: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(checks[1]["health"], "fail");
+    assert!(checks[1]["text"].as_str().unwrap().contains("it ends with exit status: 1"), "{checks}");
+
+    // A session that was killed.
+    let mut host = toolbridge();
+    let (host, _stdin, _) = crate::support::start_host(host.env("TMPDIR", dir.path()));
+    drop(host);
+    let (code, stdout, _) = doctor(&["--claude", claude.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.contains("\nwarn  sessions: 0 live, 1 stale\n      hint: `toolbridge sessions --clean`"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn the_doctor_looks_at_the_temporary_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = TempDir::new().unwrap();
+    let doctor =
+        |temp: &Path| run(toolbridge().env("TMPDIR", temp).args(["doctor", "--claude", "/bin/true"]));
+    let (code, stdout, _) = doctor(&dir.path().join("none"));
+    assert_eq!(code, 1);
+    assert!(stdout.contains("\nfail  temporary directory: "), "{stdout}");
+    assert!(stdout.contains("hint: set TMPDIR to a directory that exists and can be written"), "{stdout}");
+
+    let open = dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (_, stdout, _) = doctor(&open);
+    assert!(stdout.contains("\nwarn  temporary directory: ") && stdout.contains("chmod +t"), "{stdout}");
+
+    let long = dir.path().join("x".repeat(150));
+    std::fs::create_dir(&long).unwrap();
+    let (_, stdout, _) = doctor(&long);
+    assert!(stdout.contains("\nwarn  socket paths: too long in"), "{stdout}");
+}
