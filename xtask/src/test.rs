@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ pub(crate) fn run() -> Result<()> {
     };
     step("formatting", &mut cargo("fmt --all --check"))?;
     step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
+    // The tests of the model need the real CLI, which comes with this.
+    let python = installing(|| python::environment(&root, &target))?;
     step("tests and doctests", &mut cargo("test --workspace --quiet"))?;
     step("documentation", cargo("doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))?;
     step(
@@ -27,7 +29,7 @@ pub(crate) fn run() -> Result<()> {
     step("executable", &mut cargo("build --package toolbridge-cli --quiet"))?;
     let executable = target.join("debug/toolbridge");
     step("demo", Command::new(&executable).arg("demo"))?;
-    step("tests of other languages", &mut pytest(&root, &target, &executable)?)?;
+    step("tests of other languages", &mut pytest(&root, &python, &executable))?;
     step("benchmark, shortly", &mut cargo("xtask bench --quick"))?;
     if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
@@ -49,9 +51,18 @@ fn step(name: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn pytest(root: &Path, target: &Path, executable: &Path) -> Result<Command> {
-    let mut command = Command::new(python::environment(root, target)?);
+fn installing(install: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
+    const NAME: &str = "Python packages and the Claude Code CLI";
+    eprintln!("── {NAME}");
+    let started = Instant::now();
+    let installed = install().context(NAME)?;
+    eprintln!("── {NAME}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
+    Ok(installed)
+}
+
+fn pytest(root: &Path, python: &Path, executable: &Path) -> Command {
+    let mut command = Command::new(python);
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
     command.env("TOOLBRIDGE_EXE", executable).env("PYTHONDONTWRITEBYTECODE", "1");
-    Ok(command)
+    command
 }

@@ -1,17 +1,23 @@
 //! One table of calls, run through every front.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::net::unix::pipe;
+use toolbridge::claude::ResponseStream;
 use toolbridge::core::ToolCall;
 use toolbridge::ipc::{Remote, read_schema_file};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{
-    CallContext, Content, NoArgs, RawJson, Session, Tool, ToolError, ToolResult, ToolSource, Toolset,
+    CallContext, ClaudeCodeModel, Content, NoArgs, RawJson, Session, Tool, ToolError, ToolResult, ToolSource,
+    Toolset, Transport,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -150,6 +156,50 @@ impl Client {
     }
 }
 
+/// The other end of the control channel: a program that is taken for the CLI, and passes every line on.
+struct FakeCli {
+    lines: tokio::io::Lines<BufReader<pipe::Receiver>>,
+    writer: pipe::Sender,
+    _stream: ResponseStream,
+}
+
+impl FakeCli {
+    async fn with(tools: Toolset, dir: &Path) -> Self {
+        let [read, write, program] = ["read", "write", "claude"].map(|name| dir.join(name));
+        assert!(Command::new("mkfifo").args([&read, &write]).status().unwrap().success());
+        let script = format!("#!/bin/sh\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Open for reading and writing, so that opening waits for nobody.
+        let lines = pipe::OpenOptions::new().read_write(true).open_receiver(&read).unwrap();
+        let writer = pipe::OpenOptions::new().read_write(true).open_sender(&write).unwrap();
+        let model = ClaudeCodeModel::builder().cli(program).build().unwrap();
+        model.set_agent_toolsets(tools, "tools", Transport::Sdk).unwrap();
+        let stream = model.request_stream("hi").await.unwrap();
+        let mut cli = Self { lines: BufReader::new(lines).lines(), writer, _stream: stream };
+        let first = cli.lines.next_line().await.unwrap().unwrap();
+        assert!(first.contains(r#""subtype":"initialize""#), "{first}");
+        let hello =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+        cli.ask("initialize", hello).await;
+        cli
+    }
+
+    /// The text of the result; nothing of it has been decoded.
+    async fn ask(&mut self, method: &str, params: &str) -> String {
+        let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let request = format!(r#"{{"subtype":"mcp_message","server_name":"tools","message":{message}}}"#);
+        let line = format!("{{\"type\":\"control_request\",\"request_id\":\"r\",\"request\":{request}}}\n");
+        self.writer.write_all(line.as_bytes()).await.unwrap();
+        let answer = self.lines.next_line().await.unwrap().unwrap();
+        let frame = r#"{"type":"control_response","response":{"subtype":"success","request_id":"r","response":{"mcp_response":"#;
+        let result = answer
+            .strip_prefix(frame)
+            .and_then(|rest| rest.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#));
+        result.and_then(|rest| rest.strip_suffix("}}}}")).unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
 #[tokio::test]
 async fn every_front_gives_the_same_result_for_the_same_call() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -161,6 +211,7 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
     let over_the_socket = remote();
     let mut over_mcp = Client::of(Arc::new(tools.clone())).await;
     let mut through_a_bridge = Client::of(Arc::new(remote())).await;
+    let mut over_the_control_channel = FakeCli::with(tools.clone(), dir.path()).await;
     for (tool, arguments, want) in table() {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
         let directly = ask_source(&tools, tool, &arguments).await;
@@ -170,9 +221,12 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
         assert_eq!(ask_source(&over_the_socket, tool, &arguments).await, directly, "{tool}, over the socket");
         assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
         assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
+        let seen = over_the_control_channel.ask("tools/call", &params).await;
+        assert_eq!(seen, directly, "{tool}, over the control channel");
     }
     let list = over_mcp.ask("tools/list", "{}").await;
     assert_eq!(through_a_bridge.ask("tools/list", "{}").await, list);
+    assert_eq!(over_the_control_channel.ask("tools/list", "{}").await, list);
     session.stop().await;
 }
 

@@ -4,6 +4,7 @@ mod cleanup;
 mod conversation;
 mod faults;
 mod permissions;
+mod readme;
 mod requests;
 mod stream;
 mod support;

@@ -1,0 +1,47 @@
+//! The README's program, run as its reader would.
+
+use std::process::Command;
+
+use toolbridge_scripted::{claude_cli, clean_environment};
+
+use super::support::{World, bridge};
+
+/// Without the lines that only our lints and our documentation need.
+fn program() -> String {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ask.rs")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("//!") && !line.starts_with("#!["));
+    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+#[test]
+fn the_readme_shows_the_example_and_it_is_short() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    assert!(readme.contains(&program()), "the README does not have examples/ask.rs as it is");
+    let lines = program().lines().filter(|line| !line.trim().is_empty()).count();
+    assert!(lines < 25, "{lines} lines");
+}
+
+#[test]
+fn the_example_asks_and_its_function_is_called() {
+    let world = World::new("call add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.");
+    let bin = world.home.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(claude_cli(), bin.join("claude")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = Command::new(bridge().with_file_name("ask"))
+        .env_clear()
+        .envs(clean_environment(world.home.path(), &world.scripted.url()))
+        .env("PATH", path)
+        .env("TMPDIR", world.sessions.path())
+        .current_dir(world.home.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "The sum is 42.0.\n", "{stderr}");
+    let requests = world.scripted.requests();
+    assert_eq!(requests[0].prompt(), "What is 40 + 2?");
+    // What the CLI itself leaves in the temporary directory is not ours to judge.
+    let left = std::fs::read_dir(world.sessions.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let ours: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("claudecode_ipc")).collect();
+    assert!(ours.is_empty(), "{ours:?}");
+}
