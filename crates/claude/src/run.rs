@@ -31,6 +31,9 @@ use crate::{ClaudeCodeError, bridge};
 /// The longest line that is read from the CLI; beyond that memory is worth more.
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
 
+/// The longest answer, with all its tool calls and results.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
+
 /// How much of the CLI's stderr is kept for errors.
 const STDERR_TAIL_BYTES: usize = 8 * 1024;
 
@@ -135,6 +138,7 @@ impl Run {
             events,
             names: HashMap::new(),
             parts: Vec::new(),
+            part_bytes: 0,
             model: None,
             unreadable: None,
         };
@@ -214,6 +218,8 @@ struct Talk {
     /// The tools called, by the ids of their calls.
     names: HashMap<String, String>,
     parts: Vec<Part>,
+    /// How long the lines were that the parts came in.
+    part_bytes: usize,
     model: Option<String>,
     /// Why the first line that could not be read could not.
     unreadable: Option<String>,
@@ -232,39 +238,16 @@ impl Talk {
         let mut exit = None;
         loop {
             tokio::select! {
+                // What ends a request comes first: a CLI that never stops talking must not keep it going.
                 biased;
-                line = lines.next() => match line {
-                    Ok(Some(Ok(line))) => match self.take(&line) {
-                        Ok(None) => {}
-                        Ok(Some(raw)) => return Ended::Result { raw, interrupted },
-                        Err(ended) => return ended,
-                    },
-                    Ok(Some(Err(_))) => {
-                        let reason = format!("a line is over the limit of {MAX_LINE_BYTES} bytes");
-                        return Ended::Failed(ClaudeCodeError::CliResponseParse { reason });
-                    }
-                    Ok(None) | Err(_) => {
-                        return match timeout(LAST_OUTPUT, process.exited()).await {
-                            Ok(status) => Ended::Exit(status),
-                            Err(_) => Ended::Exit(process.end_now().await),
-                        };
-                    }
-                },
-                Some(done) = self.work.join_next() => match done {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error @ ClaudeCodeError::BridgeStartup { .. })) => return Ended::ServerFailed(error),
-                    Ok(Err(error)) => return Ended::Failed(error),
-                    Err(error) => if let Ok(panic) = error.try_into_panic() {
-                        std::panic::resume_unwind(panic);
-                    },
-                },
-                status = process.exited(), if exit.is_none() => {
-                    exit = Some(status);
-                    deadline = deadline.min(Instant::now() + LAST_OUTPUT);
-                }
                 () = signals.cancel.cancelled() => {
                     return Ended::Failed(ClaudeCodeError::CliInterrupted { result: None });
                 }
+                () = sleep_until(deadline) => return match exit {
+                    Some(status) => Ended::Exit(status),
+                    None if interrupted => Ended::Failed(ClaudeCodeError::CliInterrupted { result: None }),
+                    None => Ended::Failed(timed_out(limit)),
+                },
                 () = signals.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
                     deadline = deadline.min(Instant::now() + INTERRUPT_PATIENCE);
@@ -274,11 +257,34 @@ impl Talk {
                         Ok(())
                     });
                 }
-                () = sleep_until(deadline) => return match exit {
-                    Some(status) => Ended::Exit(status),
-                    None if interrupted => Ended::Failed(ClaudeCodeError::CliInterrupted { result: None }),
-                    None => Ended::Failed(timed_out(limit)),
+                Some(done) = self.work.join_next() => match done {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error @ ClaudeCodeError::BridgeStartup { .. })) => return Ended::ServerFailed(error),
+                    Ok(Err(error)) => return Ended::Failed(error),
+                    Err(error) => if let Ok(panic) = error.try_into_panic() {
+                        std::panic::resume_unwind(panic);
+                    },
                 },
+                line = lines.next() => match line {
+                    Ok(Some(Ok(line))) => match self.take(&line) {
+                        Ok(None) => {}
+                        Ok(Some(raw)) => return Ended::Result { raw, interrupted },
+                        Err(ended) => return ended,
+                    },
+                    Ok(Some(Err(_))) => {
+                        return Ended::Failed(too_much("a line", MAX_LINE_BYTES));
+                    }
+                    Ok(None) | Err(_) => {
+                        return match timeout(LAST_OUTPUT, process.exited()).await {
+                            Ok(status) => Ended::Exit(status),
+                            Err(_) => Ended::Exit(process.end_now().await),
+                        };
+                    }
+                },
+                status = process.exited(), if exit.is_none() => {
+                    exit = Some(status);
+                    deadline = deadline.min(Instant::now() + LAST_OUTPUT);
+                }
             }
         }
     }
@@ -316,6 +322,12 @@ impl Talk {
             Line::Answer { id, answer } => self.control.answered(&id, answer),
             Line::Result(raw) => return Ok(Some(raw)),
             Line::Events(events) => {
+                if events.iter().any(|event| matches!(event, Event::Part(_))) {
+                    self.part_bytes += line.len();
+                }
+                if self.part_bytes > MAX_ANSWER_BYTES {
+                    return Err(Ended::Failed(too_much("the answer", MAX_ANSWER_BYTES)));
+                }
                 for event in events {
                     let event = self.note(event)?;
                     self.events.send(event, line.len()).map_err(Ended::Failed)?;
@@ -525,6 +537,10 @@ async fn keep_tail(
 fn tail(stderr: &Mutex<VecDeque<u8>>) -> String {
     let bytes: Vec<u8> = stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
     String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+fn too_much(what: &str, limit: usize) -> ClaudeCodeError {
+    ClaudeCodeError::CliResponseParse { reason: format!("{what} is over the limit of {limit} bytes") }
 }
 
 fn timed_out(limit: Duration) -> ClaudeCodeError {

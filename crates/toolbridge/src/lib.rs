@@ -32,8 +32,10 @@
 //! }
 //! ```
 //!
-//! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the
-//! socket), [`mcp`] (the MCP server), and the bridge process out of the last two.
+//! [`ClaudeCodeModel`] does all of that by itself, for each request: it starts the CLI, asks, and ends both.
+//!
+//! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the socket), [`mcp`] (the
+//! MCP server), [`claude`] (the CLI as a model), and the bridge process out of the second and third.
 
 #[cfg(feature = "bridge")]
 mod bridge;

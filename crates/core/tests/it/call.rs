@@ -462,3 +462,23 @@ async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() 
     drop(free);
     assert_eq!(call("next").await.unwrap().as_str(), text("done"));
 }
+
+#[tokio::test]
+async fn a_selection_lists_and_calls_no_others() {
+    let tools = Toolset::builder()
+        .tool("a", "", |_: NoArgs| "a")
+        .with(Tool::new("b", "", |_: NoArgs| "b").read_only())
+        .tool("c", "", |_: NoArgs| "c")
+        .build()
+        .unwrap();
+    let some = toolbridge_core::Selection::new(tools, ["b", "a", "b"]).unwrap();
+    assert_eq!(some.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(some.is_exclusive("a") && !some.is_exclusive("b"));
+    let call = async |name: &str| {
+        some.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default()).await
+    };
+    assert!(call("b").await.unwrap().as_str().contains(r#""text":"b""#));
+    assert_eq!(call("c").await.unwrap_err().to_string(), "there is no tool `c`");
+    let error = toolbridge_core::Selection::new(some, ["c"]).unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `c` to choose; there are: a, b");
+}

@@ -75,6 +75,33 @@ async fn a_cli_that_hangs_is_ended_in_time() {
 }
 
 #[tokio::test]
+async fn a_cli_that_never_stops_talking_is_ended_in_time() {
+    for line in
+        ["for people", r#"{"type":"of_tomorrow"}"#, r#"{"type":"control_cancel_request","request_id":"x"}"#]
+    {
+        let error =
+            ask(&format!("exec yes '{line}'"), |builder| builder.timeout(Duration::from_millis(500))).await;
+        assert_eq!(error.to_string(), "no result within 0.5 s", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_cli_that_never_reads_is_ended_in_time() {
+    let world = World::new("text ok");
+    let cli = program(&world, "claude", "exec sleep 600");
+    let model = world.builder().cli(cli).timeout(Duration::from_millis(500)).build().unwrap();
+    let error = model.request("x".repeat(1_000_000)).await.unwrap_err();
+    assert_eq!(error.to_string(), "no result within 0.5 s");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_cli_that_closes_its_stdout_and_lives_is_ended() {
+    let error = ask("exec >&-; exec sleep 600", |builder| builder).await;
+    assert!(error.to_string().contains("without a result"), "{error}");
+}
+
+#[tokio::test]
 async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
