@@ -211,7 +211,8 @@ impl ClaudeCodeError {
                 ExecutionKind::MaxBudget => "allow a larger budget, or ask for less",
                 ExecutionKind::SlowConsumer => "read the stream as it comes, or use `request`",
                 ExecutionKind::Start => "check the path and the working directory",
-                ExecutionKind::Exit | ExecutionKind::InvalidRequest | ExecutionKind::Other => return None,
+                ExecutionKind::Exit => "`toolbridge doctor` says whether the CLI works",
+                ExecutionKind::InvalidRequest | ExecutionKind::Other => return None,
             },
             Self::CliResponseParse { .. } => {
                 "is that the Claude Code CLI, in a version of this year? `claude --version` says"

@@ -186,7 +186,7 @@ fn blocks(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
     Some(content(message)?.into_iter().map(part).map(Event::Part).collect())
 }
 
-/// Tool results; a user's message of another kind is not told apart here.
+/// Tool results, and what stands beside them as it is; a message without any is not understood here.
 fn results(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
     let result = |raw: &RawValue| {
         let block: Block<'_> = serde_json::from_str(raw.get()).ok()?;
@@ -198,7 +198,10 @@ fn results(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
             is_error: block.is_error.unwrap_or_default(),
         }))
     };
-    content(message)?.into_iter().map(result).collect()
+    let blocks = content(message)?;
+    let kept = |raw: &RawValue| Event::Other(RawJson::span(line, raw));
+    let events: Vec<_> = blocks.into_iter().map(|raw| result(raw).unwrap_or_else(|| kept(raw))).collect();
+    events.iter().any(|event| matches!(event, Event::Part(_))).then_some(events)
 }
 
 fn delta(event: &RawValue) -> Option<Event> {
@@ -279,6 +282,14 @@ mod tests {
         check(
             r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"42","is_error":true}]}}"#,
             r#"Events([Part(ToolResult { id: "t", name: None, content: RawJson(4 bytes), is_error: true })])"#,
+        );
+        check(
+            r#"{"type":"user","message":{"content":[{"type":"text"},{"type":"tool_result","tool_use_id":"t"}]}}"#,
+            r#"Events([Other(RawJson(15 bytes)), Part(ToolResult { id: "t", name: None, content: RawJson(2 bytes), is_error: false })])"#,
+        );
+        check(
+            r#"{"type":"user","message":{"content":[{"type":"text"}]}}"#,
+            "Events([Other(RawJson(56 bytes))])",
         );
         check(r#"{"type":"user","message":{"content":"hello"}}"#, "Events([Other(RawJson(45 bytes))])");
         check(

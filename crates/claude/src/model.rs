@@ -13,11 +13,11 @@ use toolbridge_ipc::Session;
 
 use crate::command::{Extras, arguments};
 use crate::find::find_cli;
-use crate::permission::{Decider, Permission, PermissionRequest, Restrictions};
+use crate::permission::{Decider, Permission, PermissionRequest, Restricted, Restrictions};
 use crate::process::Process;
 use crate::request::Request;
 use crate::run::{Held, Offer, Run};
-use crate::settings::{DEFAULT_TIMEOUT, Settings, setters};
+use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings, setters};
 use crate::stream::{ResponseStream, Signals};
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -230,15 +230,19 @@ impl ClaudeCodeModelBuilder {
     }
 
     /// Restricts parameters of tools: the tool, the parameter, and a JSON Schema that its value must fit.
-    /// A call that leaves a restricted parameter out is denied as well. Restrictions hold for every call,
-    /// whatever rule allows it.
+    /// A call that leaves a restricted parameter out is denied as well, and several restrictions of one
+    /// parameter hold together. They hold for every call, whatever rule allows it.
+    ///
+    /// For the tools of this process they are checked here, right before the call. For the CLI's own tools the
+    /// CLI is made to ask first; a hook in the user's own settings may still change the arguments after that
+    /// ([`setting_sources`](Self::setting_sources) leaves such settings out).
     ///
     /// ```
     /// use serde_json::json;
     /// use toolbridge_claude::ClaudeCodeModel;
     ///
     /// let model = ClaudeCodeModel::builder()
-    ///     .tool_parameter_restrictions([("Bash", "command", json!({ "pattern": "^git (log|status)" }))])
+    ///     .tool_parameter_restrictions([("Bash", "command", json!({ "pattern": "^git (log|status)$" }))])
     ///     .build()?;
     /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
     /// ```
@@ -346,6 +350,12 @@ impl ClaudeCodeModel {
         let settings = request.settings.clone().or(&options.settings);
         settings.check()?;
         let offered = self.offered(&request)?;
+        let has_restrictions = !options.restrictions.is_empty();
+        if has_restrictions && settings.switches_hooks_off() {
+            return Err(ClaudeCodeError::invalid(format!(
+                "`--bare` and `{HOOKLESS}` switch off what keeps the restrictions of tool parameters"
+            )));
+        }
         let cli = find_cli(options.cli.as_deref())?;
 
         let (offer, entry) = match &offered {
@@ -369,12 +379,21 @@ impl ClaudeCodeModel {
             partial,
             output_schema: request.output_schema.as_ref(),
         };
+        let arguments = arguments(&settings, extras);
+        if arguments.iter().any(|argument| argument.contains('\0')) {
+            return Err(ClaudeCodeError::invalid(
+                "a setting holds a NUL character, which no command line can",
+            ));
+        }
         let mut command = Command::new(&cli);
         if !options.inherit_env {
             command.env_clear();
         }
+        if has_restrictions {
+            command.env_remove(HOOKLESS);
+        }
         // A CLI inside a CLI's tool would take itself for a part of that one.
-        command.env_remove("CLAUDECODE").args(arguments(&settings, extras)).envs(&settings.env);
+        command.env_remove("CLAUDECODE").args(arguments).envs(&settings.env);
         if let Some(directory) = &settings.working_directory {
             command.current_dir(directory);
         }
@@ -411,10 +430,19 @@ impl ClaudeCodeModel {
             (None, Some(_)) => Err(ClaudeCodeError::ToolsetNotRegistered),
             (Some(registered), Some(names)) => {
                 let source = Arc::new(Selection::new(registered.source, names)?);
-                Ok(Some(Registered { source, ..registered }))
+                Ok(Some(self.restricted(Registered { source, ..registered })))
             }
-            (registered, None) => Ok(registered),
+            (registered, None) => Ok(registered.map(|registered| self.restricted(registered))),
         }
+    }
+
+    fn restricted(&self, registered: Registered) -> Registered {
+        let restrictions = self.0.options.restrictions.clone();
+        if restrictions.is_empty() {
+            return registered;
+        }
+        let (source, server) = (registered.source, registered.server.clone());
+        Registered { source: Arc::new(Restricted { source, server, restrictions }), ..registered }
     }
 
     /// Makes the tools reachable for the CLI; and what to tell it.

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
@@ -24,6 +25,11 @@ const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long what is left of the group has once the CLI itself is gone.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Names the variable that marks what a CLI starts.
+const MARKER: &str = "TOOLBRIDGE_REQUEST";
+
+static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// A running CLI. Dropping it ends the whole group, see [`Group::end`].
 #[derive(Debug)]
@@ -52,11 +58,15 @@ pub(crate) struct Group {
     /// Our end of its stdout, held as long as it lives: the CLI takes 2 s to end when nobody could read what
     /// it has to say.
     stdout: Mutex<Option<OwnedFd>>,
+    /// A variable in its environment, and in that of everything it starts: `NAME=value`.
+    marker: String,
 }
 
 impl Process {
     /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
     pub(crate) fn start(mut command: Command, program: &Path) -> Result<(Self, Pipes), ClaudeCodeError> {
+        let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        command.env(MARKER, &id);
         let cwd = command.get_current_dir().map(Path::to_path_buf);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let failed = |error: std::io::Error| starting(program, cwd.as_ref(), &error);
@@ -67,6 +77,7 @@ impl Process {
             is_ending: AtomicBool::new(false),
             is_gone: Mutex::new(false),
             gone: Condvar::new(),
+            marker: format!("{MARKER}={id}"),
             stdout: Mutex::new(ends.1.as_ref().and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
         });
         let (tell, exit) = watch::channel(None);
@@ -93,7 +104,7 @@ impl Process {
         Arc::clone(&self.group)
     }
 
-    /// Waits for the CLI's end.
+    /// Waits for the end of the CLI and of everybody in its group.
     pub(crate) async fn exited(&mut self) -> Option<ExitStatus> {
         self.exit.wait_for(Option::is_some).await.ok().and_then(|status| *status)
     }
@@ -158,10 +169,11 @@ impl Group {
         }
     }
 
-    /// Waits for the leader's end, ends what is left of the group, and gives the number back.
+    /// Waits for the leader's end, and ends what is left of the group.
     fn reap(&self, mut child: Child) -> ExitStatus {
-        // Not reaped yet: until the lock is held the number stays ours.
-        _ = waitid(WaitId::Pid(self.leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        // Not reaped yet: until the lock is held the number stays ours. A signal may interrupt the wait.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(self.leader), options), Err(Errno::INTR)) {}
         let status = {
             let mut is_gone = self.lock();
             let status = child.wait().unwrap_or_default();
@@ -170,22 +182,44 @@ impl Group {
         };
         self.stdout.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.notify_all();
-        // As long as a group has members its number is not given out again. Without any, this fails.
-        if kill_process_group(self.leader, Signal::TERM).is_ok() {
-            let group = self.leader;
-            _ = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
-                thread::sleep(REST_PATIENCE);
-                _ = kill_process_group(group, Signal::KILL);
-            });
+        self.end_rest();
+        if status.code().is_none() {
+            end_marked(&self.marker);
         }
         status
+    }
+
+    /// Ends what is left of the group once its leader is gone. As long as a group has members its number is
+    /// not given out again; without any, a signal fails.
+    fn end_rest(&self) {
+        let started = Instant::now();
+        while kill_process_group(self.leader, Signal::TERM).is_ok() {
+            if started.elapsed() > REST_PATIENCE {
+                _ = kill_process_group(self.leader, Signal::KILL);
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Kills what a CLI has started outside of its group, as it does with shell commands, and could not end
+/// itself because it was killed. They have its environment, and so its marker.
+fn end_marked(marker: &str) {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    for process in processes.filter_map(Result::ok) {
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes())
+            && let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok())
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            _ = kill_process(pid, Signal::KILL);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use rustix::process::test_kill_process_group;
     use tokio::io::AsyncReadExt as _;
 
@@ -234,7 +268,19 @@ mod tests {
         let leader = process.group.leader;
         drop(pipes.stdin);
         assert!(process.exited().await.unwrap().success());
-        group_ends_within(leader, REST_PATIENCE + Duration::from_secs(2));
+        group_ends_within(leader, Duration::from_millis(100));
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
+        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
+        first_byte(&mut pipes).await;
+        process.group.signal(Signal::KILL);
+        assert_eq!(process.exited().await.unwrap().code(), None);
+        // The other end of its stdout is closed when the last one that holds it is gone.
+        let mut rest = Vec::new();
+        let end = pipes.stdout.read_to_end(&mut rest);
+        tokio::time::timeout(Duration::from_secs(5), end).await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
 
@@ -87,15 +88,22 @@ fn content_text(content: &RawJson) -> String {
 #[non_exhaustive]
 pub struct Usage {
     /// Read by the model, those from the cache not included.
+    #[serde(deserialize_with = "lenient")]
     pub input_tokens: u64,
     /// Written by the model.
+    #[serde(deserialize_with = "lenient")]
     pub output_tokens: u64,
     /// Put into the cache.
-    #[serde(rename = "cache_creation_input_tokens")]
+    #[serde(rename = "cache_creation_input_tokens", deserialize_with = "lenient")]
     pub cache_write_tokens: u64,
     /// Read from the cache.
-    #[serde(rename = "cache_read_input_tokens")]
+    #[serde(rename = "cache_read_input_tokens", deserialize_with = "lenient")]
     pub cache_read_tokens: u64,
+}
+
+/// Reads what it can: an answer is not thrown away because a number about it is missing or odd.
+fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
 /// The model's answer, and how it came to it.
@@ -172,24 +180,33 @@ pub struct ResponseWithMetadata {
 /// The CLI's result, as far as it is understood here.
 #[derive(Debug, Deserialize)]
 struct ResultLine<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     subtype: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     is_error: bool,
+    #[serde(default, deserialize_with = "lenient")]
     result: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     errors: Vec<String>,
     #[serde(borrow)]
     structured_output: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "lenient")]
     session_id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     num_turns: Option<u32>,
+    #[serde(default, deserialize_with = "lenient")]
     total_cost_usd: Option<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     usage: Usage,
+    #[serde(default, deserialize_with = "lenient")]
     duration_ms: Option<f64>,
+    #[serde(default, deserialize_with = "lenient")]
     duration_api_ms: Option<f64>,
+    #[serde(default, deserialize_with = "lenient")]
     stop_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     api_error_status: Option<u16>,
+    #[serde(default, deserialize_with = "lenient")]
     terminal_reason: Option<String>,
 }
 
@@ -234,6 +251,13 @@ pub(crate) fn answer(
         stop_reason: result.stop_reason,
         raw: raw.clone(),
     };
+    // A command of the CLI, such as `/cost`, answers without the model, and only here.
+    let mut parts = parts;
+    if let Some(text) = result.result.filter(|text| !text.is_empty() && structured_output.is_none())
+        && !parts.iter().any(|part| matches!(part, Part::Text { .. }))
+    {
+        parts.push(Part::Text { text });
+    }
     let response = ModelResponse { parts, usage: result.usage, model, structured_output };
     Ok(ResponseWithMetadata { response, metadata })
 }
@@ -270,7 +294,7 @@ fn said(result: &ResultLine<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -357,8 +381,19 @@ mod tests {
             matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not")
         );
         assert!(read(&result, Asked::default()).unwrap().response.output::<Value>().is_err());
-        let error = read(&json!({ "num_turns": "x" }), Asked::default()).unwrap_err();
-        assert_eq!(error.type_name(), "CLIResponseParseError");
+    }
+
+    #[test]
+    fn odd_numbers_do_not_cost_the_answer() {
+        let whole = read(
+            &json!({ "subtype": "success", "is_error": null, "result": "hi", "errors": null, "num_turns": "2",
+                "usage": { "input_tokens": null, "output_tokens": 4 }, "duration_ms": "x", "api_error_status": "none" }),
+            Asked::default(),
+        )
+        .unwrap();
+        assert_eq!(whole.response.text(), "hi");
+        assert_eq!((whole.metadata.num_turns, whole.metadata.duration), (None, None));
+        assert_eq!((whole.response.usage.input_tokens, whole.response.usage.output_tokens), (0, 4));
     }
 
     #[test]

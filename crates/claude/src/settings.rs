@@ -13,6 +13,9 @@ use crate::ClaudeCodeError;
 /// The model that is asked when none is named.
 pub const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
 
+/// The variable with which the CLI runs without hooks.
+pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
+
 /// How long a request may take when nothing is said about it.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -284,12 +287,12 @@ impl Settings {
                 return invalid(format!("the entry of MCP server `{name}` is not a JSON object"));
             }
         }
-        let args = self.extra_args.iter().chain(&self.allowed_tools).chain(&self.disallowed_tools).flatten();
-        let prompts = self.system_prompt.iter().chain(&self.append_system_prompt).chain(&self.model);
-        if args.chain(prompts).any(|text| text.contains('\0')) {
-            return invalid("a setting holds a NUL character, which no command line can".into());
-        }
         Ok(())
+    }
+
+    /// Whether the CLI would run without hooks.
+    pub(crate) fn switches_hooks_off(&self) -> bool {
+        self.env.contains_key(HOOKLESS) || self.extra_args.iter().flatten().any(|arg| arg == "--bare")
     }
 }
 
@@ -325,10 +328,6 @@ mod tests {
             (
                 Settings::default().mcp_server("s", json!(1)),
                 "the entry of MCP server `s` is not a JSON object",
-            ),
-            (
-                Settings::default().system_prompt("a\0b"),
-                "a setting holds a NUL character, which no command line can",
             ),
             (
                 Settings::default()

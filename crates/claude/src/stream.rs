@@ -66,6 +66,11 @@ impl Events {
         Ok(())
     }
 
+    /// Passes the last event on, however much lies unread.
+    pub(crate) fn finish(&self, event: Event) {
+        _ = self.events.send((Ok(event), 0));
+    }
+
     pub(crate) fn fail(&self, error: ClaudeCodeError) {
         _ = self.events.send((Err(error), 0));
     }
@@ -87,7 +92,7 @@ impl ResponseStream {
         Self { events, unread, driver: Some(driver), signals, release: Box::new(release) }
     }
 
-    /// The next event; `None` after the last one, when nothing of the request is left.
+    /// The next event; `None` after the last one, once nothing of the request is left.
     ///
     /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Event, ClaudeCodeError>> {

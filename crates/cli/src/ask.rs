@@ -12,7 +12,7 @@ use toolbridge::claude::{DEFAULT_SERVER_NAME, ResponseStream, ResponseWithMetada
 use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
 
 use crate::args::{AskArgs, AskTools};
-use crate::demo::demo_tools;
+use crate::demo::{demo_tools, hide_demo_panic};
 use crate::output::{Spinner, WithHint, as_json, print, say};
 
 /// What shells use for a program that was interrupted, or terminated.
@@ -23,13 +23,7 @@ const TERMINATED: u8 = 143;
 const SHOWN_CHARS: usize = 120;
 
 pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
-    // Tools that panic are answered to the model; a second account would only confuse.
-    std::panic::set_hook(Box::new(|_| {}));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let answered = runtime.block_on(ask(args));
-    // A thread that waits for a tool must not hold the program.
-    runtime.shutdown_background();
-    match answered {
+    match answer_to(args) {
         Err(error) if args.json => {
             print(format!("{}\n", as_json(&error)).as_bytes())?;
             Ok(ExitCode::FAILURE)
@@ -38,7 +32,18 @@ pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
     }
 }
 
-async fn ask(args: &AskArgs) -> Result<ExitCode> {
+fn answer_to(args: &AskArgs) -> Result<ExitCode> {
+    hide_demo_panic();
+    // Before signals are watched for: who waits for stdin can be interrupted as always.
+    let prompt = prompt(&args.prompt)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let answered = runtime.block_on(ask(args, prompt));
+    // A thread that waits for a tool must not hold the program.
+    runtime.shutdown_background();
+    answered
+}
+
+async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut builder = ClaudeCodeModel::builder();
@@ -62,7 +67,7 @@ async fn ask(args: &AskArgs) -> Result<ExitCode> {
         }
         None => {}
     }
-    let mut stream = model.request_stream(prompt(&args.prompt)?).await?;
+    let mut stream = model.request_stream(prompt).await?;
     let end = tokio::select! {
         answer = follow(&mut stream, args) => return answer,
         _ = interrupt.recv() => INTERRUPTED,
@@ -92,7 +97,8 @@ async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode>
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
-            () = spinner.turn() => continue,
+            // Not over a line that has begun.
+            () = spinner.turn(), if !text_is_open => continue,
         };
         let Some(event) = event.transpose()? else { break };
         spinner.clear();

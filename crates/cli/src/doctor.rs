@@ -1,22 +1,19 @@
 //! `toolbridge doctor`: whether everything is there that a model with tools needs.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 use toolbridge::Session;
-use toolbridge::claude::find_cli;
+use toolbridge::claude::{cli_version, find_cli};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
 use crate::demo::{Answer, Client, demo_tools};
 use crate::output::{hint, print};
-
-/// How long the CLI may take to say its version.
-const VERSION_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a check went.
 #[derive(Clone, Copy, PartialEq)]
@@ -91,31 +88,17 @@ fn cli(given: Option<&Path>) -> Check {
         Ok(path) => path,
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
-    match version(&path) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Check::fail(WHAT, &error.into()),
+    };
+    match runtime.block_on(cli_version(&path)) {
         Ok(version) => Check::ok(WHAT, format!("{version} at `{}`", path.display())),
-        Err(error) => {
-            Check::fail(WHAT, &error.context(format!("`{}` does not say its version", path.display())))
-        }
+        Err(error) => Check {
+            hint: Some("is that the Claude Code CLI? run it by hand, or give another with `--claude`".into()),
+            ..Check::fail(WHAT, &error.into())
+        },
     }
-}
-
-fn version(cli: &PathBuf) -> Result<String> {
-    let mut command = Command::new(cli);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.env_remove("CLAUDECODE").spawn()?;
-    let started = Instant::now();
-    while child.try_wait()?.is_none() {
-        if started.elapsed() > VERSION_PATIENCE {
-            _ = child.kill();
-            _ = child.wait();
-            anyhow::bail!("no answer within {} s", VERSION_PATIENCE.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "it ends with {}", output.status);
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.split_whitespace().next().context("it says nothing")?.to_owned())
 }
 
 fn temp_dir() -> Check {

@@ -18,7 +18,7 @@ use toolbridge::Session;
 pub(crate) use self::client::{Answer, Client};
 use self::report::{Report, Row};
 use self::tools::Shared;
-pub(crate) use self::tools::demo_tools;
+pub(crate) use self::tools::{demo_tools, hide_demo_panic};
 use crate::output::print;
 
 /// The server's name in the MCP config.
@@ -65,8 +65,7 @@ async fn end_of_stdin() {
 
 /// Hosts the demo tools, starts a bridge, and calls each of them through it.
 pub(crate) fn run(json: bool) -> Result<ExitCode> {
-    // The demo panics on purpose; its answer says so, and a second account on stderr would only confuse.
-    std::panic::set_hook(Box::new(|_| {}));
+    hide_demo_panic();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let report = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;

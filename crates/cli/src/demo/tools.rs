@@ -105,6 +105,18 @@ impl Drop for TellIfDropped<'_> {
     }
 }
 
+const PANIC: &str = "this tool always panics";
+
+/// The demo panics on purpose; its answer says so, and a second account on stderr would only confuse.
+pub(crate) fn hide_demo_panic() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<String>().is_none_or(|said| said != PANIC) {
+            others(info);
+        }
+    }));
+}
+
 pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, RegistrationError> {
     type State = std::sync::Arc<Shared>;
     let echo = Tool::new("echo", "Returns exactly the text", async |args: Echo| args.text)
@@ -130,7 +142,7 @@ pub(crate) fn demo_tools(shared: std::sync::Arc<Shared>) -> Result<Toolset, Regi
     );
     let fail =
         Tool::new("fail", "Fails with the message", async |args: Fail| Err::<(), _>(DemoError(args.message)));
-    let panic = Tool::new("panic", "Panics", async |_: NoArgs| -> () { panic!("this tool always panics") });
+    let panic = Tool::new("panic", "Panics", async |_: NoArgs| -> () { panic!("{PANIC}") });
     let blob =
         Tool::new("blob", "Returns a text of that many bytes", async |args: Blob| "x".repeat(args.bytes))
             .read_only()

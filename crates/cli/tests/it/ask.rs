@@ -25,7 +25,7 @@ fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
 
 #[track_caller]
 fn nothing_is_left(home: &TempDir) {
-    eventually("nothing is left", std::time::Duration::from_secs(2), || {
+    eventually("nothing is left", std::time::Duration::from_secs(4), || {
         sessions(home).is_empty() && processes(home.path()) == 0
     });
 }
@@ -127,6 +127,84 @@ fn failures_say_what_to_do_in_words_or_in_json() {
     assert!(code == 2 && stderr.contains("there are `auto`, `stdio` and `sdk`"), "{stderr}");
     let (code, _, _) = run(&mut ask(&model, &home, &["go", "--stream", "--json"]));
     assert_eq!(code, 2);
+}
+
+#[test]
+fn on_a_terminal_the_text_stays_whole() {
+    // `script` gives the program a terminal. The text comes in two pieces, with a long wait between them.
+    let model = ScriptedModel::start("text The answer is | 42.\nsleep 300\ntext Really.");
+    let home = TempDir::new().unwrap();
+    let command = ask(&model, &home, &["go", "--stream"]);
+    let line: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut script = Command::new("script");
+    script.args(["-qec", &line.join(" "), "/dev/null"]).env_clear();
+    script.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(home.path());
+    let (code, shown, _) = run(&mut script);
+    assert_eq!(code, 0, "{shown}");
+    let seen = on_screen(&shown);
+    assert_eq!(seen, "The answer is 42.\nReally.\n", "{shown:?}");
+    assert!(shown.contains('⠙'), "no spinner in {shown:?}");
+}
+
+/// What a terminal shows in the end: `\r` goes back to the start of the line, `ESC [ K` clears the rest.
+fn on_screen(text: &str) -> String {
+    let mut lines = vec![Vec::new()];
+    let mut column = 0;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let line: &mut Vec<char> = lines.last_mut().unwrap();
+        match c {
+            '\r' => column = 0,
+            '\n' => {
+                lines.push(Vec::new());
+                column = 0;
+            }
+            '\x1b' => {
+                assert_eq!((chars.next(), chars.next()), (Some('['), Some('K')));
+                line.truncate(column);
+            }
+            c => {
+                line.resize(line.len().max(column + 1), ' ');
+                line[column] = c;
+                column += 1;
+            }
+        }
+    }
+    lines.iter().map(|line| line.iter().collect::<String>()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn who_waits_for_stdin_can_be_interrupted() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
+        let mut child = Process(ask(&model, &home, &["-"]).stdin(Stdio::piped()).spawn().unwrap());
+        child.signal(signal);
+        assert!(!child.wait_within(PATIENCE).success());
+    }
+}
+
+#[test]
+fn a_server_that_the_cli_refuses_is_an_error_and_no_panic() {
+    let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
+    let claude = home.path().join("claude");
+    let answers = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}
+{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_2","response":{"mcpServers":[{"name":"tools","status":"failed","error":"no"}]}}}"#;
+    // Each answer after its question.
+    let lines: Vec<_> = answers.lines().map(|line| format!("read question; echo '{line}'")).collect();
+    std::fs::write(&claude, format!("#!/bin/sh\n{}\nexec cat >/dev/null\n", lines.join("\n"))).unwrap();
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    std::fs::set_permissions(&claude, mode).unwrap();
+    for transport in ["stdio", "sdk"] {
+        let mut command = toolbridge();
+        command.args(["ask", "hi", "--tools", "demo", "--json", "--transport", transport, "--timeout", "20"]);
+        let (code, stdout, stderr) = run(command.arg("--claude").arg(&claude));
+        let error: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout:?} {stderr:?}"));
+        assert_eq!((code, &error["error"]["type"]), (1, &json!("BridgeStartupError")), "{error}");
+    }
+    drop(model);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! However a request ends, nothing of it is left.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
-use toolbridge::{ClaudeCodeError, Event};
+use toolbridge::{ClaudeCodeError, Event, Transport};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, processes_of, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, processes_of, program, told};
 
 #[tokio::test]
 async fn after_a_tool_error_nothing_is_left() {
@@ -46,21 +47,24 @@ fn kill_cli(world: &World) {
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_ended_with_its_tools() {
-    for transport in TRANSPORTS {
-        let world = World::new("call hang {}\n---\ntext done");
-        let tools = Tools::new();
-        let model = world.builder().timeout(Duration::from_secs(4)).build().unwrap();
-        model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
-        let error = model.request("go").await.unwrap_err();
-        assert!(
-            matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
-            "{error}"
-        );
-        assert_eq!(error.to_string(), "no result within 4 s");
-        assert!(error.is_recoverable());
-        told("the handler is dropped", &tools.0.cancelled).await;
-        world.nothing_is_left();
-    }
+    // Both at once: each takes its whole time.
+    tokio::join!(too_long(TRANSPORTS[0]), too_long(TRANSPORTS[1]));
+}
+
+async fn too_long(transport: Transport) {
+    let world = World::new("call hang {}\n---\ntext done");
+    let tools = Tools::new();
+    let model = world.builder().timeout(Duration::from_secs(10)).build().unwrap();
+    model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
+    let error = model.request("go").await.unwrap_err();
+    assert!(
+        matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
+        "{error}"
+    );
+    assert_eq!(error.to_string(), "no result within 10 s");
+    assert!(error.is_recoverable());
+    told("the handler is dropped", &tools.0.cancelled).await;
+    world.nothing_is_left();
 }
 
 #[tokio::test]
@@ -192,5 +196,57 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
         tools.contains(&"mcp__other__add".into()) && !tools.contains(&"mcp__tools__add".into()),
         "{tools:?}"
     );
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn an_interrupt_before_the_prompt_asks_nobody() {
+    for transport in TRANSPORTS {
+        let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.model_with(&tools, transport);
+        for ms in [0, 50, 150] {
+            let (outcome, ()) = tokio::join!(model.request("go"), async {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                _ = model.interrupt();
+            });
+            assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { .. })), "{ms} ms: {outcome:?}");
+        }
+        assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_stream_is_ended_even_after_its_result() {
+    let world = World::new("text ok");
+    let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#;
+    let cli = program(
+        &world,
+        "claude",
+        &format!("trap '' TERM; echo '{line}'; while :; do sleep 600 & wait; done"),
+    );
+    let model = world.builder().cli(cli).build().unwrap();
+    let mut stream = model.request_stream("hi").await.unwrap();
+    assert!(matches!(stream.next().await, Some(Ok(Event::Result(_)))));
+    let started = Instant::now();
+    stream.cancel().await;
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_killed_cli_leaves_no_command_of_its_own_behind() {
+    let world = World::new("call Bash {\"command\": \"tail -f /dev/null\"}\n---\ntext done");
+    let model = world.builder().allowed_tools(["Bash"]).build().unwrap();
+    let (outcome, ()) = tokio::join!(model.request("go"), async {
+        let started = Instant::now();
+        while !processes_of(world.home.path()).any(|process| process.ends_with(": tail -f /dev/null ")) {
+            assert!(started.elapsed() < PATIENCE, "the command does not start");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        kill_cli(&world);
+    });
+    assert!(outcome.unwrap_err().to_string().contains("signal: 9"));
     world.nothing_is_left();
 }

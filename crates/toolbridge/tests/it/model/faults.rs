@@ -1,21 +1,11 @@
 //! A CLI or a bridge that is not what it should be.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use toolbridge::ClaudeCodeError;
 use toolbridge::claude::{ClaudeCodeModelBuilder, ExecutionKind};
 
-use super::support::{TRANSPORTS, Tools, World};
-
-/// A program in the world's home that is taken for the CLI or the bridge.
-fn program(world: &World, name: &str, script: &str) -> PathBuf {
-    let path = world.home.path().join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
+use super::support::{TRANSPORTS, Tools, World, program};
 
 /// Asks a model whose CLI is that script; with and without tools.
 async fn ask(
@@ -72,6 +62,9 @@ async fn a_cli_that_hangs_is_ended_in_time() {
         let error = ask(script, |builder| builder.timeout(Duration::from_millis(500))).await;
         assert_eq!(error.to_string(), "no result within 0.5 s");
     }
+    // A time-out too long for a clock is as good as none.
+    let error = ask("exit 7", |builder| builder.timeout(Duration::MAX)).await;
+    assert!(error.to_string().contains("exit status: 7"), "{error}");
 }
 
 #[tokio::test]
@@ -176,4 +169,81 @@ async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
     assert_eq!(error.type_name(), "IPCError");
     assert!(error.to_string().contains("`/no/where`"), "{error}");
     assert!(world.scripted.requests().is_empty());
+}
+
+/// Programs that answer the CLI's two first questions with that status of our server, and say that at the
+/// beginning of the talk.
+async fn begin(status: Option<&str>, at_first: &str) -> ClaudeCodeError {
+    let mut errors = Vec::new();
+    for transport in TRANSPORTS {
+        let world = World::new("text ok");
+        let answer = |n: u8, subtype: &str, response: &str| {
+            format!(
+                r#"read q; echo '{{"type":"control_response","response":{{"subtype":"{subtype}","request_id":"toolbridge_{n}",{response}}}}}'"#
+            )
+        };
+        let hello = answer(1, "success", r#""response":{}"#);
+        let servers = match status {
+            Some(status) => answer(
+                2,
+                "success",
+                &format!(r#""response":{{"mcpServers":[{{"name":"tools","status":"{status}"}}]}}"#),
+            ),
+            None => answer(2, "error", r#""error":"unknown subtype""#),
+        };
+        let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"without tools"}"#;
+        let init = format!(r#"{{"type":"system","subtype":"init","mcp_servers":[{at_first}]}}"#);
+        let script =
+            format!("{hello}\n{servers}\nread prompt; echo '{init}'; echo '{result}'; exec cat >/dev/null");
+        let model = world.builder().cli(program(&world, "claude", &script)).build().unwrap();
+        model.set_agent_toolsets(Tools::new().toolset(), "tools", transport).unwrap();
+        errors.push(model.request("hi").await.unwrap_err());
+        world.nothing_is_left();
+    }
+    assert!(errors.iter().all(|error| error.type_name() == "BridgeStartupError"), "{errors:?}");
+    errors.remove(1)
+}
+
+#[tokio::test]
+async fn a_model_is_never_asked_without_its_tools() {
+    let rows = [
+        (Some("failed"), r#"{"name":"tools","status":"failed"}"#, "the CLI says `failed`"),
+        (Some("needs-auth"), "", "the CLI says `needs-auth`"),
+        (None, r#"{"name":"tools","status":"pending"}"#, "the CLI says `pending`"),
+        (None, "", "the CLI does not know of it"),
+    ];
+    for (status, at_first, want) in rows {
+        let error = begin(status, at_first).await.to_string();
+        assert!(error.contains(want), "{status:?} {at_first}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_bridge_that_lives_on_does_not_hold_the_error() {
+    let world = World::new("text ok");
+    let bridge = program(&world, "bridge", "sleep 600 & echo boom >&2; exit 3");
+    let model = world.builder().bridge(&bridge).build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let error = model.request("hi").await.unwrap_err();
+    assert!(error.to_string().ends_with("exit status: 3: boom"), "{error}");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn many_blocks_on_a_line_are_no_slow_consumer() {
+    let world = World::new("text ok");
+    let block = format!(r#"{{"type":"text","text":"{}"}}"#, "x".repeat(3000));
+    let line = format!(r#"{{"type":"assistant","message":{{"content":[{}]}}}}"#, vec![block; 400].join(","));
+    std::fs::write(world.home.path().join("line"), line).unwrap();
+    let result = r#"{"type":"result","subtype":"success","is_error":false}"#;
+    let script = format!("cat '{}'; echo; echo '{result}'", world.home.path().join("line").display());
+    let model = world.builder().cli(program(&world, "claude", &script)).build().unwrap();
+    assert_eq!(model.request("hi").await.unwrap().parts.len(), 400);
+}
+
+#[tokio::test]
+async fn questions_without_end_are_an_error() {
+    let line = r#"{"type":"control_request","request_id":"x","request":{"subtype":"x"}}"#;
+    let error = ask(&format!("exec yes '{line}'"), |builder| builder).await;
+    assert!(error.to_string().contains("asks more than 4096 things"), "{error}");
 }

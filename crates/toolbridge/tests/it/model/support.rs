@@ -1,6 +1,7 @@
 //! What the tests share: the real CLI against a scripted model, tools that watch themselves, and a look at
 //! what is left.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,19 +75,29 @@ impl World {
         last.tool_results().iter().map(ToolResultBlock::text).collect()
     }
 
-    /// Within 2 s there is no file of a session and no process of this world.
+    /// There is no file of a session and no process of this world any more, after 2 s at most; or a little
+    /// more, on a busy machine.
     #[track_caller]
     pub(crate) fn nothing_is_left(&self) {
+        const PATIENCE: Duration = Duration::from_secs(4);
         let started = Instant::now();
         loop {
             let left: Vec<_> = processes_of(self.home.path()).chain(files(self.sessions.path())).collect();
             if left.is_empty() {
                 return;
             }
-            assert!(started.elapsed() < Duration::from_secs(2), "left behind: {left:#?}");
+            assert!(started.elapsed() < PATIENCE, "left behind: {left:#?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// A program in the world's home that is taken for the CLI or the bridge.
+pub(crate) fn program(world: &World, name: &str, script: &str) -> PathBuf {
+    let path = world.home.path().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 /// The example that is its own bridge; cargo builds it before it runs the tests.
