@@ -121,7 +121,8 @@ impl From<ModelResponse> for Message {
 }
 
 impl Request {
-    /// A request that says `prompt`.
+    /// A request that says `prompt`. The CLI takes one that begins with `/` for a command of its own, such as
+    /// `/compact`.
     pub fn new(prompt: impl Into<String>) -> Self {
         Self::with_inputs([Input::text(prompt)])
     }

@@ -30,8 +30,7 @@ async fn ask(
 
 #[tokio::test]
 async fn garbage_is_said_to_be_garbage() {
-    let error =
-        ask("echo hello; echo '{\"type\":'; cat >/dev/null & sleep 0.1; kill $!; exit 0", |b| b).await;
+    let error = ask("echo hello; echo '{\"type\":'", |b| b).await;
     assert_eq!(error.type_name(), "CLIResponseParseError");
     assert_eq!(
         error.to_string(),

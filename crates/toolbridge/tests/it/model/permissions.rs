@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolbridge::{ClaudeCodeModel, Permission, Transport};
+use tokio::sync::Notify;
+use toolbridge::claude::{PermissionMode, PermissionRequest};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
 
-use super::support::{TRANSPORTS, Tools, World};
+use super::support::{TRANSPORTS, Tools, World, told};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
@@ -40,7 +42,7 @@ async fn a_hook_allows_denies_and_changes() {
             let tools = Tools::new();
             let asked = Arc::<Mutex<Vec<_>>>::default();
             let list = Arc::clone(&asked);
-            let decide = move |request: toolbridge::claude::PermissionRequest| {
+            let decide = move |request: PermissionRequest| {
                 list.lock().unwrap().push((request.tool_name, request.input, request.tool_use_id));
                 std::future::ready(permission.clone())
             };
@@ -58,7 +60,7 @@ async fn a_hook_allows_denies_and_changes() {
 async fn a_hook_that_panics_denies() {
     let world = World::new(ADD);
     let tools = Tools::new();
-    let hook = async |_: toolbridge::claude::PermissionRequest| -> Permission { panic!("the hook's own") };
+    let hook = async |_: PermissionRequest| -> Permission { panic!("the hook's own") };
     let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &tools, TRANSPORTS[0]);
     let text = model.request("go").await.unwrap().text();
     assert_eq!(text, "the permission hook failed, so the tool is not allowed");
@@ -91,8 +93,7 @@ async fn restricted_parameters_hold_whatever_is_allowed() {
 async fn a_changed_input_must_keep_the_restrictions_too() {
     let world = World::new(ADD);
     let tools = Tools::new();
-    let change =
-        async |_: toolbridge::claude::PermissionRequest| Permission::AllowWith(json!({ "a": 9, "b": 1 }));
+    let change = async |_: PermissionRequest| Permission::AllowWith(json!({ "a": 9, "b": 1 }));
     let rule = ("mcp__tools__add", "a", json!({ "maximum": 5 }));
     let model = world.builder().can_use_tool(change).tool_parameter_restrictions([rule]).build().unwrap();
     let text = with_tools(model, &tools, TRANSPORTS[1]).request("go").await.unwrap().text();
@@ -105,4 +106,78 @@ fn a_restriction_must_be_a_schema() {
     let rule = ("Bash", "command", json!({ "pattern": "(" }));
     let error = ClaudeCodeModel::builder().tool_parameter_restrictions([rule]).build().unwrap_err();
     assert!(error.to_string().contains("`command` of tool `Bash` is not a JSON Schema"), "{error}");
+}
+
+#[tokio::test]
+async fn a_denial_may_end_the_request() {
+    for transport in TRANSPORTS {
+        let world = World::new(ADD);
+        let stop = async |_: PermissionRequest| Permission::Deny { message: "stop".into(), interrupt: true };
+        let model = with_tools(world.builder().can_use_tool(stop).build().unwrap(), &Tools::new(), transport);
+        let outcome = model.request("go").await;
+        assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { .. })), "{outcome:?}");
+        world.nothing_is_left();
+    }
+}
+
+struct Gone(Arc<Notify>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_never_answers_ends_with_its_request() {
+    let world = World::new(ADD);
+    let (asked, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, guard) = (Arc::clone(&asked), Arc::clone(&gone));
+    let hook = move |_: PermissionRequest| {
+        let (tell, guard) = (Arc::clone(&tell), Gone(Arc::clone(&guard)));
+        async move {
+            let _guard = guard;
+            tell.notify_one();
+            std::future::pending().await
+        }
+    };
+    let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &Tools::new(), TRANSPORTS[0]);
+    tokio::select! {
+        outcome = model.request("go") => panic!("{outcome:?}"),
+        () = told("the hook is asked", &asked) => {}
+    }
+    told("the hook is dropped", &gone).await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn permission_modes_reach_the_cli() {
+    for (mode, exists) in [(PermissionMode::Default, false), (PermissionMode::AcceptEdits, true)] {
+        let home = World::new("text unused").home;
+        let file = home.path().join("note.txt");
+        let call = json!({ "file_path": file, "content": "hello" });
+        let world = World::new(&*format!("call Write {call}\n---\ntext done"));
+        let model =
+            world.builder().working_directory(home.path()).permission_mode(mode.clone()).build().unwrap();
+        model.request("go").await.unwrap();
+        assert_eq!(file.exists(), exists, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn restrictions_cannot_be_switched_off_by_the_way() {
+    let world = World::new(ADD);
+    let rule = || ("Bash", "command", json!({ "pattern": "^git " }));
+    for builder in [world.builder().extra_args(["--bare"]), world.builder().env("CLAUDE_CODE_SIMPLE", "1")] {
+        let model = builder.tool_parameter_restrictions([rule()]).build().unwrap();
+        let error = model.request("go").await.unwrap_err();
+        assert!(error.to_string().contains("switch off what keeps the restrictions"), "{error}");
+    }
+    // The short name of a tool of ours, and a CLI that does not ask: the tool itself keeps the rule.
+    let tools = Tools::new();
+    let rule = ("add", "a", json!({ "maximum": 0 }));
+    let model = world.builder().tool_parameter_restrictions([rule]).build().unwrap();
+    let text = with_tools(model, &tools, TRANSPORTS[0]).request("go").await.unwrap().text();
+    assert!(text.contains("restricted: at `/a`"), "{text}");
+    assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
 }

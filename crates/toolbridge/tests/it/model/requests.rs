@@ -6,10 +6,10 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbridge::claude::{ExecutionKind, Input, Message, Settings};
-use toolbridge::{ClaudeCodeError, Request};
+use toolbridge::{ClaudeCodeError, Event, Request, Session};
 use toolbridge_scripted::{Block, Turn};
 
-use super::support::{PICTURE, TRANSPORTS, Tools, World};
+use super::support::{PICTURE, TRANSPORTS, Tools, World, bridge};
 
 #[tokio::test]
 async fn an_answer_comes_with_its_metadata() {
@@ -227,4 +227,45 @@ async fn settings_that_make_no_sense_start_nothing() {
     let error = model.set_agent_toolsets(Tools::new().toolset(), "my tools", TRANSPORTS[0]).unwrap_err();
     assert!(error.to_string().contains("`my tools`"), "{error}");
     assert!(world.scripted.requests().is_empty());
+}
+
+#[tokio::test]
+async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
+    // A session of its own plays somebody else's server.
+    let other = Session::builder(Tools::new().toolset()).bridge(bridge()).start().await.unwrap();
+    let entry = serde_json::to_value(other.mcp_server().unwrap()).unwrap();
+    let sees = async |strict: bool, given: bool| {
+        let world = World::new("text ok");
+        let config = json!({ "mcpServers": { "mine": entry } });
+        std::fs::write(world.home.path().join(".claude.json"), config.to_string()).unwrap();
+        let mut builder = world.builder().strict_mcp_config(strict);
+        if given {
+            builder = builder.mcp_server("given", entry.clone());
+        }
+        let mut stream = builder.build().unwrap().request_stream("hi").await.unwrap();
+        let mut servers = Vec::new();
+        while let Some(event) = stream.next().await {
+            if let Event::Started(started) = event.unwrap() {
+                servers =
+                    started.mcp_servers.into_iter().map(|server| (server.name, server.status)).collect();
+            }
+        }
+        servers.sort();
+        servers
+    };
+    let connected = |name: &str| (name.to_owned(), "connected".to_owned());
+    assert_eq!(sees(true, false).await, []);
+    assert_eq!(sees(true, true).await, [connected("given")]);
+    assert_eq!(sees(false, false).await, [connected("mine")]);
+    other.stop().await;
+}
+
+#[tokio::test]
+async fn progress_disturbs_nobody() {
+    for transport in TRANSPORTS {
+        let world = World::new("call progress {}\n---\ntext {result}");
+        let response = world.model_with(&Tools::new(), transport).request("go").await.unwrap();
+        assert_eq!(response.text(), "true", "progress is wanted over {transport}");
+        world.nothing_is_left();
+    }
 }

@@ -203,6 +203,11 @@ impl Tools {
                     .read_only(),
             )
             .tool("change", "Takes a while", async |_: NoArgs, context: CallContext| watched(context).await)
+            .tool("progress", "Reports progress", async |_: NoArgs, context: CallContext| {
+                context.progress(1.0, Some(2.0), Some("half"));
+                context.progress(2.0, Some(2.0), None);
+                context.wants_progress()
+            })
             .tool("hang", "Never ends", hang)
             .build()
             .unwrap()
