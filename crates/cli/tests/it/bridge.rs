@@ -450,6 +450,7 @@ fn an_answer_that_is_being_written_when_the_client_ends_is_finished() {
     let host = Host::start();
     let mut client = host.client();
     let call = client.start_call("blob", json!({ "bytes": 9_000_000 }));
+    client.wait_for_bytes();
     client.end_input();
     // A slow reader, but a reader.
     std::thread::sleep(Duration::from_millis(1_500));

@@ -185,6 +185,11 @@ impl McpClient {
         stream.write_all(b"\n").unwrap();
     }
 
+    /// Waits until a message has begun to arrive.
+    pub(crate) fn wait_for_bytes(&mut self) {
+        self.lines.fill_buf().unwrap();
+    }
+
     /// The next message, whatever it is.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
