@@ -36,10 +36,11 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 6] = [
+    const ALLOWED: [(&str, &[&str]); 7] = [
         ("toolbridge-core", &[]),
         ("toolbridge-ipc", &["toolbridge-core"]),
         ("toolbridge-mcp", &["toolbridge-core"]),
+        ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-cli", &["toolbridge"]),
         ("xtask", &[]),
