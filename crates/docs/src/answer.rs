@@ -75,6 +75,7 @@ pub(crate) enum NodeKind {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 pub(crate) struct Node {
     /// A heading, or a whole `.json` file.
     pub(crate) kind: NodeKind,
@@ -171,13 +172,13 @@ pub(crate) struct NextOffset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TruncatedReason {
-    /// The call's limit, or its default, cut the text.
+    // The call's limit, or its default, cut the text.
     MaxChars,
-    /// The file goes on after the range.
+    // The file goes on after the range.
     RangeEnd,
-    /// The server's limit cut the text.
+    // The server's limit cut the text.
     HardLimit,
-    /// Nothing is left.
+    // Nothing is left.
     None,
 }
 

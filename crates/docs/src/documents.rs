@@ -55,7 +55,6 @@ pub(crate) struct Shared {
 
 impl Documents {
     /// Starts with the defaults: `manuals` and `vault` in the current directory.
-    #[must_use]
     pub fn builder() -> DocumentsBuilder {
         DocumentsBuilder::default()
     }

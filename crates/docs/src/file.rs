@@ -126,7 +126,7 @@ fn lock(file: &OwnedFd, deadline: Instant) -> io::Result<()> {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
-                std::thread::sleep(LOCK_PAUSE)
+                std::thread::sleep(LOCK_PAUSE);
             }
             Err(Errno::WOULDBLOCK) => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));

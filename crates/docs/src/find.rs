@@ -112,7 +112,9 @@ impl Library {
                 }
             }
         }
-        before.into_values().for_each(|gone| self.forget(Some(gone)));
+        for gone in before.into_values() {
+            self.forget(Some(gone));
+        }
         Ok(())
     }
 

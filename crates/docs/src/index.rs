@@ -3,8 +3,8 @@
 //! Text is folded first (NFKC, case). Scripts that put no spaces between words are indexed by pairs of
 //! neighbouring characters, everything else by words.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use crate::path::fold;
 
@@ -14,6 +14,13 @@ const B: f64 = 0.75;
 
 /// How many times a word of the title counts.
 const TITLE_WEIGHT: u32 = 3;
+
+/// Words of questions, not of answers.
+const FILLERS: [&str; 33] = [
+    "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "in",
+    "is", "it", "my", "of", "on", "or", "that", "the", "this", "to", "what", "when", "where", "which",
+    "with", "you", "your",
+];
 
 /// A document's number in the index.
 pub(crate) type DocId = u32;
@@ -131,24 +138,21 @@ impl Index {
     }
 }
 
-/// The terms of a query, each once.
+/// The terms of a query, each once. Words that are in every question are left out, unless there are no others.
 pub(crate) fn query_terms(query: &str) -> Vec<String> {
     let folded = fold(query);
-    let mut terms: Vec<String> = Vec::new();
-    for_each_run(&folded, |run| {
-        let mut add = |term: &str| {
-            if !terms.iter().any(|known| known == term) {
-                terms.push(term.to_owned());
-            }
-        };
-        match run {
-            Run::Word(word) => add(stem(word)),
-            // One character is asked for itself, more of them by their pairs.
-            Run::Unspaced(text) if text.chars().nth(1).is_none() => add(text),
-            Run::Unspaced(text) => pairs(text).for_each(add),
-        }
+    let mut terms: Vec<&str> = Vec::new();
+    let mut fillers: Vec<&str> = Vec::new();
+    for_each_run(&folded, |run| match run {
+        Run::Word(word) if FILLERS.contains(&word) => fillers.push(word),
+        Run::Word(word) => terms.push(stem(word)),
+        // One character is asked for itself, more of them by their pairs.
+        Run::Unspaced(text) if text.chars().nth(1).is_none() => terms.push(text),
+        Run::Unspaced(text) => terms.extend(pairs(text)),
     });
-    terms
+    let mut seen = HashSet::new();
+    let chosen = if terms.is_empty() { fillers.into_iter().map(stem).collect() } else { terms };
+    chosen.into_iter().filter(|term| seen.insert(*term)).map(str::to_owned).collect()
 }
 
 /// The terms that folded text is found by.
@@ -222,15 +226,17 @@ fn pairs(text: &str) -> impl Iterator<Item = &str> {
 
 /// A word without the ending that only says "more than one": `policies` and `policy` are one.
 fn stem(word: &str) -> &str {
-    if word.len() < 4 || !word.is_ascii() {
+    const LONG_ENOUGH: usize = 4;
+
+    if word.len() < LONG_ENOUGH || !word.is_ascii() {
         return word;
     }
     let word = match word.strip_suffix("ies") {
-        Some(start) => return start,
-        None if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => word,
-        None => word.strip_suffix('s').unwrap_or(word),
+        Some(start) if start.len() >= 3 => return start,
+        _ if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => word,
+        _ => word.strip_suffix('s').unwrap_or(word),
     };
-    word.strip_suffix('y').unwrap_or(word)
+    if word.len() < LONG_ENOUGH { word } else { word.strip_suffix('y').unwrap_or(word) }
 }
 
 #[cfg(test)]
@@ -264,7 +270,21 @@ mod tests {
             query_terms("再起動 再起動 bus Policies policy 鍵"),
             ["再起", "起動", "bus", "polic", "鍵"]
         );
+        assert_eq!(query_terms("How do I open the door?"), ["open", "door"]);
+        assert_eq!(query_terms("what is this"), ["what", "is", "this"]);
         assert_eq!(query_terms("!? …"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_plural_has_the_stem_of_its_singular() {
+        for (one, more) in
+            [("policy", "policies"), ("key", "keys"), ("file", "files"), ("city", "cities"), ("day", "days")]
+        {
+            assert_eq!(stem(one), stem(more));
+        }
+        for word in ["bus", "class", "status", "this", "is", "s", "日s"] {
+            assert_eq!(stem(word), word);
+        }
     }
 
     #[test]
@@ -297,7 +317,7 @@ mod tests {
         let long = format!("lock {}", "filler ".repeat(200));
         let index = index(&[("", &long), ("", "lock it"), ("Lock", "it"), ("", "it"), ("", "it key")]);
         assert_eq!(found(&index, "lock"), [2, 1, 0]);
-        assert_eq!(found(&index, "it key")[0], 4);
+        assert_eq!(found(&index, "lock key")[0], 4);
     }
 
     #[test]

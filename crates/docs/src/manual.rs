@@ -247,7 +247,7 @@ impl Manuals {
 }
 
 /// What a file's name says it is.
-fn file_type(path: &RelPath) -> Option<FileType> {
+pub(crate) fn file_type(path: &RelPath) -> Option<FileType> {
     let (_, extension) = path.split().1.rsplit_once('.')?;
     match extension.to_ascii_lowercase().as_str() {
         "md" => Some(FileType::Md),

@@ -66,10 +66,12 @@ impl JsonSchema for Count {
 }
 
 /// What a reference can point to.
+//
+// Variants have no doc comments, so that the schema is a plain `enum`: here, and in `Scope` and `Mode`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// A section or file of a manual.
+    // A section or file of a manual.
     Manual,
 }
 
@@ -113,13 +115,13 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Scope {
-    /// The section's own text, without its subsections.
+    // The section's own text, without its subsections.
     Snippet,
-    /// The section with its subsections.
+    // The section with its subsections.
     Section,
-    /// From the section on, through `max_sections` headings.
+    // From the section on, through `max_sections` headings.
     Sections,
-    /// The whole file.
+    // The whole file.
     File,
 }
 
@@ -127,9 +129,9 @@ pub(crate) enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// Replace what is there.
+    // Replace what is there.
     Overwrite,
-    /// Add at the end, on a new line.
+    // Add at the end, on a new line.
     Append,
 }
 

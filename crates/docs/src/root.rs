@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::path::RelPath;
 
 /// Nothing opened here passes to a child process, becomes a terminal or waits for the other end of a pipe.
-const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
 /// The permission to use what is below one directory.
 ///
@@ -128,7 +128,7 @@ impl Root {
         let dir = match self.folder(path) {
             Err(error) if is(&error, Errno::NOENT) => {
                 let names = path.into_iter().flat_map(RelPath::names);
-                let outcome = names.fold(self.folder(None), |dir, name| make_one(dir?, name, &mut made));
+                let outcome = names.fold(self.folder(None), |dir, name| make_one(&dir?, name, &mut made));
                 match outcome {
                     Ok(dir) => dir,
                     Err(error) => {
@@ -206,6 +206,7 @@ impl Root {
     fn open_beneath(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         use rustix::fs::ResolveFlags;
 
+        // Not `NOFOLLOW`: that would let a link at the end pass for something that is no folder.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&self.dir, path, flags | ALWAYS, mode, resolve)
     }
@@ -233,7 +234,7 @@ pub(crate) fn open_name(
     flags: OFlags,
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(dir, name, flags | ALWAYS, mode).map_err(|error| match error {
+    rustix::fs::openat(dir, name, flags | ALWAYS | OFlags::NOFOLLOW, mode).map_err(|error| match error {
         // A link where a folder should be is "not a directory" on some systems.
         Errno::NOTDIR if is_link(dir, name) => Errno::LOOP,
         error => error,
@@ -273,11 +274,11 @@ fn remove_made(made: &mut Vec<(OwnedFd, String)>) {
     }
 }
 
-fn make_one(parent: OwnedFd, name: &str, made: &mut Vec<(OwnedFd, String)>) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
+fn make_one(parent: &OwnedFd, name: &str, made: &mut Vec<(OwnedFd, String)>) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777)) {
         Ok(()) => {
             made.push((parent.try_clone()?, name.to_owned()));
-            rustix::fs::fsync(&parent)?;
+            rustix::fs::fsync(parent)?;
         }
         Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),

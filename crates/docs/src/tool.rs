@@ -11,6 +11,7 @@ use crate::bridge;
 use crate::documents::Shared;
 use crate::log::Note;
 use crate::refusal::{Refusal, shown};
+use crate::request::ManualList;
 
 /// What a tool does to the vault, for clients that ask before they call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +41,17 @@ impl Tool {
 
 /// All tools, in the order in which a model would use them.
 pub(crate) fn tools() -> Vec<Tool> {
+    [manual_tools(), bridge_tools(), vault_tools()].into_iter().flatten().collect()
+}
+
+fn manual_tools() -> Vec<Tool> {
     vec![
         tool(
             "manual_list",
             "List manuals",
             "Lists the manuals: `items` with `manual_id`, sorted. Start here, or with `manual_find`.",
             Effect::Reads,
-            |shared, _: &crate::request::ManualList| shared.manuals.list(),
+            |shared, _: &ManualList| shared.manuals.list(),
         ),
         tool(
             "manual_ls",
@@ -87,6 +92,11 @@ pub(crate) fn tools() -> Vec<Tool> {
             Effect::Reads,
             |shared, request| shared.manuals.read(request),
         ),
+    ]
+}
+
+fn bridge_tools() -> Vec<Tool> {
+    vec![
         tool(
             "bridge_copy_section",
             "Copy a section into the vault",
@@ -108,6 +118,11 @@ pub(crate) fn tools() -> Vec<Tool> {
             Effect::Changes,
             |shared, request| bridge::copy_file(&shared.manuals, &shared.vault, request),
         ),
+    ]
+}
+
+fn vault_tools() -> Vec<Tool> {
+    vec![
         tool(
             "vault_ls",
             "List a folder of the vault",
@@ -205,7 +220,7 @@ fn schema_of<T: JsonSchema>() -> RawJson {
 fn decode<I: DeserializeOwned>(arguments: &RawJson) -> Result<I, Refusal> {
     let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
+        let path = shown(&error.path().to_string());
         let mut reason = error.into_inner().to_string();
         if let Some(place) = reason.rfind(" at line ") {
             reason.truncate(place);

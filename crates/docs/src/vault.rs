@@ -11,7 +11,7 @@ use crate::answer::{
 };
 use crate::file::{self, Existing, Locked};
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits};
-use crate::manual::{check_size, read_text};
+use crate::manual::{check_size, file_type, read_text};
 use crate::path::{RelPath, fold};
 use crate::refusal::{Code, Refusal, shown};
 use crate::request::{Count, LineRange, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
@@ -90,7 +90,8 @@ impl Vault {
         check_size(path.as_str(), stamp.size)?;
         let text = read_text(&file, path.as_str(), stamp.size)?;
         // What holds for a `.json` of a manual is "as much as the server allows".
-        let kind = if full || path.as_str().ends_with(".json") { FileType::Json } else { FileType::Md };
+        let kind =
+            if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
         let max_chars = self.hard.chars(request.limits, kind);
         let reason = if max_chars.is_hard { TruncatedReason::HardLimit } else { TruncatedReason::MaxChars };
         lines_of(&text, request.range, max_chars.chars, reason)
