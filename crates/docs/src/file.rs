@@ -85,7 +85,10 @@ impl Locked {
             };
             must_be_regular(&rustix::fs::fstat(&file)?)?;
             lock(&file, deadline)?;
-            // While we waited, somebody may have put another file under the name.
+            if Instant::now() > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "others replace it all the time"));
+            }
+            // While we waited, somebody may have put another file under the name; then that one is meant.
             let ours = rustix::fs::fstat(&file)?;
             if stat(dir, name)?.is_some_and(|named| identity(&named) == identity(&ours)) {
                 let size = u64::try_from(ours.st_size).unwrap_or_default();
@@ -184,13 +187,19 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     fn create(dir: BorrowedFd<'a>) -> io::Result<Self> {
-        let name = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
         step(Step::Create)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let file = open_name(dir, &name, flags, Mode::from_raw_mode(0o666))?;
-        let temporary = Self { dir, file: file.into(), name, is_named: false };
-        rustix::fs::flock(&temporary.file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(temporary)
+        loop {
+            let name = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let file = open_name(dir, &name, flags, Mode::from_raw_mode(0o666))?;
+            let temporary = Self { dir, file: file.into(), name, is_named: false };
+            // Before it was locked, another process may have swept it away; each does so once.
+            match rustix::fs::flock(&temporary.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if stat(dir, &temporary.name)?.is_some() => return Ok(temporary),
+                Ok(()) | Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn name_it(mut self, name: &str, existing: Existing) -> io::Result<()> {
@@ -219,8 +228,9 @@ impl Drop for Temporary<'_> {
         if self.is_named {
             return;
         }
-        if let Err(error) = rustix::fs::unlinkat(self.dir, self.name.as_str(), AtFlags::empty()) {
-            tracing::warn!(name = self.name, %error, "temporary file left behind");
+        match rustix::fs::unlinkat(self.dir, self.name.as_str(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => tracing::warn!(name = self.name, %error, "temporary file left behind"),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Searching all manuals.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::answer::{FileType, Found, Hit, RefItem};
 use crate::index::{DocId, Index, Match, Words, query_terms};
@@ -11,7 +10,7 @@ use crate::manual::{Manuals, file_name};
 use crate::path::{RelPath, fold};
 use crate::refusal::Refusal;
 use crate::request::ManualFind;
-use crate::root::Stamp;
+use crate::root::{Entry, Stamp};
 use crate::section::{Outline, split_lines};
 
 /// How long a snippet is, and how much of it stands before what was found.
@@ -29,7 +28,8 @@ struct Library {
     index: Index,
     /// By number in the index.
     places: Vec<Place>,
-    files: HashMap<RelPath, Shelved>,
+    /// Sorted by path.
+    files: Vec<(RelPath, Shelved)>,
 }
 
 /// A file as it was indexed.
@@ -64,7 +64,12 @@ impl Search {
             manuals.check_manual(id)?;
         }
         let limit = manuals.hard.found(request.limit);
-        let mut library = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut library = self.0.lock().unwrap_or_else(|half_done| {
+            self.0.clear_poison();
+            let mut library = half_done.into_inner();
+            *library = Library::default();
+            library
+        });
         library.refresh(manuals)?;
         let mut matches = library
             .index
@@ -91,38 +96,41 @@ impl Library {
             *self = Self::default();
         }
         let files = manuals.files(None)?;
-        let mut before = std::mem::take(&mut self.files);
+        let mut before = std::mem::take(&mut self.files).into_iter().peekable();
         for (entry, _) in files {
-            match before.remove(&entry.path) {
-                Some(shelved) if shelved.stamp == entry.stamp && shelved.is_settled => {
-                    self.files.insert(entry.path, shelved);
-                }
-                outdated => {
-                    self.forget(outdated);
-                    match self.shelve(manuals, &entry.path) {
-                        Ok(shelved) => _ = self.files.insert(entry.path, shelved),
-                        Err(refusal) => {
-                            tracing::debug!(
-                                path = entry.path.as_str(),
-                                reason = refusal.message,
-                                "file left out"
-                            );
-                        }
-                    }
-                }
+            while let Some((_, gone)) = before.next_if(|(path, _)| *path < entry.path) {
+                self.forget(gone);
             }
+            let known = before.next_if(|(path, _)| *path == entry.path).map(|(_, shelved)| shelved);
+            let shelved = match known {
+                Some(shelved) if shelved.stamp == entry.stamp && shelved.is_settled => shelved,
+                outdated => {
+                    if let Some(outdated) = outdated {
+                        self.forget(outdated);
+                    }
+                    self.shelve(manuals, &entry)
+                }
+            };
+            self.files.push((entry.path, shelved));
         }
-        for gone in before.into_values() {
-            self.forget(Some(gone));
-        }
+        before.for_each(|(_, gone)| self.forget(gone));
         Ok(())
     }
 
-    fn forget(&mut self, shelved: Option<Shelved>) {
-        shelved.into_iter().flat_map(|shelved| shelved.docs).for_each(|doc| self.index.remove(doc));
+    fn forget(&mut self, shelved: Shelved) {
+        shelved.docs.for_each(|doc| self.index.remove(doc));
     }
 
-    fn shelve(&mut self, manuals: &Manuals, path: &RelPath) -> Result<Shelved, Refusal> {
+    /// What cannot be read has nothing to be found, until it changes.
+    fn shelve(&mut self, manuals: &Manuals, entry: &Entry) -> Shelved {
+        self.read(manuals, &entry.path).unwrap_or_else(|refusal| {
+            tracing::debug!(path = entry.path.as_str(), reason = refusal.message, "file left out");
+            let next = self.next();
+            Shelved { stamp: entry.stamp, is_settled: entry.stamp.is_settled(), docs: next..next }
+        })
+    }
+
+    fn read(&mut self, manuals: &Manuals, path: &RelPath) -> Result<Shelved, Refusal> {
         let source = manuals.reopen(path)?;
         let is_settled = source.stamp().is_settled();
         let text = source.text()?;

@@ -13,7 +13,7 @@ const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
 /// How many times a word of the title counts.
-const TITLE_WEIGHT: u32 = 3;
+const TITLE_WEIGHT: usize = 3;
 
 /// Words of questions, not of answers.
 const FILLERS: [&str; 33] = [
@@ -62,16 +62,19 @@ pub(crate) struct Match {
 impl Index {
     pub(crate) fn add(&mut self, words: Words<'_>) -> DocId {
         let doc = DocId::try_from(self.lengths.len()).expect("fewer than four billion sections");
-        let mut counts: HashMap<usize, u32> = HashMap::new();
-        let mut length = 0_u32;
+        // Each term once for each time it counts.
+        let mut found = Vec::new();
         for (text, weight) in [(words.title, TITLE_WEIGHT), (words.context, 1), (words.body, 1)] {
             for_each_term(&fold(text), |term| {
-                length = length.saturating_add(weight);
-                *counts.entry(self.term(term)).or_default() += weight;
+                let term = self.term(term);
+                found.extend(std::iter::repeat_n(term, weight));
             });
         }
-        for (term, count) in counts {
-            self.postings[term].push(Posting { doc, count });
+        let length = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        found.sort_unstable();
+        for same in found.chunk_by(|one, other| one == other) {
+            let count = u32::try_from(same.len()).unwrap_or(u32::MAX);
+            self.postings[same[0]].push(Posting { doc, count });
         }
         self.lengths.push(Some(length));
         self.live += 1;

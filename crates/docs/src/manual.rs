@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::answer::{Applied, FileItem, FileType, Items, ManualItem, ManualText, Node, NodeKind, RefItem};
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars};
 use crate::path::RelPath;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, Refusal, shown};
 use crate::request::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope};
 use crate::root::{Entry, Root, Stamp};
 use crate::section::{BOM, Outline, cut};
@@ -159,7 +159,7 @@ impl Manuals {
         let Some(file_type) = file_type(path) else {
             return Err(Refusal::parameter(format!(
                 "`{}` is neither `.md` nor `.json`, and manuals have no other files",
-                crate::refusal::shown(path.below_first())
+                shown(path.below_first())
             )));
         };
         let (file, stamp) = self.root.read(path).map_err(|error| Refusal::system(path.as_str(), &error))?;
@@ -170,8 +170,8 @@ impl Manuals {
     /// All files that can be read, of one manual or of all, sorted.
     pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Vec<(Entry, FileType)>, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
-        let shown = manual.as_ref().map_or("manuals", RelPath::as_str);
-        let files = self.root.walk(manual.as_ref()).map_err(|error| Refusal::system(shown, &error))?;
+        let place = manual.as_ref().map_or("manuals", RelPath::as_str);
+        let files = self.root.walk(manual.as_ref()).map_err(|error| Refusal::system(place, &error))?;
         let usable = files.into_iter().filter(|entry| {
             // A file that lies in no manual has no reference.
             entry.stamp.size <= MAX_SOURCE_BYTES && !entry.path.below_first().is_empty()
@@ -248,23 +248,18 @@ impl Manuals {
 
 /// What a file's name says it is.
 pub(crate) fn file_type(path: &RelPath) -> Option<FileType> {
-    let (_, extension) = path.split().1.rsplit_once('.')?;
-    match extension.to_ascii_lowercase().as_str() {
-        "md" => Some(FileType::Md),
-        "json" => Some(FileType::Json),
-        _ => None,
-    }
+    let (_, extension) = path.name().rsplit_once('.')?;
+    [("md", FileType::Md), ("json", FileType::Json)]
+        .into_iter()
+        .find_map(|(known, file_type)| extension.eq_ignore_ascii_case(known).then_some(file_type))
 }
 
 pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!(
-        "`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}",
-        crate::refusal::shown(path)
-    ))
-    .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
+    Err(Refusal::forbidden(format!("`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}", shown(path)))
+        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
 }
 
 fn pick(
@@ -277,7 +272,7 @@ fn pick(
     let Some(place) = outline.place(line) else {
         return Err(Refusal::not_found(format!(
             "no section of `{}` starts at line {}; `manual_toc` and `manual_find` give references that fit",
-            crate::refusal::shown(source.path.below_first()),
+            shown(source.path.below_first()),
             line.unwrap_or(1),
         )));
     };
@@ -303,23 +298,24 @@ fn valid_prefix(bytes: &[u8]) -> &str {
 }
 
 fn whole(source: &Source, max_chars: MaxChars) -> Result<Excerpt, Refusal> {
-    let text = source.text()?;
-    let (has_bom, body) = match text.strip_prefix(BOM) {
-        Some(body) => (true, body),
-        None => (false, text.as_str()),
-    };
-    let (kept, truncated) = cut(body, max_chars.chars);
+    let mut text = source.text()?;
+    let has_bom = text.starts_with(BOM);
+    if has_bom {
+        text.drain(..BOM.len());
+    }
+    let (kept, truncated) = cut(&text, max_chars.chars);
     if truncated && source.file_type == FileType::Json && !max_chars.is_asked_for {
-        let size = body.chars().count();
+        let size = text.chars().count();
         let limit = max_chars.chars;
         let raise = "set HARD_MAX_CHARS on the server, or accept a part with `limits.max_chars`";
         return Err(Refusal::forbidden(format!(
             "`{}` has {size} characters, the limit is {limit}, and half a `.json` is no JSON; {raise}",
-            crate::refusal::shown(source.path.below_first())
+            shown(source.path.below_first())
         ))
         .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
     }
-    Ok(Excerpt { text: kept.to_owned(), truncated, has_bom })
+    text.truncate(kept.len());
+    Ok(Excerpt { text, truncated, has_bom })
 }
 
 impl Source {
@@ -352,7 +348,7 @@ impl Source {
     }
 
     fn restless(&self) -> Refusal {
-        let path = crate::refusal::shown(self.path.as_str());
+        let path = shown(self.path.as_str());
         Refusal::new(Code::IoError, format!("`{path}` changes while it is read; try again"))
     }
 }

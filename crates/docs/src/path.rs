@@ -1,6 +1,9 @@
 //! Paths that a caller may name.
 
-use unicode_normalization::UnicodeNormalization as _;
+use std::borrow::Cow;
+
+use caseless::Caseless as _;
+use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
 use crate::refusal::{Code, Refusal, shown};
 
@@ -75,6 +78,10 @@ impl RelPath {
         }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
     /// `other` below this.
     pub(crate) fn join(&self, other: &Self) -> Self {
         Self(format!("{}/{}", self.0, other.0))
@@ -114,9 +121,33 @@ pub(crate) fn fold(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    // Folding can leave what is not normal any more, and normalising what is not folded.
-    let once = caseless::default_case_fold_str(&text.nfkc().collect::<String>());
-    caseless::default_case_fold_str(&once.nfkc().collect::<String>())
+    let folded = fold_case(&normal(text));
+    // Folding can leave what is not normal any more, and normalising that, what is not folded.
+    match normal(&folded) {
+        Cow::Borrowed(_) => folded,
+        Cow::Owned(text) => fold_case(&text),
+    }
+}
+
+fn normal(text: &str) -> Cow<'_, str> {
+    match is_nfkc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfkc().collect()),
+    }
+}
+
+/// Full case folding; most characters are told to have no case without a look at the table.
+fn fold_case(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\0'..='\x7f' => folded.push(char.to_ascii_lowercase()),
+            // From the radicals to the Yi syllables, and Hangul.
+            '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' => folded.push(char),
+            _ => folded.extend(std::iter::once(char).default_case_fold()),
+        }
+    }
+    folded
 }
 
 #[cfg(test)]
@@ -169,6 +200,14 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", &"x".repeat(256)] {
             let refusal = RelPath::parse_name("manual_id", bad).unwrap_err();
             assert_eq!(refusal.code, Code::InvalidPath, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn folding_by_ranges_is_folding_by_the_table() {
+        for char in '\0'..=char::MAX {
+            let text = char.to_string();
+            assert_eq!(fold_case(&text), caseless::default_case_fold_str(&text), "{char:?}");
         }
     }
 

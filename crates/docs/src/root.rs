@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -56,7 +57,8 @@ impl Stamp {
     /// Whether a later change would show in a later stamp.
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (seconds, nanos) = self.changed.max(self.modified);
+        // Anybody can set the time of modification; that of the last change is the system's own.
+        let (seconds, nanos) = self.changed;
         let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
         now > last + Self::TICK
     }
@@ -146,26 +148,17 @@ impl Root {
     /// could ask for are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         let folder = self.folder(path)?;
-        let mut entries = Vec::new();
+        let mut names = Vec::new();
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
             let usable =
                 matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            let Some(path) = RelPath::child(path, name).filter(|_| usable) else { continue };
-            let stat = match rustix::fs::statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let is_dir = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => false,
-                FileType::Directory => true,
-                _ => continue,
-            };
-            entries.push(Entry { path, is_dir, stamp: Stamp::of(&stat) });
+            if usable && let Ok(name) = entry.file_name().to_str() {
+                names.extend(RelPath::child(path, name));
+            }
         }
-        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut entries = look_at(folder.as_fd(), names)?;
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         Ok(entries)
     }
 
@@ -215,6 +208,47 @@ impl Root {
     fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
         Err(Errno::NOSYS)
     }
+}
+
+/// Looks at every file; what is gone by now, or is no regular file or folder, is left out.
+///
+/// In a large folder that is most of the work, so several threads share it.
+fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
+    const SHARE: usize = 1000;
+    const MOST_THREADS: usize = 4;
+
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let share = paths.len().div_ceil(threads).max(SHARE);
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        while paths.len() > share {
+            let part = paths.split_off(paths.len() - share);
+            others.push(scope.spawn(move || look_at_each(folder, part)));
+        }
+        let mut entries = look_at_each(folder, paths)?;
+        for other in others {
+            entries.extend(other.join().expect("looking at a file does not panic")?);
+        }
+        Ok(entries)
+    })
+}
+
+fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::with_capacity(paths.len());
+    for path in paths {
+        let stat = match rustix::fs::statat(folder, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let is_dir = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::Directory => true,
+            _ => continue,
+        };
+        entries.push(Entry { path, is_dir, stamp: Stamp::of(&stat) });
+    }
+    Ok(entries)
 }
 
 /// Opens one name after the other, each relative to the one before and never through a link.

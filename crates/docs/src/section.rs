@@ -260,6 +260,9 @@ impl Lines<'_> {
 
 /// The first `max_chars` characters, and whether that cut anything off.
 pub(crate) fn cut(text: &str, max_chars: usize) -> (&str, bool) {
+    if text.len() <= max_chars {
+        return (text, false);
+    }
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => (&text[..end], true),
         None => (text, false),

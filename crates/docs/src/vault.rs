@@ -23,6 +23,9 @@ const SYSTEM: &str = ".system";
 /// Takes only notes of a day, and only more of them.
 const DAILY: &str = "daily";
 
+/// How often an append looks again whether its target is there.
+const ATTEMPTS: usize = 10;
+
 /// Where copies and notes go.
 #[derive(Debug)]
 pub(crate) struct Vault {
@@ -71,7 +74,7 @@ impl Vault {
         let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(shown, &error))?;
         let visible = entries
             .into_iter()
-            .filter(|entry| !(is_system(&entry.path) || file::is_temporary(entry.path.split().1)));
+            .filter(|entry| !(is_system(&entry.path) || file::is_temporary(entry.path.name())));
         let entry = |entry: crate::root::Entry| VaultEntry {
             path: entry.path.as_str().to_owned(),
             entry_type: if entry.is_dir { EntryType::Dir } else { EntryType::File },
@@ -181,7 +184,7 @@ impl Vault {
         }
         let (folder, name) = to.path.split();
         let failed = |error| Refusal::system(to.path.as_str(), &error);
-        loop {
+        for _ in 0..ATTEMPTS {
             let open = match self.root.folder(folder.as_ref()) {
                 Ok(folder) => Locked::open(folder.as_fd(), name),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -196,6 +199,10 @@ impl Vault {
                 outcome => return outcome,
             }
         }
+        Err(Refusal::new(
+            Code::Conflict,
+            format!("`{}` comes and goes while it is to be appended to; try again", shown(to.path.as_str())),
+        ))
     }
 
     /// Writes a whole file, and makes the folders it lies in.

@@ -179,6 +179,10 @@ fn limits_have_defaults_and_are_lowered_to_the_hard_ones() {
             assert_eq!((&answer["truncated"], &answer["applied"]["max_chars"]), (&json!(true), &json!(want)));
         }
     }
+    for (asked, applied) in [(json!(null), 20), (json!(7), 7), (json!(1000), 20), (json!(1e300), 20)] {
+        let arguments = json!({ "ref": reference("a.md", 1), "limits": { "max_sections": asked } });
+        assert_eq!(client.ok("manual_read", &arguments)["applied"]["max_sections"], applied, "{asked}");
+    }
     let low = crate::support::Client::new(workspace.builder().hard_max_chars(100).hard_max_sections(3));
     let answer = low.ok("manual_read", &read("a.md", 1, "section"));
     assert_eq!(answer["applied"], json!({ "scope": "section", "max_sections": 3, "max_chars": 100 }));

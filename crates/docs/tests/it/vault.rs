@@ -161,6 +161,36 @@ fn replace_changes_the_first_places() {
     assert_eq!(workspace.text("a.md"), "日 日 日");
 }
 
+/// Two servers on one vault, as two processes would be: they share no lock but the file's.
+#[test]
+fn a_replacement_loses_nothing_that_others_append_meanwhile() {
+    const APPENDS: usize = 200;
+
+    let workspace = Workspace::new();
+    workspace.note("a.md", "toggle 0\n");
+    std::thread::scope(|scope| {
+        let appends = scope.spawn(|| {
+            let client = workspace.open();
+            for line in 0..APPENDS {
+                let arguments =
+                    json!({ "path": "a.md", "content": format!("line {line}\n"), "mode": "append" });
+                client.ok("vault_write", &arguments);
+            }
+        });
+        let client = workspace.open();
+        let mut replaced = 0;
+        while !appends.is_finished() {
+            let (find, replace) = (format!("toggle {replaced}\n"), format!("toggle {}\n", replaced + 1));
+            client.ok("vault_replace", &json!({ "path": "a.md", "find": find, "replace": replace }));
+            replaced += 1;
+        }
+        assert!(replaced > 10, "there was no race");
+    });
+    let lines: Vec<_> = workspace.text("a.md").lines().skip(1).map(str::to_owned).collect();
+    let want: Vec<_> = (0..APPENDS).map(|line| format!("line {line}")).collect();
+    assert_eq!(lines, want);
+}
+
 #[test]
 fn text_that_is_not_utf8_is_an_io_error() {
     let workspace = Workspace::new();
