@@ -261,7 +261,7 @@ fn sweep_now(dir: BorrowedFd<'_>) {
     }
 }
 
-/// Opens `name` to be read, if it is a regular file.
+/// Whether there is a file of that name; anything but a regular file is an error.
 pub(crate) fn exists(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     match stat(dir, name)? {
         Some(stat) => must_be_regular(&stat).map(|()| true),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Workspace, copy, copy_file, names, reference};
+use crate::support::{Client, Workspace, copy, copy_file, names, reference, writing};
 
 const SECRET: &str = "# Secret\n\nswordfish\n";
 
@@ -34,20 +34,6 @@ fn reading(path: &str) -> Vec<(&'static str, Value)> {
         ("manual_read", json!({ "ref": reference(path, Value::Null) })),
         ("bridge_copy_section", copy(path, Value::Null, "copy.md", "overwrite")),
         ("bridge_copy_file", copy_file(path, "copy.md", "append")),
-    ]
-}
-
-/// Every call that writes to `path` of the vault.
-fn writing(path: &str) -> Vec<(&'static str, Value)> {
-    vec![
-        ("vault_create", json!({ "path": path, "content": "x" })),
-        ("vault_write", json!({ "path": path, "content": "x", "mode": "append" })),
-        ("vault_write", json!({ "path": path, "content": "x", "mode": "overwrite" })),
-        ("vault_replace", json!({ "path": path, "find": "s", "replace": "x" })),
-        ("bridge_copy_section", copy("a.md", 1, path, "append")),
-        ("bridge_copy_section", copy("a.md", 1, path, "overwrite")),
-        ("bridge_copy_file", copy_file("a.md", path, "append")),
-        ("bridge_copy_file", copy_file("a.md", path, "overwrite")),
     ]
 }
 

@@ -201,3 +201,17 @@ pub(crate) fn copy(path: &str, line: impl Into<Value>, to: &str, mode: &str) -> 
 pub(crate) fn copy_file(path: &str, to: &str, mode: &str) -> Value {
     json!({ "from_path": path, "manual_id": "m", "to_path": to, "mode": mode, "limits": { "allow_file": true } })
 }
+
+/// Every call that writes to `path` of the vault.
+pub(crate) fn writing(path: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("vault_create", json!({ "path": path, "content": "x" })),
+        ("vault_write", json!({ "path": path, "content": "x", "mode": "append" })),
+        ("vault_write", json!({ "path": path, "content": "x", "mode": "overwrite" })),
+        ("vault_replace", json!({ "path": path, "find": "x", "replace": "y" })),
+        ("bridge_copy_section", copy("a.md", 1, path, "append")),
+        ("bridge_copy_section", copy("a.md", 1, path, "overwrite")),
+        ("bridge_copy_file", copy_file("a.md", path, "append")),
+        ("bridge_copy_file", copy_file("a.md", path, "overwrite")),
+    ]
+}

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Workspace, copy};
+use crate::support::{Client, Workspace, writing};
 
 #[test]
 fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
@@ -208,20 +208,6 @@ fn text_that_is_not_utf8_is_an_io_error() {
         );
     }
     assert_eq!(workspace.read("a.md"), b"ab\xff");
-}
-
-/// Every tool that writes, as a call to `path`.
-fn writing(path: &str) -> Vec<(&'static str, Value)> {
-    vec![
-        ("vault_create", json!({ "path": path, "content": "x" })),
-        ("vault_write", json!({ "path": path, "content": "x", "mode": "append" })),
-        ("vault_write", json!({ "path": path, "content": "x", "mode": "overwrite" })),
-        ("vault_replace", json!({ "path": path, "find": "x", "replace": "y" })),
-        ("bridge_copy_section", copy("a.md", 1, path, "append")),
-        ("bridge_copy_section", copy("a.md", 1, path, "overwrite")),
-        ("bridge_copy_file", crate::support::copy_file("a.md", path, "append")),
-        ("bridge_copy_file", crate::support::copy_file("a.md", path, "overwrite")),
-    ]
 }
 
 #[test]
