@@ -36,13 +36,17 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 8] = [
+    const ALLOWED: [(&str, &[&str]); 9] = [
         ("toolbridge-core", &[]),
         ("toolbridge-ipc", &["toolbridge-core"]),
         ("toolbridge-mcp", &["toolbridge-core"]),
         ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge-scripted", &[]),
-        ("toolbridge", &["toolbridge-claude", "toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        (
+            "toolbridge",
+            &["toolbridge-claude", "toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"],
+        ),
         ("toolbridge-cli", &["toolbridge"]),
         ("xtask", &[]),
     ];

@@ -52,6 +52,10 @@ pub use toolbridge_core::{
     CallContext, CancellationToken, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError, ToolResult,
     ToolSource, Toolset, ToolsetBuilder,
 };
+#[cfg(feature = "docs")]
+pub use toolbridge_docs as docs;
+#[cfg(feature = "docs")]
+pub use toolbridge_docs::Documents;
 pub use toolbridge_ipc as ipc;
 pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
 #[cfg(feature = "bridge")]

@@ -1,0 +1,257 @@
+//! What the tools answer. The types are the output schemas.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::log::Note;
+use crate::request::{Mode, Scope, Target};
+
+/// What a tool may answer.
+pub(crate) trait Answer: Serialize + JsonSchema {
+    /// What the log says of it beside the rest.
+    fn note(&self) -> Option<Note> {
+        None
+    }
+}
+
+/// A list under one name.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Items<T> {
+    pub(crate) items: Vec<T>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ManualItem {
+    /// The manual's id.
+    pub(crate) manual_id: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FileType {
+    Md,
+    Json,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FileItem {
+    /// The manual's id.
+    pub(crate) manual_id: String,
+    /// The file, relative to the manual.
+    pub(crate) path: String,
+    /// What it is.
+    pub(crate) file_type: FileType,
+}
+
+/// A place in a manual, to be passed on as it is.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct RefItem {
+    pub(crate) target: Target,
+    pub(crate) manual_id: String,
+    pub(crate) path: String,
+    /// The line at which the section starts; null for `.json`.
+    pub(crate) start_line: Option<usize>,
+    /// Always null.
+    pub(crate) json_path: Option<String>,
+}
+
+impl RefItem {
+    pub(crate) fn new(manual_id: &str, path: &str, start_line: Option<usize>) -> Self {
+        Self {
+            target: Target::Manual,
+            manual_id: manual_id.to_owned(),
+            path: path.to_owned(),
+            start_line,
+            json_path: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NodeKind {
+    Heading,
+    JsonFile,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the names on the wire")]
+pub(crate) struct Node {
+    /// A heading, or a whole `.json` file.
+    pub(crate) kind: NodeKind,
+    /// Unique in the answer.
+    pub(crate) node_id: String,
+    /// The file, relative to the manual.
+    pub(crate) path: String,
+    /// The heading's text, or the file's name.
+    pub(crate) title: String,
+    /// 1 to 6, as the heading; 0 for text before the first heading and for files.
+    pub(crate) level: u8,
+    /// The `node_id` of the section it lies in.
+    pub(crate) parent_id: Option<String>,
+    /// Its first line.
+    pub(crate) line_start: Option<usize>,
+    /// Its last line, subsections included.
+    pub(crate) line_end: Option<usize>,
+    /// To be passed to `manual_read` or `bridge_copy_section` as it is.
+    #[serde(rename = "ref")]
+    pub(crate) reference: RefItem,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Hit {
+    /// To be passed to `manual_read` or `bridge_copy_section` as it is.
+    #[serde(rename = "ref")]
+    pub(crate) reference: RefItem,
+    /// The heading's text, or the file's name.
+    pub(crate) title: String,
+    /// How well it fits; higher is better.
+    pub(crate) score: f64,
+    /// A line of it that shows why.
+    pub(crate) snippet: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Found {
+    /// The best ones, best first.
+    pub(crate) items: Vec<Hit>,
+    /// How many sections matched at all.
+    pub(crate) total: usize,
+}
+
+/// What was really applied.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Applied {
+    pub(crate) scope: Scope,
+    pub(crate) max_sections: usize,
+    pub(crate) max_chars: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ManualText {
+    pub(crate) text: String,
+    /// Whether a limit cut something off.
+    pub(crate) truncated: bool,
+    pub(crate) applied: Applied,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EntryType {
+    File,
+    Dir,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct VaultEntry {
+    /// Relative to the vault.
+    pub(crate) path: String,
+    #[serde(rename = "type")]
+    pub(crate) entry_type: EntryType,
+    /// A file's size; null for a folder.
+    pub(crate) size_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Entries {
+    pub(crate) entries: Vec<VaultEntry>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AppliedRange {
+    pub(crate) start_line: usize,
+    pub(crate) end_line: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NextOffset {
+    /// Where to go on; null when there is nothing left.
+    pub(crate) start_line: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TruncatedReason {
+    // The call's limit, or its default, cut the text.
+    MaxChars,
+    // The file goes on after the range.
+    RangeEnd,
+    // The server's limit cut the text.
+    HardLimit,
+    // Nothing is left.
+    None,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct VaultText {
+    pub(crate) text: String,
+    /// Whether the file has more than was returned.
+    pub(crate) truncated: bool,
+    pub(crate) returned_chars: usize,
+    /// The lines returned; the last one may be cut.
+    pub(crate) applied_range: AppliedRange,
+    pub(crate) next_offset: NextOffset,
+    pub(crate) truncated_reason: TruncatedReason,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Written {
+    /// Relative to the vault.
+    pub(crate) written_path: String,
+    /// What this call added to the file, or the new file's size.
+    pub(crate) written_bytes: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Replaced {
+    /// Relative to the vault.
+    pub(crate) written_path: String,
+    /// In how many places.
+    pub(crate) replacements: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CopiedSection {
+    /// Relative to the vault.
+    pub(crate) written_path: String,
+    /// What this call added to the file, or the new file's size.
+    pub(crate) written_bytes: u64,
+    pub(crate) written_sections: u64,
+    /// Whether a limit cut the copy.
+    pub(crate) truncated: bool,
+    #[serde(skip)]
+    pub(crate) mode: Mode,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CopiedFile {
+    /// Relative to the vault.
+    pub(crate) written_path: String,
+    /// What this call added to the file, or the new file's size.
+    pub(crate) written_bytes: u64,
+    /// Whether a limit cut the copy.
+    pub(crate) truncated: bool,
+    #[serde(skip)]
+    pub(crate) mode: Mode,
+}
+
+impl<T: Serialize + JsonSchema> Answer for Items<T> {}
+impl Answer for Found {}
+impl Answer for ManualText {}
+impl Answer for Entries {}
+impl Answer for VaultText {}
+impl Answer for Written {}
+impl Answer for Replaced {}
+
+impl Answer for CopiedSection {
+    fn note(&self) -> Option<Note> {
+        let sections = Some(self.written_sections);
+        Some(Note::new(&self.written_path, self.mode, self.written_bytes, sections, self.truncated))
+    }
+}
+
+impl Answer for CopiedFile {
+    fn note(&self) -> Option<Note> {
+        Some(Note::new(&self.written_path, self.mode, self.written_bytes, None, self.truncated))
+    }
+}

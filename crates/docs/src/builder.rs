@@ -1,0 +1,263 @@
+//! Settings, and where they come from.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use crate::documents::{Documents, Shared};
+use crate::error::DocsError;
+use crate::file::{self, Existing};
+use crate::find::Search;
+use crate::limit::HardLimits;
+use crate::log::{Log, LogLevel};
+use crate::manual::Manuals;
+use crate::path::RelPath;
+use crate::root::Root;
+use crate::tool::tools;
+use crate::vault::Vault;
+
+const EXPECTED_BOOL: &str = "`true` or `false`";
+const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
+
+const EXAMPLE_MANUAL: &str = "getting-started";
+const EXAMPLE_FILE: &str = "guide.md";
+const EXAMPLE_TEXT: &str = include_str!("guide.md");
+
+/// The settings of [`Documents`]; [`open`](Self::open) makes them work.
+#[derive(Default)]
+#[must_use]
+pub struct DocumentsBuilder {
+    workspace: Option<PathBuf>,
+    manuals: Option<PathBuf>,
+    vault: Option<PathBuf>,
+    allow_file_scope: bool,
+    read_only: bool,
+    hard: HardLimits,
+    log_level: LogLevel,
+    log: Option<Box<dyn io::Write + Send>>,
+}
+
+impl std::fmt::Debug for DocumentsBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DocumentsBuilder")
+            .field("manuals", &self.manuals_path())
+            .field("vault", &self.vault_path())
+            .field("allow_file_scope", &self.allow_file_scope)
+            .field("read_only", &self.read_only)
+            .field("hard", &self.hard)
+            .field("log_level", &self.log_level)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DocumentsBuilder {
+    /// The settings that this process's environment gives: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`,
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `LOG_LEVEL`. What is not set, or set to
+    /// nothing, has its default.
+    ///
+    /// # Errors
+    ///
+    /// The variable whose value cannot be used.
+    pub fn from_env() -> Result<Self, DocsError> {
+        Self::from_vars(|name| std::env::var_os(name))
+    }
+
+    /// The same with variables from somewhere else.
+    ///
+    /// # Errors
+    ///
+    /// The variable whose value cannot be used.
+    pub fn from_vars(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, DocsError> {
+        let get = |name| variable(name).filter(|value| !value.is_empty());
+        let mut builder = Self {
+            workspace: get("WORKSPACE_ROOT").map(Into::into),
+            manuals: get("MANUALS_ROOT").map(Into::into),
+            vault: get("VAULT_ROOT").map(Into::into),
+            ..Self::default()
+        };
+        let parsed = |name: &'static str, expected| Parsed { name, value: get(name), expected };
+        if let Some(allow) = parsed("ALLOW_FILE_SCOPE", EXPECTED_BOOL).with(|text| match text {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        })? {
+            builder.allow_file_scope = allow;
+        }
+        let count = |text: &str| text.parse().ok().filter(|count| *count > 0);
+        if let Some(most) = parsed("HARD_MAX_SECTIONS", EXPECTED_COUNT).with(count)? {
+            builder.hard.max_sections = most;
+        }
+        if let Some(most) = parsed("HARD_MAX_CHARS", EXPECTED_COUNT).with(count)? {
+            builder.hard.max_chars = most;
+        }
+        if let Some(level) = parsed("LOG_LEVEL", LogLevel::EXPECTED).with(|text| text.parse().ok())? {
+            builder.log_level = level;
+        }
+        Ok(builder)
+    }
+
+    /// The folder in which the two roots lie; `.` by default.
+    pub fn workspace(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.workspace = Some(dir.into());
+        self
+    }
+
+    /// The manuals, `<dir>/<manual_id>/…`; `manuals` in the workspace by default.
+    pub fn manuals(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.manuals = Some(dir.into());
+        self
+    }
+
+    /// Where copies go; `vault` in the workspace by default.
+    pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.vault = Some(dir.into());
+        self
+    }
+
+    /// Whether whole `.md` files may be read or copied, by calls that say `allow_file` themselves.
+    pub fn allow_file_scope(mut self, allow: bool) -> Self {
+        self.allow_file_scope = allow;
+        self
+    }
+
+    /// Whether the tools that write are left out.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// How many sections no call exceeds; 20 by default.
+    pub fn hard_max_sections(mut self, most: usize) -> Self {
+        self.hard.max_sections = most;
+        self
+    }
+
+    /// How many characters no call exceeds; 20,000 by default.
+    pub fn hard_max_chars(mut self, most: usize) -> Self {
+        self.hard.max_chars = most;
+        self
+    }
+
+    /// Which calls are logged; all by default.
+    pub fn log_level(mut self, level: LogLevel) -> Self {
+        self.log_level = level;
+        self
+    }
+
+    /// Where log lines go; stderr by default. A line is written in one piece.
+    pub fn log_to(mut self, sink: impl io::Write + Send + 'static) -> Self {
+        self.log = Some(Box::new(sink));
+        self
+    }
+
+    /// Where the manuals are.
+    #[must_use]
+    pub fn manuals_path(&self) -> PathBuf {
+        self.manuals.clone().unwrap_or_else(|| self.in_workspace("manuals"))
+    }
+
+    /// Where the vault is.
+    #[must_use]
+    pub fn vault_path(&self) -> PathBuf {
+        self.vault.clone().unwrap_or_else(|| self.in_workspace("vault"))
+    }
+
+    fn in_workspace(&self, name: &str) -> PathBuf {
+        self.workspace.as_deref().unwrap_or(Path::new(".")).join(name)
+    }
+
+    /// Makes the two folders where they are missing, and an example manual where there is none. What is
+    /// there stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// When something cannot be made.
+    pub fn init(&self) -> Result<(), DocsError> {
+        let (manuals, vault) = (self.manuals_path(), self.vault_path());
+        for path in [&manuals, &vault] {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the roots are named by whoever starts the server; no call has a say in them"
+            )]
+            std::fs::create_dir_all(path)
+                .map_err(|error| DocsError::Init { path: path.clone(), reason: error.to_string() })?;
+        }
+        let example = manuals.join(EXAMPLE_MANUAL).join(EXAMPLE_FILE);
+        make_example(&manuals).map_err(|error| DocsError::Init { path: example, reason: error.to_string() })
+    }
+
+    /// Opens the two roots. Links on the way to them are followed now and never again.
+    ///
+    /// # Errors
+    ///
+    /// When a root is missing or is no folder, when one lies in the other, or a limit is zero.
+    pub fn open(self) -> Result<Documents, DocsError> {
+        for (name, value) in
+            [("hard_max_sections", self.hard.max_sections), ("hard_max_chars", self.hard.max_chars)]
+        {
+            if value == 0 {
+                return Err(DocsError::InvalidSetting { name, value: "0".into(), expected: EXPECTED_COUNT });
+            }
+        }
+        let (manuals_path, vault_path) = (self.manuals_path(), self.vault_path());
+        let manuals = open_root("manuals", &manuals_path)?;
+        let vault = open_root("vault", &vault_path)?;
+        let overlap = manuals.is_within(&vault).and_then(|within| Ok(within || vault.is_within(&manuals)?));
+        match overlap {
+            Ok(false) => {}
+            Ok(true) => {
+                return Err(DocsError::OverlappingRoots { manuals: manuals_path, vault: vault_path });
+            }
+            Err(source) => return Err(DocsError::OpenRoot { root: "vault", path: vault_path, source }),
+        }
+        let tools = tools().into_iter().filter(|tool| !self.read_only || tool.is_read_only());
+        Ok(Documents::new(Shared {
+            manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
+            vault: Vault::new(vault, self.hard),
+            search: Search::default(),
+            log: Log::new(self.log_level, self.log),
+            tools: tools.collect(),
+        }))
+    }
+}
+
+fn open_root(root: &'static str, path: &Path) -> Result<Root, DocsError> {
+    Root::open(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => DocsError::MissingRoot { root, path: path.to_owned() },
+        _ => DocsError::OpenRoot { root, path: path.to_owned(), source },
+    })
+}
+
+fn make_example(manuals: &Path) -> io::Result<()> {
+    let root = Root::open(manuals)?;
+    if root.list(None)?.iter().any(|entry| entry.is_dir) {
+        return Ok(());
+    }
+    let manual = RelPath::child(None, EXAMPLE_MANUAL);
+    let folder = root.make_folder(manual.as_ref())?;
+    file::put(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()], Existing::Refuse)?;
+    folder.keep();
+    Ok(())
+}
+
+/// A variable on its way to a setting.
+struct Parsed {
+    name: &'static str,
+    value: Option<OsString>,
+    expected: &'static str,
+}
+
+impl Parsed {
+    fn with<T>(self, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, DocsError> {
+        let Some(value) = self.value else { return Ok(None) };
+        match value.to_str().and_then(parse) {
+            Some(parsed) => Ok(Some(parsed)),
+            None => Err(DocsError::InvalidSetting {
+                name: self.name,
+                value: value.to_string_lossy().into_owned(),
+                expected: self.expected,
+            }),
+        }
+    }
+}

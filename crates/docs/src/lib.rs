@@ -1,0 +1,40 @@
+//! Document tools: what a model needs moved is moved inside the server.
+//!
+//! [`Documents`] is a tool source over two folders. From `manuals/` it only reads; into `vault/` it writes. A
+//! model finds a section (`manual_find`, `manual_toc`), has it copied (`bridge_copy_section`) and gets metadata
+//! back: the text itself never passes through the model, nor through a log.
+//!
+//! ```no_run
+//! use toolbridge_docs::Documents;
+//!
+//! let documents = Documents::builder().workspace("workspace").allow_file_scope(true).open()?;
+//! # Ok::<(), toolbridge_docs::DocsError>(())
+//! ```
+//!
+//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `section.rs` (what a section
+//! is), `manual.rs`, `find.rs` and `index.rs` (reading), `file.rs` and `vault.rs` (writing), `bridge.rs` (copying),
+//! `tool.rs` (what a model is told).
+
+mod answer;
+mod bridge;
+mod builder;
+mod documents;
+mod error;
+mod file;
+mod find;
+mod index;
+mod limit;
+mod log;
+mod manual;
+mod path;
+mod refusal;
+mod request;
+mod root;
+mod section;
+mod tool;
+mod vault;
+
+pub use builder::DocumentsBuilder;
+pub use documents::Documents;
+pub use error::DocsError;
+pub use log::{LogLevel, UnknownLogLevel};

@@ -1,0 +1,152 @@
+//! One line of JSON for each call; never any body text.
+
+use std::io::{self, Write};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::refusal::{Code, Refusal};
+use crate::request::Mode;
+
+/// Which calls are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Those that failed because of the disk.
+    Error,
+    /// All that failed.
+    Warn,
+    /// All.
+    #[default]
+    Info,
+}
+
+impl LogLevel {
+    /// What a level may be written as.
+    pub(crate) const EXPECTED: &'static str = "`error`, `warn` or `info`";
+}
+
+/// A text that is no [`LogLevel`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not `error`, `warn` or `info`")]
+pub struct UnknownLogLevel(String);
+
+impl FromStr for LogLevel {
+    type Err = UnknownLogLevel;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_lowercase().as_str() {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            _ => Err(UnknownLogLevel(text.to_owned())),
+        }
+    }
+}
+
+/// What a writing tool's line says beside the rest.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Note {
+    written_path: String,
+    mode: Mode,
+    written_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_sections: Option<u64>,
+    truncated: bool,
+}
+
+impl Note {
+    pub(crate) fn new(
+        written_path: &str,
+        mode: Mode,
+        written_bytes: u64,
+        written_sections: Option<u64>,
+        truncated: bool,
+    ) -> Self {
+        Self { written_path: written_path.to_owned(), mode, written_bytes, written_sections, truncated }
+    }
+}
+
+/// Where lines go.
+pub(crate) struct Log {
+    level: LogLevel,
+    sink: Mutex<Box<dyn Write + Send>>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    pub(crate) fn new(level: LogLevel, sink: Option<Box<dyn Write + Send>>) -> Self {
+        Self { level, sink: Mutex::new(sink.unwrap_or_else(|| Box::new(io::stderr()))) }
+    }
+
+    pub(crate) fn call(&self, tool: &str, elapsed: Duration, outcome: Result<Option<&Note>, &Refusal>) {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            ts: String,
+            level: LogLevel,
+            tool: &'a str,
+            ok: bool,
+            elapsed_ms: f64,
+            #[serde(flatten)]
+            note: Option<&'a Note>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            code: Option<Code>,
+        }
+        let (level, note, code) = match outcome {
+            Ok(note) => (LogLevel::Info, note, None),
+            Err(refusal) if refusal.code == Code::IoError => (LogLevel::Error, None, Some(refusal.code)),
+            Err(refusal) => (LogLevel::Warn, None, Some(refusal.code)),
+        };
+        if level > self.level {
+            return;
+        }
+        let line = Line {
+            ts: now(),
+            level,
+            tool,
+            ok: code.is_none(),
+            elapsed_ms: (elapsed.as_secs_f64() * 1e6).round() / 1e3,
+            note,
+            code,
+        };
+        let mut text = serde_json::to_vec(&line).expect("strings and numbers can be written");
+        text.push(b'\n');
+        // In one piece, so that lines of several processes do not mix. A log that is gone stops no call.
+        _ = self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
+    }
+}
+
+/// The time as RFC 3339, in milliseconds.
+fn now() -> String {
+    let now = Timestamp::now();
+    let whole = now - SignedDuration::from_nanos(i64::from(now.subsec_nanosecond() % 1_000_000));
+    format!("{whole:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_written_in_milliseconds_of_utc() {
+        let now = now();
+        assert_eq!(now.len(), "2025-01-02T03:04:05.678Z".len(), "{now}");
+        assert!(now.ends_with('Z') && now.parse::<Timestamp>().is_ok(), "{now}");
+    }
+
+    #[test]
+    fn a_level_is_one_of_three_words() {
+        for (text, want) in [("error", LogLevel::Error), ("WARN", LogLevel::Warn), ("info", LogLevel::Info)] {
+            assert_eq!(text.parse(), Ok(want));
+        }
+        assert_eq!("debug".parse::<LogLevel>(), Err(UnknownLogLevel("debug".into())));
+    }
+}

@@ -1,0 +1,230 @@
+//! Paths that a caller may name.
+
+use std::borrow::Cow;
+
+use caseless::Caseless as _;
+use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
+
+use crate::refusal::{Code, Refusal, shown};
+
+/// The longest name that common filesystems take.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A relative path of plain names, in normal form: no empty part, no `.`, no `..`, `/` between names. A
+/// [`Root`](crate::root::Root) accepts nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RelPath(String);
+
+impl RelPath {
+    /// Checks a path that came from outside. `\` counts as a separator, `.` parts are dropped.
+    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+        let names: Vec<_> = text.split(['/', '\\']).filter(|name| *name != ".").collect();
+        let fault = if text.contains('\0') {
+            Some("it has a NUL character")
+        } else if text.starts_with(['/', '\\']) || is_drive(names.first().copied().unwrap_or_default()) {
+            Some("it is absolute")
+        } else if names.is_empty() {
+            Some("it names no file")
+        } else {
+            names.iter().find_map(|name| name_fault(name))
+        };
+        match fault {
+            None => Ok(Self(names.join("/"))),
+            Some(fault) => Err(unusable("path", text, fault, "guide/setup.md")),
+        }
+    }
+
+    /// Checks that a text is one plain name, as a manual's id is.
+    pub(crate) fn parse_name(what: &str, text: &str) -> Result<Self, Refusal> {
+        let fault = if text.contains(['/', '\\']) {
+            Some("it is more than one name")
+        } else if text.contains('\0') {
+            Some("it has a NUL character")
+        } else {
+            name_fault(text)
+        };
+        match fault {
+            None if text != "." => Ok(Self(text.to_owned())),
+            fault => Err(unusable(what, text, fault.unwrap_or("`.` is no name"), "handbook")),
+        }
+    }
+
+    /// A name found on the disk; `None` if nobody could ask for it.
+    pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
+        let usable = name != "." && !name.contains(['\\', '\0']) && name_fault(name).is_none();
+        usable.then(|| match parent {
+            Some(parent) => Self(format!("{}/{name}", parent.0)),
+            None => Self(name.to_owned()),
+        })
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/')
+    }
+
+    pub(crate) fn first(&self) -> &str {
+        self.names().next().unwrap_or_default()
+    }
+
+    /// The folder, if it is not the root itself, and the last name.
+    pub(crate) fn split(&self) -> (Option<Self>, &str) {
+        match self.0.rsplit_once('/') {
+            Some((folder, name)) => (Some(Self(folder.to_owned())), name),
+            None => (None, &self.0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// `other` below this.
+    pub(crate) fn join(&self, other: &Self) -> Self {
+        Self(format!("{}/{}", self.0, other.0))
+    }
+
+    /// What comes after the first name.
+    pub(crate) fn below_first(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, rest)| rest)
+    }
+}
+
+fn name_fault(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it has an empty part"),
+        ".." => Some("it has a `..`"),
+        name if name.ends_with(['.', ' ']) => Some("a name in it ends in a dot or a space"),
+        name if name.len() > MAX_NAME_BYTES => Some("a name in it is over 255 bytes"),
+        _ => None,
+    }
+}
+
+/// `C:`, which a caller from another system takes for the start of an absolute path.
+fn is_drive(name: &str) -> bool {
+    matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic() && name.len() == 2)
+}
+
+fn unusable(what: &str, text: &str, fault: &str, example: &str) -> Refusal {
+    let shown = shown(text);
+    Refusal::new(
+        Code::InvalidPath,
+        format!("{what} `{shown}` cannot be used: {fault}; right would be plain names, as in `{example}`"),
+    )
+}
+
+/// Text as it is compared and searched: compatibility forms composed (NFKC), case folded.
+pub(crate) fn fold(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    let folded = fold_case(&normal(text));
+    // Folding can leave what is not normal any more, and normalising that, what is not folded.
+    match normal(&folded) {
+        Cow::Borrowed(_) => folded,
+        Cow::Owned(text) => fold_case(&text),
+    }
+}
+
+fn normal(text: &str) -> Cow<'_, str> {
+    match is_nfkc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfkc().collect()),
+    }
+}
+
+/// Full case folding; most characters are told to have no case without a look at the table.
+fn fold_case(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\0'..='\x7f' => folded.push(char.to_ascii_lowercase()),
+            // From the radicals to the Yi syllables, and Hangul.
+            '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' => folded.push(char),
+            _ => folded.extend(std::iter::once(char).default_case_fold()),
+        }
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_relative_and_of_plain_names() {
+        let long = format!("{}.md", "x".repeat(300));
+        let rows: &[(&str, Result<&str, &str>)] = &[
+            ("a.md", Ok("a.md")),
+            ("a/b/c.md", Ok("a/b/c.md")),
+            ("a\\b\\c.md", Ok("a/b/c.md")),
+            ("./a/./b.md", Ok("a/b.md")),
+            ("日本/設定.md", Ok("日本/設定.md")),
+            ("a b/..c/.d", Ok("a b/..c/.d")),
+            ("", Err("it has an empty part")),
+            (".", Err("it names no file")),
+            ("a//b", Err("it has an empty part")),
+            ("a/", Err("it has an empty part")),
+            ("/etc/passwd", Err("it is absolute")),
+            ("\\etc", Err("it is absolute")),
+            ("C:\\a.md", Err("it is absolute")),
+            ("..", Err("it has a `..`")),
+            ("a/../../b", Err("it has a `..`")),
+            ("a\\..\\b", Err("it has a `..`")),
+            ("a\0.md", Err("it has a NUL character")),
+            ("a./b", Err("a name in it ends in a dot or a space")),
+            ("a.md.", Err("a name in it ends in a dot or a space")),
+            ("a.md ", Err("a name in it ends in a dot or a space")),
+            ("...", Err("a name in it ends in a dot or a space")),
+            (&long, Err("a name in it is over 255 bytes")),
+        ];
+        for (text, want) in rows {
+            match (RelPath::parse(text), want) {
+                (Ok(path), Ok(want)) => assert_eq!(path.as_str(), *want),
+                (Err(refusal), Err(want)) => {
+                    assert_eq!(refusal.code, Code::InvalidPath, "{text}");
+                    assert!(refusal.message.contains(want), "{text}: {}", refusal.message);
+                    assert!(refusal.message.len() < 600, "{text}");
+                }
+                (got, _) => panic!("{text}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_manual_id_is_one_plain_name() {
+        assert_eq!(RelPath::parse_name("manual_id", "handbook").unwrap().as_str(), "handbook");
+        for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", &"x".repeat(256)] {
+            let refusal = RelPath::parse_name("manual_id", bad).unwrap_err();
+            assert_eq!(refusal.code, Code::InvalidPath, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn folding_by_ranges_is_folding_by_the_table() {
+        for char in '\0'..=char::MAX {
+            let text = char.to_string();
+            assert_eq!(fold_case(&text), caseless::default_case_fold_str(&text), "{char:?}");
+        }
+    }
+
+    #[test]
+    fn folding_sees_through_case_width_and_composition() {
+        for (text, want) in [
+            ("Daily", "daily"),
+            ("ＤＡＩＬＹ", "daily"),
+            ("d\u{0061}i\u{006c}y", "daily"),
+            ("․SYSTEM", ".system"),
+            ("ﬁle", "file"),
+            ("Straße", "strasse"),
+            ("ｶﾞｲﾄﾞ", "ガイド"),
+            ("か\u{3099}", "が"),
+            ("\u{212a}ey", "key"),
+        ] {
+            assert_eq!(fold(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a call is refused, as the model reads it.
+
+use std::io;
+
+use rustix::io::Errno;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What kind of refusal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Code {
+    /// An argument is missing, of the wrong type or out of its range.
+    InvalidParameter,
+    /// A path or name whose form is not allowed.
+    InvalidPath,
+    /// Something that would leave its root.
+    OutOfScope,
+    /// There is no such manual, file or section.
+    NotFound,
+    /// It is there, or could be, but is not to be touched.
+    Forbidden,
+    /// The scope does not fit the kind of file.
+    InvalidScope,
+    /// The target exists and must not, or does not and must.
+    Conflict,
+    /// The disk's own errors, and files that are not text.
+    IoError,
+}
+
+/// A refused call: `{"code","message","details"?}`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) details: Option<Value>,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: None }
+    }
+
+    pub(crate) fn parameter(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidParameter, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(Code::Forbidden, message)
+    }
+
+    pub(crate) fn with(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// What the system said about `path`.
+    pub(crate) fn system(path: &str, error: &io::Error) -> Self {
+        let shown = shown(path);
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT | Errno::NOTDIR) => Self::not_found(format!("there is no `{shown}`")),
+            Some(Errno::LOOP) => {
+                Self::forbidden(format!("`{shown}` is or passes a symbolic link, and links are not followed"))
+            }
+            Some(Errno::XDEV) => Self::new(Code::OutOfScope, format!("`{shown}` leads out of its root")),
+            Some(Errno::NAMETOOLONG) => {
+                Self::new(Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
+            }
+            Some(Errno::ISDIR | Errno::NXIO) => Self::irregular(path),
+            _ => Self::new(Code::IoError, format!("`{shown}`: {error}"))
+                .with(json!({ "os_error": error.raw_os_error() })),
+        }
+    }
+
+    /// For a directory, a pipe, a device.
+    pub(crate) fn irregular(path: &str) -> Self {
+        Self::forbidden(format!("`{}` is not a regular file", shown(path)))
+    }
+
+    pub(crate) fn not_utf8(path: &str, position: usize) -> Self {
+        Self::new(Code::IoError, format!("`{}` is not UTF-8: byte {position} is wrong", shown(path)))
+            .with(json!({ "byte_position": position }))
+    }
+}
+
+/// A path as messages show it: whatever the caller sent, an answer stays short.
+pub(crate) fn shown(path: &str) -> String {
+    const SHOWN_CHARS: usize = 120;
+    match path.char_indices().nth(SHOWN_CHARS) {
+        Some((cut, _)) => format!("{}…", &path[..cut]),
+        None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_has_a_code() {
+        let rows = [
+            (Errno::NOENT, Code::NotFound),
+            (Errno::NOTDIR, Code::NotFound),
+            (Errno::LOOP, Code::Forbidden),
+            (Errno::XDEV, Code::OutOfScope),
+            (Errno::NAMETOOLONG, Code::InvalidPath),
+            (Errno::ISDIR, Code::Forbidden),
+            (Errno::NXIO, Code::Forbidden),
+            (Errno::NOSPC, Code::IoError),
+            (Errno::IO, Code::IoError),
+            (Errno::ACCESS, Code::IoError),
+        ];
+        for (errno, want) in rows {
+            assert_eq!(Refusal::system("a.md", &errno.into()).code, want, "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_written_in_the_documents_words() {
+        let written = |refusal: &Refusal| serde_json::to_string(refusal).unwrap();
+        let refusal = Refusal::new(Code::OutOfScope, "no");
+        assert_eq!(written(&refusal), r#"{"code":"out_of_scope","message":"no"}"#);
+        let refusal = refusal.with(json!({ "a": 1 }));
+        assert_eq!(written(&refusal), r#"{"code":"out_of_scope","message":"no","details":{"a":1}}"#);
+    }
+}

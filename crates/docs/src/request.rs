@@ -1,0 +1,297 @@
+//! What the tools take. The types are the input schemas, and the only door for arguments.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A number from 1 upwards. `1000.0` is 1000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count(usize);
+
+impl Count {
+    pub(crate) fn get(self) -> usize {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+        impl Visitor<'_> for CountVisitor {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number from 1 upwards")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Count, E> {
+                match value {
+                    0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
+                    _ => Ok(Count(usize::try_from(value).unwrap_or(usize::MAX))),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Count, E> {
+                Err(E::invalid_value(de::Unexpected::Signed(value), &self))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Count, E> {
+                if value < 1.0 || value.fract() != 0.0 {
+                    return Err(E::invalid_value(de::Unexpected::Float(value), &self));
+                }
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "whole and positive; what is too large for the type saturates, and is lowered later anyway"
+                )]
+                Ok(Count(value as usize))
+            }
+        }
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+impl JsonSchema for Count {
+    fn schema_name() -> Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1 })
+    }
+}
+
+/// What a reference can point to.
+//
+// Variants have no doc comments, so that the schema is a plain `enum`: here, and in `Scope` and `Mode`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    // A section or file of a manual.
+    Manual,
+}
+
+/// A place in a manual. Take it as `manual_toc` or `manual_find` gave it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ref {
+    /// Always `manual`.
+    #[expect(dead_code, reason = "that it can be read is all there is to check")]
+    pub(crate) target: Target,
+    /// The manual, as in `manual_list`.
+    pub(crate) manual_id: String,
+    /// The file, relative to the manual.
+    pub(crate) path: String,
+    /// The line at which the section starts; null or left out for the first section. Ignored for `.json`.
+    pub(crate) start_line: Option<Count>,
+    /// Always null.
+    pub(crate) json_path: Option<Value>,
+    /// The section's title; not used.
+    #[expect(dead_code, reason = "may be passed on from a search")]
+    pub(crate) title: Option<Value>,
+    /// Anything said about the reference; not used.
+    #[expect(dead_code, reason = "may be passed on from a search")]
+    pub(crate) signals: Option<Value>,
+}
+
+/// How much a call may move. Values above the server's hard limits are lowered to them.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Limits {
+    /// At most so many sections; 20 if left out.
+    pub(crate) max_sections: Option<Count>,
+    /// At most so many characters; 8000 if left out, for `.json` the server's hard limit. What is longer is
+    /// cut, and `truncated` says so.
+    pub(crate) max_chars: Option<Count>,
+    /// Whether a whole `.md` file is meant; the server must allow it too.
+    pub(crate) allow_file: Option<bool>,
+}
+
+/// How much of a manual to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Scope {
+    // The section's own text, without its subsections.
+    Snippet,
+    // The section with its subsections.
+    Section,
+    // From the section on, through `max_sections` headings.
+    Sections,
+    // The whole file.
+    File,
+}
+
+/// What to do with a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    // Replace what is there.
+    Overwrite,
+    // Add at the end, on a new line.
+    Append,
+}
+
+/// Takes nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManualList {}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManualLs {
+    /// Only this manual, as in `manual_list`; all of them if left out.
+    pub(crate) manual_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManualToc {
+    /// The manual, as in `manual_list`.
+    pub(crate) manual_id: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManualFind {
+    /// Words to look for, in any language. Case and character width do not matter.
+    pub(crate) query: String,
+    /// Only in this manual; in all of them if left out.
+    pub(crate) manual_id: Option<String>,
+    /// At most so many sections; 10 if left out.
+    pub(crate) limit: Option<Count>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManualRead {
+    /// What to read, as `manual_toc` or `manual_find` gave it.
+    #[serde(rename = "ref")]
+    pub(crate) reference: Ref,
+    /// How much of it; `snippet` if left out, for `.json` `file`.
+    pub(crate) scope: Option<Scope>,
+    /// How much at most.
+    pub(crate) limits: Option<Limits>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultLs {
+    /// The folder, relative to the vault; the vault itself if left out.
+    pub(crate) relative_dir: Option<String>,
+}
+
+/// Lines; they count from 1, and both ends are included.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LineRange {
+    /// The first line; 1 if left out.
+    pub(crate) start_line: Option<Count>,
+    /// The last line; the file's last if left out.
+    pub(crate) end_line: Option<Count>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultRead {
+    /// The file, relative to the vault.
+    pub(crate) path: String,
+    /// Which lines; all if left out.
+    pub(crate) range: Option<LineRange>,
+    /// As much as the server's hard limit allows, from the start. Not together with `range`.
+    pub(crate) full: Option<bool>,
+    /// How much at most; only `max_chars` matters here.
+    pub(crate) limits: Option<Limits>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultCreate {
+    /// The new file, relative to the vault. Missing folders are made.
+    pub(crate) path: String,
+    /// Its text.
+    pub(crate) content: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultWrite {
+    /// The file, relative to the vault. It must exist.
+    pub(crate) path: String,
+    /// The text.
+    pub(crate) content: String,
+    /// Whether it replaces what is there or is added at the end.
+    pub(crate) mode: Mode,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VaultReplace {
+    /// The file, relative to the vault.
+    pub(crate) path: String,
+    /// The text to be replaced, exactly as it stands there.
+    pub(crate) find: String,
+    /// What to put in its place.
+    pub(crate) replace: String,
+    /// At most so many places, from the start; 1 if left out.
+    pub(crate) max_replacements: Option<Count>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopySection {
+    /// What to copy, as `manual_toc` or `manual_find` gave it.
+    pub(crate) from_ref: Ref,
+    /// The target, relative to the vault. It and its folders are made if they are missing.
+    pub(crate) to_path: String,
+    /// Whether the copy replaces what is there or is added at the end.
+    pub(crate) mode: Mode,
+    /// How much at most.
+    pub(crate) limits: Option<Limits>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyFile {
+    /// The file to copy, relative to the manual.
+    pub(crate) from_path: String,
+    /// The manual, as in `manual_list`.
+    pub(crate) manual_id: String,
+    /// The target, relative to the vault. It and its folders are made if they are missing.
+    pub(crate) to_path: String,
+    /// Whether the copy replaces what is there or is added at the end.
+    pub(crate) mode: Mode,
+    /// How much at most. For a whole `.md`, `allow_file` must be true.
+    pub(crate) limits: Option<Limits>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_a_whole_number_from_1() {
+        for (text, want) in [
+            ("1", Some(1)),
+            ("1000.0", Some(1000)),
+            ("1e3", Some(1000)),
+            ("18446744073709551615", Some(usize::MAX)),
+            ("99999999999999999999", Some(usize::MAX)),
+            ("1e300", Some(usize::MAX)),
+            ("0", None),
+            ("0.0", None),
+            ("-1", None),
+            ("-1.0", None),
+            ("1.5", None),
+            ("\"1\"", None),
+            ("true", None),
+            ("[1]", None),
+            ("{}", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Count>(text).ok().map(Count::get), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! A directory that is held open; everything below it is opened through it, and nothing outside.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZero;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::path::RelPath;
+
+/// Nothing opened here passes to a child process, becomes a terminal or waits for the other end of a pipe.
+const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+
+/// The permission to use what is below one directory.
+///
+/// Paths are resolved by the system beneath the handle and never through a link, so there is no moment
+/// between a check and its use.
+#[derive(Debug)]
+pub(crate) struct Root {
+    dir: OwnedFd,
+    /// The system cannot resolve a whole path safely; it is opened name by name instead.
+    by_steps: bool,
+}
+
+/// What an opened or listed file is, and whether it is still the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    identity: Identity,
+    pub(crate) size: u64,
+    /// In seconds and nanoseconds.
+    modified: (i128, i128),
+    changed: (i128, i128),
+}
+
+impl Stamp {
+    /// Filesystems stamp changes with a coarse clock: two changes within a tick look like one.
+    const TICK: Duration = Duration::from_millis(100);
+
+    fn of(stat: &Stat) -> Self {
+        Self {
+            identity: identity(stat),
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
+            changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
+        }
+    }
+
+    /// The stamp that an open file has now.
+    pub(crate) fn of_file(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&rustix::fs::fstat(file)?))
+    }
+
+    /// Whether a later change would show in a later stamp.
+    pub(crate) fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Anybody can set the time of modification; that of the last change is the system's own.
+        let (seconds, nanos) = self.changed;
+        let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
+        now > last + Self::TICK
+    }
+}
+
+/// A file, whatever it is called: its device and its number there. The types of both differ from system to
+/// system.
+pub(crate) type Identity = (i128, i128);
+
+pub(crate) fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev.into(), stat.st_ino.into())
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) path: RelPath,
+    pub(crate) is_dir: bool,
+    pub(crate) stamp: Stamp,
+}
+
+impl Root {
+    /// Opens the directory itself; links on the way to it are followed, this once.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut root = Self { dir, by_steps: false };
+        // Missing on old systems, forbidden in some sandboxes.
+        root.by_steps = root.open_beneath(".", OFlags::DIRECTORY, Mode::empty()).is_err();
+        Ok(root)
+    }
+
+    /// Whether this is, or lies below, `other`.
+    pub(crate) fn is_within(&self, other: &Self) -> io::Result<bool> {
+        let identity = |dir: BorrowedFd<'_>| rustix::fs::fstat(dir).map(|stat| identity(&stat));
+        let wanted = identity(other.dir.as_fd())?;
+        let mut dir = self.dir.try_clone()?;
+        loop {
+            let here = identity(dir.as_fd())?;
+            if here == wanted {
+                return Ok(true);
+            }
+            let up = rustix::fs::openat(&dir, "..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            if identity(up.as_fd())? == here {
+                return Ok(false);
+            }
+            dir = up;
+        }
+    }
+
+    /// Opens a regular file to be read.
+    pub(crate) fn read(&self, path: &RelPath) -> io::Result<(File, Stamp)> {
+        let file = self.open_at(path.as_str(), OFlags::RDONLY, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok((file.into(), Stamp::of(&stat))),
+            // The error that opening a directory to write it gives.
+            _ => Err(Errno::ISDIR.into()),
+        }
+    }
+
+    /// Opens a folder below the root, or the root itself.
+    pub(crate) fn folder(&self, path: Option<&RelPath>) -> io::Result<OwnedFd> {
+        self.open_at(path.map_or(".", RelPath::as_str), OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// Opens a folder and makes it, and those above it, where they are missing.
+    pub(crate) fn make_folder(&self, path: Option<&RelPath>) -> io::Result<NewFolder> {
+        let mut made = Vec::new();
+        let dir = match self.folder(path) {
+            Err(error) if is(&error, Errno::NOENT) => {
+                let names = path.into_iter().flat_map(RelPath::names);
+                let outcome = names.fold(self.folder(None), |dir, name| make_one(&dir?, name, &mut made));
+                match outcome {
+                    Ok(dir) => dir,
+                    Err(error) => {
+                        remove_made(&mut made);
+                        return Err(error);
+                    }
+                }
+            }
+            other => other?,
+        };
+        Ok(NewFolder { dir, made })
+    }
+
+    /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that nobody
+    /// could ask for are left out.
+    pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
+        let folder = self.folder(path)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let usable =
+                matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
+            if usable && let Ok(name) = entry.file_name().to_str() {
+                names.extend(RelPath::child(path, name));
+            }
+        }
+        let mut entries = look_at(folder.as_fd(), names)?;
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        Ok(entries)
+    }
+
+    /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
+    pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
+        let mut files = Vec::new();
+        let mut folders = Vec::new();
+        let mut sort_in = |entries: Vec<Entry>, folders: &mut Vec<RelPath>| {
+            for entry in entries {
+                if entry.is_dir {
+                    folders.push(entry.path);
+                } else {
+                    files.push(entry);
+                }
+            }
+        };
+        sort_in(self.list(from)?, &mut folders);
+        while let Some(folder) = folders.pop() {
+            match self.list(Some(&folder)) {
+                Ok(entries) => sort_in(entries, &mut folders),
+                Err(error) => tracing::debug!(folder = folder.as_str(), %error, "folder left out"),
+            }
+        }
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(files)
+    }
+
+    fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let opened = if self.by_steps {
+            open_by_steps(self.dir.as_fd(), path, flags, mode)
+        } else {
+            self.open_beneath(path, flags, mode)
+        };
+        Ok(opened?)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn open_beneath(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        use rustix::fs::ResolveFlags;
+
+        // Not `NOFOLLOW`: that would let a link at the end pass for something that is no folder.
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(&self.dir, path, flags | ALWAYS, mode, resolve)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
+        Err(Errno::NOSYS)
+    }
+}
+
+/// Looks at every file; what is gone by now, or is no regular file or folder, is left out.
+///
+/// In a large folder that is most of the work, so several threads share it.
+fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
+    const SHARE: usize = 1000;
+    const MOST_THREADS: usize = 4;
+
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let share = paths.len().div_ceil(threads).max(SHARE);
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        while paths.len() > share {
+            let part = paths.split_off(paths.len() - share);
+            others.push(scope.spawn(move || look_at_each(folder, part)));
+        }
+        let mut entries = look_at_each(folder, paths)?;
+        for other in others {
+            entries.extend(other.join().expect("looking at a file does not panic")?);
+        }
+        Ok(entries)
+    })
+}
+
+fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::with_capacity(paths.len());
+    for path in paths {
+        let stat = match rustix::fs::statat(folder, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let is_dir = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::Directory => true,
+            _ => continue,
+        };
+        entries.push(Entry { path, is_dir, stamp: Stamp::of(&stat) });
+    }
+    Ok(entries)
+}
+
+/// Opens one name after the other, each relative to the one before and never through a link.
+fn open_by_steps(root: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let (folders, last) = path.rsplit_once('/').map_or(("", path), |(folders, last)| (folders, last));
+    let mut dir = rustix::fs::openat(root, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for name in folders.split('/').filter(|name| !name.is_empty()) {
+        dir = open_name(dir.as_fd(), name, OFlags::DIRECTORY, Mode::empty())?;
+    }
+    open_name(dir.as_fd(), last, flags, mode)
+}
+
+/// Opens one name in a folder; a link is `LOOP`, as it is for a whole path.
+pub(crate) fn open_name(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(dir, name, flags | ALWAYS | OFlags::NOFOLLOW, mode).map_err(|error| match error {
+        // A link where a folder should be is "not a directory" on some systems.
+        Errno::NOTDIR if is_link(dir, name) => Errno::LOOP,
+        error => error,
+    })
+}
+
+fn is_link(dir: BorrowedFd<'_>, name: &str) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+/// A folder about to be written into. Unless it is [kept](Self::keep), folders made for it go again.
+#[derive(Debug)]
+pub(crate) struct NewFolder {
+    pub(crate) dir: OwnedFd,
+    /// Each made folder's parent and its name.
+    made: Vec<(OwnedFd, String)>,
+}
+
+impl NewFolder {
+    /// The folder has got its file.
+    pub(crate) fn keep(mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        remove_made(&mut self.made);
+    }
+}
+
+fn remove_made(made: &mut Vec<(OwnedFd, String)>) {
+    while let Some((parent, name)) = made.pop() {
+        // Somebody else may have put something into it; then it stays.
+        _ = rustix::fs::unlinkat(&parent, name.as_str(), AtFlags::REMOVEDIR);
+    }
+}
+
+fn make_one(parent: &OwnedFd, name: &str, made: &mut Vec<(OwnedFd, String)>) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) => {
+            made.push((parent.try_clone()?, name.to_owned()));
+            rustix::fs::fsync(parent)?;
+        }
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(open_name(parent.as_fd(), name, OFlags::DIRECTORY, Mode::empty())?)
+}
+
+/// Whether an error is this one of the system's.
+pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text).unwrap()
+    }
+
+    /// The same table for both ways of opening.
+    #[test]
+    fn nothing_is_opened_through_a_link_whole_or_by_steps() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("root/real")).unwrap();
+        fs::create_dir(at("outside")).unwrap();
+        fs::write(at("outside/secret.md"), "secret").unwrap();
+        fs::write(at("root/real/a.md"), "a").unwrap();
+        symlink(at("outside"), at("root/away")).unwrap();
+        symlink("real", at("root/near")).unwrap();
+        symlink(at("outside/secret.md"), at("root/secret.md")).unwrap();
+        symlink("nowhere", at("root/dangling.md")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("root/pipe.md"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let rows = [
+            ("real/a.md", None),
+            ("away/secret.md", Some(Errno::LOOP)),
+            ("near/a.md", Some(Errno::LOOP)),
+            ("secret.md", Some(Errno::LOOP)),
+            ("dangling.md", Some(Errno::LOOP)),
+            ("pipe.md", Some(Errno::ISDIR)),
+            ("real", Some(Errno::ISDIR)),
+            ("none.md", Some(Errno::NOENT)),
+            ("real/a.md/b.md", Some(Errno::NOTDIR)),
+        ];
+        let mut root = Root::open(&at("root")).unwrap();
+        for by_steps in [root.by_steps, true] {
+            root.by_steps = by_steps;
+            for (name, want) in rows {
+                let got = root.read(&path(name)).err().and_then(|error| error.raw_os_error());
+                assert_eq!(got, want.map(Errno::raw_os_error), "{name}, by steps: {by_steps}");
+            }
+            let listed: Vec<_> = root.walk(None).unwrap().into_iter().map(|entry| entry.path).collect();
+            assert_eq!(listed, [path("real/a.md")]);
+        }
+    }
+
+    #[test]
+    fn the_system_resolves_whole_paths_here() {
+        let dir = tempfile::TempDir::new().unwrap();
+        assert_eq!(Root::open(dir.path()).unwrap().by_steps, !cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    fn folders_made_for_nothing_go_again() {
+        let dir = tempfile::TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("old")).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        drop(root.make_folder(Some(&path("old/a/b"))).unwrap());
+        assert_eq!(fs::read_dir(dir.path().join("old")).unwrap().count(), 0);
+        root.make_folder(Some(&path("old/a/b"))).unwrap().keep();
+        assert!(dir.path().join("old/a/b").is_dir());
+    }
+
+    #[test]
+    fn a_root_knows_what_it_lies_in() {
+        let dir = tempfile::TempDir::new().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::create_dir(dir.path().join("c")).unwrap();
+        let open = |name: &str| Root::open(&dir.path().join(name)).unwrap();
+        assert!(open("a/b").is_within(&open("a")).unwrap());
+        assert!(open("a").is_within(&open("a")).unwrap());
+        assert!(!open("a").is_within(&open("a/b")).unwrap());
+        assert!(!open("c").is_within(&open("a")).unwrap());
+    }
+}

@@ -1,0 +1,523 @@
+//! Where the sections of a markdown text begin and end.
+//!
+//! Headings are CommonMark's and are found by a CommonMark parser; everything else is positions in the
+//! source, so that what is copied are the source's own bytes.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+
+/// The byte order mark: never part of a section.
+pub(crate) const BOM: &str = "\u{feff}";
+
+/// A heading with everything below it up to the next heading of the same or a higher level; or what stands
+/// before the first heading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Section {
+    /// 1 to 6, as the heading; 0 for what has none.
+    pub(crate) level: u8,
+    /// The heading's text; empty for what has none.
+    pub(crate) title: String,
+    /// The line it starts at; lines count from 1.
+    pub(crate) line: usize,
+    /// The last line of it, its subsections included.
+    pub(crate) last_line: usize,
+    /// Its bytes, its subsections included.
+    pub(crate) range: Range<usize>,
+    /// Where its first subsection begins; where it ends, if it has none.
+    pub(crate) own_end: usize,
+    /// The section it lies in, by its place in the outline.
+    pub(crate) parent: Option<usize>,
+}
+
+impl Section {
+    /// Its bytes without its subsections.
+    pub(crate) fn own(&self) -> Range<usize> {
+        self.range.start..self.own_end
+    }
+}
+
+/// The sections of one text, in order; there is at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outline(Vec<Section>);
+
+impl std::ops::Deref for Outline {
+    type Target = [Section];
+    fn deref(&self) -> &[Section] {
+        &self.0
+    }
+}
+
+impl Outline {
+    pub(crate) fn of(text: &str) -> Self {
+        let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
+        let mut outline = Vec::new();
+        let headings = headings(text, start);
+        let first = headings.first().map_or(text.len(), |heading| heading.start);
+        if headings.is_empty() || !is_blank(&text[start..first]) {
+            outline.push(Section {
+                level: 0,
+                title: String::new(),
+                line: 1,
+                last_line: 1,
+                range: start..first,
+                own_end: first,
+                parent: None,
+            });
+        }
+        let mut lines = Lines { text: text.as_bytes(), at: start, line: 1 };
+        for heading in headings {
+            outline.push(Section {
+                level: heading.level,
+                title: heading.title,
+                line: lines.line_of(heading.start),
+                last_line: 0,
+                range: heading.start..text.len(),
+                own_end: text.len(),
+                parent: None,
+            });
+        }
+        let last_line = lines.last();
+        close(&mut outline, last_line);
+        Self(outline)
+    }
+
+    /// The place of the section that starts at `line`; of the first one, if none is given.
+    pub(crate) fn place(&self, line: Option<usize>) -> Option<usize> {
+        match line {
+            None => Some(0),
+            Some(line) => self.0.binary_search_by_key(&line, |section| section.line).ok(),
+        }
+    }
+
+    /// The bytes from the start of a section through `count` headings, and whether headings are left.
+    pub(crate) fn run(&self, place: usize, count: usize) -> (Range<usize>, bool) {
+        let start = self.0[place].range.start;
+        match self.0.get(place.saturating_add(count)) {
+            Some(next) => (start..next.range.start, true),
+            None => (start..self.0[self.0.len() - 1].range.end, false),
+        }
+    }
+}
+
+/// Sets where sections end, and what lies in what.
+fn close(outline: &mut [Section], last_line: usize) {
+    let mut open: Vec<usize> = Vec::new();
+    for place in 0..outline.len() {
+        let (level, start, line) = (outline[place].level, outline[place].range.start, outline[place].line);
+        if let Some(before) = place.checked_sub(1) {
+            outline[before].own_end = start;
+        }
+        // What stands before the first heading ends there, whatever the heading's level.
+        while let Some(last) = open.pop_if(|last| outline[*last].level >= level || outline[*last].level == 0)
+        {
+            outline[last].range.end = start;
+            outline[last].last_line = line - 1;
+        }
+        outline[place].parent = open.last().copied();
+        open.push(place);
+    }
+    for place in open {
+        outline[place].last_line = last_line.max(outline[place].line);
+    }
+}
+
+struct Heading {
+    level: u8,
+    title: String,
+    /// The first byte of its first line.
+    start: usize,
+}
+
+/// The headings that stand neither in a list nor in a quote.
+fn headings(text: &str, start: usize) -> Vec<Heading> {
+    let body = start + front_matter(&text[start..]);
+    let parsed = with_line_feeds(&text[body..]);
+    let mut headings = Vec::new();
+    let mut depth = 0_usize;
+    let mut within = false;
+    for (event, range) in Parser::new_ext(&parsed, Options::empty()).into_offset_iter() {
+        match event {
+            Event::Start(Tag::Heading { level, .. }) if depth == 0 => {
+                depth += 1;
+                within = true;
+                let start = body + line_start(&parsed, range.start);
+                headings.push(Heading { level: number(level), title: String::new(), start });
+            }
+            Event::End(TagEnd::Heading(_)) => {
+                depth -= 1;
+                within = false;
+            }
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth -= 1,
+            Event::Text(text) | Event::Code(text) if within => push_title(&mut headings, &text),
+            Event::SoftBreak | Event::HardBreak if within => push_title(&mut headings, " "),
+            _ => {}
+        }
+    }
+    headings
+}
+
+fn push_title(headings: &mut [Heading], text: &str) {
+    if let Some(heading) = headings.last_mut() {
+        heading.title.push_str(text);
+    }
+}
+
+fn number(level: HeadingLevel) -> u8 {
+    match level {
+        HeadingLevel::H1 => 1,
+        HeadingLevel::H2 => 2,
+        HeadingLevel::H3 => 3,
+        HeadingLevel::H4 => 4,
+        HeadingLevel::H5 => 5,
+        HeadingLevel::H6 => 6,
+    }
+}
+
+/// CommonMark ends a line at a lone CR, the parser does not. Same length, so positions stay.
+fn with_line_feeds(text: &str) -> Cow<'_, str> {
+    let is_lone = |bytes: &[u8], place: usize| bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n');
+    let Some(first) = (0..text.len()).find(|place| is_lone(text.as_bytes(), *place)) else {
+        return Cow::Borrowed(text);
+    };
+    let mut bytes = text.as_bytes().to_vec();
+    for place in first..bytes.len() {
+        if is_lone(&bytes, place) {
+            bytes[place] = b'\n';
+        }
+    }
+    Cow::Owned(String::from_utf8(bytes).expect("one ASCII character for another"))
+}
+
+fn line_start(text: &str, place: usize) -> usize {
+    text[..place].rfind(['\n', '\r']).map_or(0, |end| end + 1)
+}
+
+/// How many bytes of YAML stand at the start: `---`, lines that are no blank one first, `---` or `...`.
+fn front_matter(text: &str) -> usize {
+    let mut lines = split_lines(text);
+    let Some(first) = lines.next() else { return 0 };
+    if first.trim_end() != "---" {
+        return 0;
+    }
+    let mut end = first.len();
+    for (place, line) in lines.enumerate() {
+        if place == 0 && is_blank(line) {
+            return 0;
+        }
+        end += line.len();
+        if matches!(line.trim_end(), "---" | "...") {
+            return end;
+        }
+    }
+    0
+}
+
+fn is_blank(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+/// Lines with their ends: LF, CRLF or a lone CR. A text that ends in a line end has no empty line after it.
+pub(crate) fn split_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = rest.find(['\n', '\r']).map(|end| match &rest.as_bytes()[end..] {
+            [b'\r', b'\n', ..] => end + 2,
+            _ => end + 1,
+        });
+        let (line, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
+/// Counts lines on the way through a text.
+struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+    line: usize,
+}
+
+impl Lines<'_> {
+    /// The line of a position that is not before the last one asked for.
+    fn line_of(&mut self, place: usize) -> usize {
+        let ends = self.text[self.at..place].iter().zip(self.at + 1..).filter(|(byte, next)| {
+            **byte == b'\n' || **byte == b'\r' && self.text.get(*next) != Some(&b'\n')
+        });
+        self.line += ends.count();
+        self.at = place;
+        self.line
+    }
+
+    /// The number of the last line.
+    fn last(mut self) -> usize {
+        let after = self.line_of(self.text.len());
+        if matches!(self.text.last(), Some(b'\n' | b'\r')) { after - 1 } else { after }
+    }
+}
+
+/// The first `max_chars` characters, and whether that cut anything off.
+pub(crate) fn cut(text: &str, max_chars: usize) -> (&str, bool) {
+    if text.len() <= max_chars {
+        return (text, false);
+    }
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => (&text[..end], true),
+        None => (text, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Each section as `line level title|its exact bytes`.
+    fn shown(text: &str) -> Vec<(usize, u8, String, &str)> {
+        let outline = Outline::of(text);
+        outline.iter().map(|one| (one.line, one.level, one.title.clone(), &text[one.range.clone()])).collect()
+    }
+
+    #[track_caller]
+    fn check(text: &str, want: &[(usize, u8, &str, &str)]) {
+        let got = shown(text);
+        let got: Vec<_> =
+            got.iter().map(|(line, level, title, text)| (*line, *level, title.as_str(), *text)).collect();
+        assert_eq!(got, want, "{text:?}");
+    }
+
+    #[test]
+    fn a_section_holds_all_its_descendants() {
+        check(
+            "# A\na\n## B\nb\n### C\nc\n## D\nd\n# E\n",
+            &[
+                (1, 1, "A", "# A\na\n## B\nb\n### C\nc\n## D\nd\n"),
+                (3, 2, "B", "## B\nb\n### C\nc\n"),
+                (5, 3, "C", "### C\nc\n"),
+                (7, 2, "D", "## D\nd\n"),
+                (9, 1, "E", "# E\n"),
+            ],
+        );
+    }
+
+    #[test]
+    fn levels_may_be_skipped_and_start_low() {
+        check("### C\n# A\n", &[(1, 3, "C", "### C\n"), (2, 1, "A", "# A\n")]);
+        check(
+            "# A\n#### D\n## B\n",
+            &[(1, 1, "A", "# A\n#### D\n## B\n"), (2, 4, "D", "#### D\n"), (3, 2, "B", "## B\n")],
+        );
+    }
+
+    #[test]
+    fn a_fence_hides_hashes() {
+        check(
+            "# A\n```\n# no\n```\n~~~~md\n# no\n~~~\n# no\n~~~~\n# B",
+            &[(1, 1, "A", "# A\n```\n# no\n```\n~~~~md\n# no\n~~~\n# no\n~~~~\n"), (10, 1, "B", "# B")],
+        );
+        // A fence that is never closed runs to the end.
+        check("# A\n```\n# no\n", &[(1, 1, "A", "# A\n```\n# no\n")]);
+    }
+
+    #[test]
+    fn setext_headings_are_headings() {
+        check(
+            "A\n=\na\n\nB\nB\n---\nb\n",
+            &[(1, 1, "A", "A\n=\na\n\nB\nB\n---\nb\n"), (5, 2, "B B", "B\nB\n---\nb\n")],
+        );
+        // A rule is none.
+        check("# A\n\n---\n\n***\n", &[(1, 1, "A", "# A\n\n---\n\n***\n")]);
+    }
+
+    #[test]
+    fn indented_code_hides_hashes_and_three_spaces_do_not() {
+        check("# A\n\n    # no\n\n   # B\n", &[(1, 1, "A", "# A\n\n    # no\n\n"), (5, 1, "B", "   # B\n")]);
+        check("# A\n\n\t# no\n", &[(1, 1, "A", "# A\n\n\t# no\n")]);
+    }
+
+    #[test]
+    fn html_hides_hashes() {
+        check(
+            "# A\n<!--\n# no\n\n# no\n-->\n# B\n",
+            &[(1, 1, "A", "# A\n<!--\n# no\n\n# no\n-->\n"), (7, 1, "B", "# B\n")],
+        );
+        check("<div>\n# no\n\n# B\n", &[(1, 0, "", "<div>\n# no\n\n"), (4, 1, "B", "# B\n")]);
+        check(
+            "<pre>\n\n# no\n\n</pre>\n# B\n",
+            &[(1, 0, "", "<pre>\n\n# no\n\n</pre>\n"), (6, 1, "B", "# B\n")],
+        );
+    }
+
+    #[test]
+    fn headings_in_lists_and_quotes_make_no_section() {
+        check(
+            "# A\n> # no\n\n- # no\n- b\n  ## no\n\n# B\n",
+            &[(1, 1, "A", "# A\n> # no\n\n- # no\n- b\n  ## no\n\n"), (8, 1, "B", "# B\n")],
+        );
+    }
+
+    #[test]
+    fn hashes_without_space_or_too_many_are_text() {
+        check(
+            "#A\n####### no\n\\# no\n# \n#\tB #\n",
+            &[(1, 0, "", "#A\n####### no\n\\# no\n"), (4, 1, "", "# \n"), (5, 1, "B", "#\tB #\n")],
+        );
+    }
+
+    #[test]
+    fn a_title_is_the_headings_text() {
+        check(
+            "# `a` *b* [c](d) &amp; <i>e</i>\\! #\n",
+            &[(1, 1, "a b c & e!", "# `a` *b* [c](d) &amp; <i>e</i>\\! #\n")],
+        );
+    }
+
+    #[test]
+    fn the_byte_order_mark_is_part_of_no_section() {
+        check("\u{feff}# A\na\n", &[(1, 1, "A", "# A\na\n")]);
+        check("\u{feff}text\n# A\n", &[(1, 0, "", "text\n"), (2, 1, "A", "# A\n")]);
+        check("\u{feff}", &[(1, 0, "", "")]);
+    }
+
+    #[test]
+    fn line_ends_may_be_crlf_or_a_lone_cr() {
+        check(
+            "# A\r\na\r\n## B\r\nb\r\n",
+            &[(1, 1, "A", "# A\r\na\r\n## B\r\nb\r\n"), (3, 2, "B", "## B\r\nb\r\n")],
+        );
+        check("# A\ra\r## B\rb\r", &[(1, 1, "A", "# A\ra\r## B\rb\r"), (3, 2, "B", "## B\rb\r")]);
+        check("日\r# A\r\n# B\n", &[(1, 0, "", "日\r"), (2, 1, "A", "# A\r\n"), (3, 1, "B", "# B\n")]);
+        check("A\r===\rB\r\n---\r\n", &[(1, 1, "A", "A\r===\rB\r\n---\r\n"), (3, 2, "B", "B\r\n---\r\n")]);
+        check("```\r# no\r```\r# A\r", &[(1, 0, "", "```\r# no\r```\r"), (4, 1, "A", "# A\r")]);
+    }
+
+    #[test]
+    fn other_separators_end_no_line() {
+        check(
+            "# A\u{2028}# no\u{85}# no\u{b}# no\u{c}# no\n# B\n",
+            &[
+                (
+                    1,
+                    1,
+                    "A\u{2028}# no\u{85}# no\u{b}# no\u{c}# no",
+                    "# A\u{2028}# no\u{85}# no\u{b}# no\u{c}# no\n",
+                ),
+                (2, 1, "B", "# B\n"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_text_without_headings_is_one_section_at_line_1() {
+        check("just\ntext", &[(1, 0, "", "just\ntext")]);
+        check("", &[(1, 0, "", "")]);
+        check("\n \n", &[(1, 0, "", "\n \n")]);
+    }
+
+    #[test]
+    fn what_stands_before_the_first_heading_is_a_preamble() {
+        check(
+            "hello\n\n## B\nb\n# A\n",
+            &[(1, 0, "", "hello\n\n"), (3, 2, "B", "## B\nb\n"), (5, 1, "A", "# A\n")],
+        );
+        // Blank lines alone are none.
+        check("\n \t\r\n# A\n", &[(3, 1, "A", "# A\n")]);
+    }
+
+    #[test]
+    fn front_matter_belongs_to_the_preamble() {
+        check(
+            "---\ntitle: x\n# comment\n---\n# A\n",
+            &[(1, 0, "", "---\ntitle: x\n# comment\n---\n"), (5, 1, "A", "# A\n")],
+        );
+        check(
+            "---\r\na: b\r\n...\r\nA\r\n=\r\n",
+            &[(1, 0, "", "---\r\na: b\r\n...\r\n"), (4, 1, "A", "A\r\n=\r\n")],
+        );
+        // A rule at the start is not the start of front matter, nor is one that never ends.
+        check("---\n\n# A\n\n---\n", &[(1, 0, "", "---\n\n"), (3, 1, "A", "# A\n\n---\n")]);
+        check("---\n# A\n", &[(1, 0, "", "---\n"), (2, 1, "A", "# A\n")]);
+        check(
+            "# A\n\n---\na: b\n---\n",
+            &[(1, 1, "A", "# A\n\n---\na: b\n---\n"), (4, 2, "a: b", "a: b\n---\n")],
+        );
+    }
+
+    #[test]
+    fn lines_and_parents_are_right() {
+        let outline = Outline::of("hi\n# A\n## B\nb\n## C\n# D\nd");
+        let got: Vec<_> = outline.iter().map(|one| (one.line, one.last_line, one.parent)).collect();
+        assert_eq!(got, [(1, 1, None), (2, 5, None), (3, 4, Some(1)), (5, 5, Some(1)), (6, 7, None)]);
+        assert_eq!(
+            (outline.place(None), outline.place(Some(5)), outline.place(Some(4))),
+            (Some(0), Some(3), None)
+        );
+        assert_eq!(Outline::of("")[0].last_line, 1);
+    }
+
+    #[test]
+    fn a_run_of_sections_has_each_line_once() {
+        let text = "# A\na\n## B\nb\n## C\nc\n# D\n";
+        let outline = Outline::of(text);
+        let run = |place, count| {
+            let (range, more) = outline.run(place, count);
+            (&text[range], more)
+        };
+        assert_eq!(run(0, 1), ("# A\na\n", true));
+        assert_eq!(run(0, 3), ("# A\na\n## B\nb\n## C\nc\n", true));
+        assert_eq!(run(1, 3), ("## B\nb\n## C\nc\n# D\n", false));
+        assert_eq!(run(1, usize::MAX), ("## B\nb\n## C\nc\n# D\n", false));
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character() {
+        assert_eq!(cut("日本語", 2), ("日本", true));
+        assert_eq!(cut("日本語", 3), ("日本語", false));
+        assert_eq!(cut("e\u{301}x", 1), ("e", true));
+        assert_eq!(cut("", 1), ("", false));
+    }
+
+    #[test]
+    fn lines_are_split_with_their_ends() {
+        let lines: Vec<_> = split_lines("a\nb\r\nc\r\n\rd").collect();
+        assert_eq!(lines, ["a\n", "b\r\n", "c\r\n", "\r", "d"]);
+        assert_eq!(split_lines("").count(), 0);
+    }
+
+    fn piece() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "# ", "## ", "### ", "#", "a", "日", " ", "\t", "    ", "\n", "\n\n", "\r\n", "\r", "---", "===",
+            "```", "~~~", "> ", "- ", "1. ", "<!--", "-->", "<div>", "</div>", "\u{feff}", "\u{2028}", "`",
+            "*", "[a]", "(b)", "[a]: b", "\\", "&amp;", "...", "\0", "|",
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn top_level_sections_tile_the_text(pieces in prop::collection::vec(piece(), 0..60)) {
+            let text = pieces.concat();
+            let outline = Outline::of(&text);
+            let mut at = outline[0].range.start;
+            let before = text[..at].strip_prefix(BOM).unwrap_or(&text[..at]);
+            prop_assert!(is_blank(before));
+            for top in outline.iter().filter(|section| section.parent.is_none()) {
+                prop_assert_eq!(top.range.start, at);
+                at = top.range.end;
+            }
+            prop_assert_eq!(at, text.len());
+            // The parts without subsections tile it too, and every section starts a line.
+            let mut at = outline[0].range.start;
+            for section in outline.iter() {
+                prop_assert_eq!(section.range.start, at);
+                at = section.own_end;
+                let start = section.range.start;
+                let lines = split_lines(text[..start].strip_prefix(BOM).unwrap_or(&text[..start])).count();
+                prop_assert_eq!(section.line, lines + 1);
+            }
+            prop_assert_eq!(at, text.len());
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The vault: what may be done to it, and doing it.
+
+use std::os::fd::AsFd as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::json;
+
+use crate::answer::{
+    AppliedRange, Entries, EntryType, FileType, NextOffset, Replaced, TruncatedReason, VaultEntry, VaultText,
+    Written,
+};
+use crate::file::{self, Existing, Locked};
+use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits};
+use crate::manual::{check_size, file_type, read_text};
+use crate::path::{RelPath, fold};
+use crate::refusal::{Code, Refusal, shown};
+use crate::request::{Count, LineRange, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
+use crate::root::Root;
+use crate::section::{cut, split_lines};
+
+/// Reserved: not listed, not read, not written.
+const SYSTEM: &str = ".system";
+/// Takes only notes of a day, and only more of them.
+const DAILY: &str = "daily";
+
+/// How often an append looks again whether its target is there.
+const ATTEMPTS: usize = 10;
+
+/// Where copies and notes go.
+#[derive(Debug)]
+pub(crate) struct Vault {
+    root: Root,
+    hard: HardLimits,
+    /// One change at a time in this process, so that few wait for a file's lock.
+    changes: Mutex<()>,
+}
+
+/// What a call is about to do with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Look,
+    Create,
+    Append,
+    Overwrite,
+}
+
+impl From<Mode> for Use {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Overwrite => Self::Overwrite,
+            Mode::Append => Self::Append,
+        }
+    }
+}
+
+/// A path that a copy may go to.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    pub(crate) path: RelPath,
+    pub(crate) mode: Mode,
+}
+
+impl Vault {
+    pub(crate) fn new(root: Root, hard: HardLimits) -> Self {
+        Self { root, hard, changes: Mutex::default() }
+    }
+
+    pub(crate) fn ls(&self, request: &VaultLs) -> Result<Entries, Refusal> {
+        let folder = match request.relative_dir.as_deref() {
+            None | Some("" | "." | "./") => None,
+            Some(folder) => Some(admit(folder, Use::Look)?),
+        };
+        let shown = folder.as_ref().map_or("vault", RelPath::as_str);
+        let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(shown, &error))?;
+        let visible = entries
+            .into_iter()
+            .filter(|entry| !(is_system(&entry.path) || file::is_temporary(entry.path.name())));
+        let entry = |entry: crate::root::Entry| VaultEntry {
+            path: entry.path.as_str().to_owned(),
+            entry_type: if entry.is_dir { EntryType::Dir } else { EntryType::File },
+            size_bytes: (!entry.is_dir).then_some(entry.stamp.size),
+        };
+        Ok(Entries { entries: visible.map(entry).collect() })
+    }
+
+    pub(crate) fn read(&self, request: &VaultRead) -> Result<VaultText, Refusal> {
+        let path = admit(&request.path, Use::Look)?;
+        let full = request.full == Some(true);
+        if full && request.range.is_some() {
+            return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
+        }
+        let (file, stamp) = self.root.read(&path).map_err(|error| Refusal::system(path.as_str(), &error))?;
+        check_size(path.as_str(), stamp.size)?;
+        let text = read_text(&file, path.as_str(), stamp.size)?;
+        // What holds for a `.json` of a manual is "as much as the server allows".
+        let kind =
+            if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
+        let max_chars = self.hard.chars(request.limits, kind);
+        let reason = if max_chars.is_hard { TruncatedReason::HardLimit } else { TruncatedReason::MaxChars };
+        lines_of(&text, request.range, max_chars.chars, reason)
+    }
+
+    pub(crate) fn create(&self, request: &VaultCreate) -> Result<Written, Refusal> {
+        let path = admit(&request.path, Use::Create)?;
+        let _change = self.change();
+        let written_bytes = self.put(&path, &[request.content.as_bytes()], Existing::Refuse)?;
+        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
+    }
+
+    pub(crate) fn write(&self, request: &VaultWrite) -> Result<Written, Refusal> {
+        let path = admit(&request.path, request.mode.into())?;
+        let content = request.content.as_bytes();
+        let _change = self.change();
+        let (folder, name) = path.split();
+        let missing = || {
+            Refusal::new(
+                Code::Conflict,
+                format!(
+                    "there is no `{}` to write to; `vault_create` makes a new file",
+                    shown(path.as_str())
+                ),
+            )
+        };
+        let failed = |error| match Refusal::system(path.as_str(), &error) {
+            refusal if refusal.code == Code::NotFound => missing(),
+            refusal => refusal,
+        };
+        let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+        let written_bytes = match request.mode {
+            Mode::Append => {
+                let Some(file) = Locked::open(folder.as_fd(), name).map_err(failed)? else {
+                    return Err(missing());
+                };
+                append(&path, &file, content)?
+            }
+            Mode::Overwrite => {
+                if !file::exists(folder.as_fd(), name).map_err(failed)? {
+                    return Err(missing());
+                }
+                file::put(folder.as_fd(), name, &[content], Existing::Replace).map_err(failed)?
+            }
+        };
+        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
+    }
+
+    pub(crate) fn replace(&self, request: &VaultReplace) -> Result<Replaced, Refusal> {
+        let path = admit(&request.path, Use::Overwrite)?;
+        if request.find.is_empty() {
+            return Err(Refusal::parameter("`find` is empty; give the text to be replaced"));
+        }
+        let most = request.max_replacements.map_or(1, Count::get).min(HARD_MAX_REPLACEMENTS);
+        let failed = |error| Refusal::system(path.as_str(), &error);
+        let _change = self.change();
+        let (folder, name) = path.split();
+        let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+        // Locked until the new file has the name: what others append meanwhile is not lost.
+        let Some(old) = Locked::open(folder.as_fd(), name).map_err(failed)? else {
+            return Err(Refusal::not_found(format!("there is no `{}`", shown(path.as_str()))));
+        };
+        check_size(path.as_str(), old.size)?;
+        let text = read_text(&old.file, path.as_str(), old.size)?;
+        let replacements = text.matches(&request.find).take(most).count();
+        if replacements == 0 {
+            return Err(Refusal::not_found(format!(
+                "`find` does not occur in `{}`; it must be exactly what stands there",
+                shown(path.as_str())
+            )));
+        }
+        let text = text.replacen(&request.find, &request.replace, replacements);
+        file::put(folder.as_fd(), name, &[text.as_bytes()], Existing::Replace).map_err(failed)?;
+        Ok(Replaced { written_path: path.as_str().to_owned(), replacements })
+    }
+
+    /// Checks where a copy is to go, before anything is read.
+    pub(crate) fn destination(to_path: &str, mode: Mode) -> Result<Destination, Refusal> {
+        Ok(Destination { path: admit(to_path, mode.into())?, mode })
+    }
+
+    /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
+    pub(crate) fn receive(&self, to: &Destination, text: &str, bom: &str) -> Result<u64, Refusal> {
+        let _change = self.change();
+        if to.mode == Mode::Overwrite {
+            return self.put(&to.path, &[bom.as_bytes(), text.as_bytes()], Existing::Replace);
+        }
+        let (folder, name) = to.path.split();
+        let failed = |error| Refusal::system(to.path.as_str(), &error);
+        for _ in 0..ATTEMPTS {
+            let open = match self.root.folder(folder.as_ref()) {
+                Ok(folder) => Locked::open(folder.as_fd(), name),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            };
+            if let Some(file) = open.map_err(failed)? {
+                return append(&to.path, &file, text.as_bytes());
+            }
+            match self.put(&to.path, &[text.as_bytes()], Existing::Refuse) {
+                // Another process was faster: there is something to append to now.
+                Err(refusal) if refusal.code == Code::Conflict => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Refusal::new(
+            Code::Conflict,
+            format!("`{}` comes and goes while it is to be appended to; try again", shown(to.path.as_str())),
+        ))
+    }
+
+    /// Writes a whole file, and makes the folders it lies in.
+    fn put(&self, path: &RelPath, parts: &[&[u8]], existing: Existing) -> Result<u64, Refusal> {
+        let (folder, name) = path.split();
+        let failed = |error| Refusal::system(path.as_str(), &error);
+        let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
+        match file::put(folder.dir.as_fd(), name, parts, existing) {
+            Ok(written) => {
+                folder.keep();
+                Ok(written)
+            }
+            Err(error) if file::is_taken(&error) => Err(Refusal::new(
+                Code::Conflict,
+                format!("`{}` exists already; `vault_write` changes it", shown(path.as_str())),
+            )),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn append(path: &RelPath, file: &Locked, bytes: &[u8]) -> Result<u64, Refusal> {
+    if file.has_other_names() {
+        return Err(Refusal::forbidden(format!(
+            "`{}` has another name (a hard link), and appending would change what that one holds too",
+            shown(path.as_str())
+        )));
+    }
+    file.append(bytes).map_err(|error| Refusal::system(path.as_str(), &error))
+}
+
+/// Checks a path's form, and that this may be done with it.
+fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
+    let path = RelPath::parse(path)?;
+    if is_system(&path) {
+        return Err(Refusal::forbidden("`.system/` is reserved; choose another folder"));
+    }
+    if path.names().any(file::is_temporary) {
+        return Err(Refusal::forbidden("names of this form are the server's own, for unfinished files"));
+    }
+    if purpose != Use::Look && fold(path.first()) == DAILY {
+        admit_daily(&path, purpose)?;
+    }
+    Ok(path)
+}
+
+fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
+    let day = path.as_str().strip_prefix("daily/").and_then(|name| name.strip_suffix(".md"));
+    if !day.is_some_and(is_date) {
+        return Err(Refusal::forbidden(format!(
+            "`{}`: `daily/` takes only `daily/YYYY-MM-DD.md`, spelled so and with a date that exists",
+            shown(path.as_str())
+        )));
+    }
+    if purpose == Use::Overwrite {
+        return Err(Refusal::forbidden(format!("`{}` may only grow; use the mode `append`", path.as_str())));
+    }
+    Ok(())
+}
+
+fn is_system(path: &RelPath) -> bool {
+    fold(path.first()) == SYSTEM
+}
+
+/// `YYYY-MM-DD`, of a day that exists.
+fn is_date(text: &str) -> bool {
+    let is_form = text.len() == 10
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    is_form && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// Lines of a text, within a limit of characters.
+fn lines_of(
+    text: &str,
+    range: Option<LineRange>,
+    max_chars: usize,
+    cut_reason: TruncatedReason,
+) -> Result<VaultText, Refusal> {
+    let start = range.and_then(|range| range.start_line).map_or(1, Count::get);
+    let wanted_end = range.and_then(|range| range.end_line).map_or(usize::MAX, Count::get);
+    if wanted_end < start {
+        return Err(Refusal::parameter(format!(
+            "`range` ends at line {wanted_end}, before it starts at line {start}"
+        )));
+    }
+    // An empty file has one empty line.
+    let lines = split_lines(text).count().max(1);
+    if start > lines {
+        return Err(Refusal::parameter(format!("`range` starts at line {start}, the file has {lines}"))
+            .with(json!({ "lines": lines })));
+    }
+    let end = wanted_end.min(lines);
+    let before: usize = split_lines(text).take(start - 1).map(str::len).sum();
+    let length: usize = split_lines(&text[before..]).take(end + 1 - start).map(str::len).sum();
+    let (kept, is_cut) = cut(&text[before..before + length], max_chars);
+    let kept_lines = split_lines(kept).count().max(1);
+    let last = start + kept_lines - 1;
+    let (reason, next) = if is_cut {
+        let whole: usize = split_lines(&text[before..]).take(kept_lines).map(str::len).sum();
+        // A cut line is read again from its start; but not for ever, if nothing came before it.
+        let next = if whole == kept.len() || kept_lines == 1 { last + 1 } else { last };
+        (cut_reason, (next <= lines).then_some(next))
+    } else if end < lines {
+        (TruncatedReason::RangeEnd, Some(end + 1))
+    } else {
+        (TruncatedReason::None, None)
+    };
+    Ok(VaultText {
+        returned_chars: kept.chars().count(),
+        text: kept.to_owned(),
+        truncated: reason != TruncatedReason::None,
+        applied_range: AppliedRange { start_line: start, end_line: last },
+        next_offset: NextOffset { start_line: next },
+        truncated_reason: reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_must_exist() {
+        for (text, want) in [
+            ("2024-02-29", true),
+            ("2025-12-31", true),
+            ("2023-02-29", false),
+            ("2025-02-30", false),
+            ("2025-13-01", false),
+            ("2025-00-10", false),
+            ("2025-01-00", false),
+            ("2025-1-1", false),
+            ("20250101", false),
+            ("2025-01-01x", false),
+            ("+025-01-01", false),
+            ("２025-01-01", false),
+        ] {
+            assert_eq!(is_date(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn daily_and_system_are_guarded_in_every_spelling() {
+        use Use::{Append, Create, Look, Overwrite};
+        let rows = [
+            ("daily/2025-01-31.md", Append, true),
+            ("daily/2025-01-31.md", Create, true),
+            ("daily\\2025-01-31.md", Append, true),
+            ("./daily/./2025-01-31.md", Append, true),
+            ("daily/2025-01-31.md", Overwrite, false),
+            ("daily/2025-02-30.md", Append, false),
+            ("daily/notes.md", Append, false),
+            ("daily/2025-01-31.json", Append, false),
+            ("daily/2025-01-31.MD", Append, false),
+            ("daily/2025/2025-01-31.md", Append, false),
+            ("daily", Create, false),
+            ("Daily/2025-01-31.md", Append, false),
+            ("DAILY/x.md", Append, false),
+            ("ｄａｉｌｙ/2025-01-31.md", Append, false),
+            ("dai\u{2113}y/2025-01-31.md", Append, false),
+            ("daily.md", Overwrite, true),
+            ("notes/daily/x.md", Overwrite, true),
+            ("daily/anything.md", Look, true),
+            (".system/x", Look, false),
+            (".system", Look, false),
+            (".System/x", Overwrite, false),
+            (".SYSTEM/x", Create, false),
+            (".ſystem/x", Append, false),
+            ("․system/x", Append, false),
+            (".ｓｙｓｔｅｍ/x", Append, false),
+            ("a/.system/x", Append, true),
+            (".toolbridge-0123456789abcdef0123456789abcdef.tmp", Create, false),
+        ];
+        for (path, purpose, want) in rows {
+            let got = admit(path, purpose);
+            assert_eq!(got.is_ok(), want, "{path} {purpose:?}: {got:?}");
+            if let Err(refusal) = got {
+                assert_eq!(refusal.code, Code::Forbidden, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn composed_and_decomposed_names_are_one() {
+        assert_eq!(fold("cafe\u{301}"), fold("CAF\u{c9}"));
+    }
+
+    fn count(number: usize) -> Count {
+        serde_json::from_value(number.into()).unwrap()
+    }
+
+    fn shown_lines(text: &str, range: Option<(usize, usize)>, max_chars: usize) -> String {
+        let range = range
+            .map(|(start, end)| LineRange { start_line: Some(count(start)), end_line: Some(count(end)) });
+        match lines_of(text, range, max_chars, TruncatedReason::MaxChars) {
+            Err(refusal) => refusal.message,
+            Ok(got) => format!(
+                "{:?} {}-{} next {:?} {:?} {}",
+                got.text,
+                got.applied_range.start_line,
+                got.applied_range.end_line,
+                got.next_offset.start_line,
+                got.truncated_reason,
+                got.truncated
+            ),
+        }
+    }
+
+    #[test]
+    fn a_range_of_lines_is_inclusive_and_says_where_to_go_on() {
+        let text = "1\n22\r\n333\r4444";
+        for (range, max_chars, want) in [
+            (None, 100, r#""1\n22\r\n333\r4444" 1-4 next None None false"#),
+            (Some((2, 3)), 100, r#""22\r\n333\r" 2-3 next Some(4) RangeEnd true"#),
+            (Some((4, 9)), 100, r#""4444" 4-4 next None None false"#),
+            (Some((1, 4)), 3, r#""1\n2" 1-2 next Some(2) MaxChars true"#),
+            (Some((1, 4)), 2, r#""1\n" 1-1 next Some(2) MaxChars true"#),
+            (Some((4, 4)), 2, r#""44" 4-4 next None MaxChars true"#),
+            (Some((3, 4)), 2, r#""33" 3-3 next Some(4) MaxChars true"#),
+            (Some((5, 9)), 9, "`range` starts at line 5, the file has 4"),
+            (Some((3, 2)), 9, "`range` ends at line 2, before it starts at line 3"),
+        ] {
+            assert_eq!(shown_lines(text, range, max_chars), want, "{range:?} {max_chars}");
+        }
+        assert_eq!(shown_lines("", Some((1, 1)), 5), r#""" 1-1 next None None false"#);
+        assert_eq!(shown_lines("日本\n", None, 2), r#""日本" 1-1 next None MaxChars true"#);
+    }
+}

@@ -1,0 +1,204 @@
+//! Copying: the fixed rules of the two bridges.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Workspace, copy, copy_file, reference};
+
+fn with_limits(mut call: Value, limits: Value) -> Value {
+    call["limits"] = limits;
+    call
+}
+
+#[test]
+fn a_section_is_copied_with_its_own_bytes_and_its_subsections() {
+    let text = "intro\r\n\r\n# A\r\n日本語 \u{2028}\r\n## B\r\n```\r\n# no\r\n```\r\n# C";
+    let workspace = Workspace::with(text);
+    let client = workspace.open();
+    for (line, want) in [
+        (1, "intro\r\n\r\n"),
+        (3, "# A\r\n日本語 \u{2028}\r\n## B\r\n```\r\n# no\r\n```\r\n"),
+        (5, "## B\r\n```\r\n# no\r\n```\r\n"),
+        (9, "# C"),
+    ] {
+        let answer = client.copy("a.md", line, "deep/er/x.md", "overwrite");
+        assert_eq!(workspace.text("deep/er/x.md"), want);
+        assert_eq!(
+            answer,
+            json!({ "written_path": "deep/er/x.md", "written_bytes": want.len(), "written_sections": 1, "truncated": false })
+        );
+    }
+    assert_eq!(workspace.vault(), ["deep", "deep/er", "deep/er/x.md"]);
+}
+
+#[test]
+fn an_append_starts_on_its_own_line_and_counts_the_newline() {
+    let workspace = Workspace::with("# A\na");
+    let client = workspace.open();
+    assert_eq!(client.copy("a.md", 1, "x.md", "append")["written_bytes"], 5);
+    assert_eq!(client.copy("a.md", 1, "x.md", "append")["written_bytes"], 6);
+    workspace.note("y.md", "y\n");
+    assert_eq!(client.copy("a.md", 1, "y.md", "append")["written_bytes"], 5);
+    workspace.note("z.md", "");
+    assert_eq!(client.copy("a.md", 1, "z.md", "append")["written_bytes"], 5);
+    assert_eq!(
+        (workspace.text("x.md"), workspace.text("y.md"), workspace.text("z.md")),
+        ("# A\na\n# A\na".into(), "y\n# A\na".into(), "# A\na".into())
+    );
+}
+
+#[test]
+fn written_path_is_in_normal_form() {
+    let workspace = Workspace::with("# A\n");
+    let client = workspace.open();
+    assert_eq!(client.copy("./a.md", 1, ".\\sub\\./x.md", "append")["written_path"], "sub/x.md");
+    assert_eq!(workspace.text("sub/x.md"), "# A\n");
+}
+
+#[test]
+fn a_long_section_is_cut_between_characters_and_says_so() {
+    let workspace = Workspace::with(format!("# A\n{}", "あ".repeat(30_000)));
+    let client = workspace.open();
+    for (limits, chars) in [
+        (json!(null), 8000),
+        (json!({ "max_chars": 5 }), 5),
+        (json!({ "max_chars": 5.0 }), 5),
+        (json!({ "max_chars": 99_999_999 }), 20_000),
+    ] {
+        let answer =
+            client.ok("bridge_copy_section", &with_limits(copy("a.md", 1, "x.md", "overwrite"), limits));
+        assert_eq!((&answer["truncated"], &answer["written_sections"]), (&json!(true), &json!(1)));
+        let copied = workspace.text("x.md");
+        assert_eq!(copied.chars().count(), chars);
+        assert_eq!(answer["written_bytes"], copied.len());
+    }
+    // Exactly at the limit nothing is cut.
+    workspace.manual("b.md", format!("# B\n{}", "あ".repeat(4)));
+    let answer = client.ok(
+        "bridge_copy_section",
+        &with_limits(copy("b.md", 1, "y.md", "append"), json!({ "max_chars": 8 })),
+    );
+    assert_eq!(answer["truncated"], false);
+}
+
+#[test]
+fn a_section_may_be_empty() {
+    let workspace = Workspace::with("");
+    let client = workspace.open();
+    workspace.note("old.md", "old");
+    assert_eq!(client.copy("a.md", 1, "old.md", "append")["written_bytes"], 0);
+    assert_eq!(workspace.text("old.md"), "old");
+    assert_eq!(client.copy("a.md", 1, "old.md", "overwrite")["written_bytes"], 0);
+    assert_eq!(client.copy("a.md", 1, "new.md", "append")["written_bytes"], 0);
+    assert_eq!((workspace.text("old.md"), workspace.text("new.md")), (String::new(), String::new()));
+}
+
+#[test]
+fn json_is_copied_as_a_file_by_both() {
+    let workspace = Workspace::new();
+    workspace.manual("a.json", "{\"a\":1}");
+    let client = workspace.open();
+    let answer = client.copy("a.json", 99, "x.json", "overwrite");
+    assert_eq!(answer["written_bytes"], 7);
+    let call = json!({ "from_path": "a.json", "manual_id": "m", "to_path": "y.json", "mode": "overwrite" });
+    assert_eq!(
+        client.ok("bridge_copy_file", &call),
+        json!({ "written_path": "y.json", "written_bytes": 7, "truncated": false })
+    );
+    assert_eq!(
+        (workspace.text("x.json"), workspace.text("y.json")),
+        ("{\"a\":1}".into(), "{\"a\":1}".into())
+    );
+}
+
+#[test]
+fn half_a_json_is_only_written_when_asked_for() {
+    let workspace = Workspace::new();
+    workspace.manual("big.json", "x".repeat(20_001));
+    let client = workspace.open();
+    let file =
+        json!({ "from_path": "big.json", "manual_id": "m", "to_path": "new/x.json", "mode": "overwrite" });
+    for (tool, call) in [
+        ("bridge_copy_section", copy("big.json", Value::Null, "new/x.json", "overwrite")),
+        ("bridge_copy_file", file),
+    ] {
+        let error = client.refused(tool, &call);
+        assert_eq!((&error["code"], &error["details"]["limit_chars"]), (&json!("forbidden"), &json!(20_000)));
+        assert_eq!(workspace.vault(), Vec::<String>::new(), "nothing is written");
+    }
+    let call =
+        with_limits(copy("big.json", Value::Null, "x.json", "overwrite"), json!({ "max_chars": 50_000 }));
+    assert_eq!(client.ok("bridge_copy_section", &call)["truncated"], true);
+    assert_eq!(workspace.read("x.json").len(), 20_000);
+}
+
+#[test]
+fn a_whole_md_needs_both_permissions() {
+    let workspace = Workspace::with("# A\n# B\n");
+    for server in [false, true] {
+        let client = Client::new(workspace.builder().allow_file_scope(server));
+        for call in [Value::Null, json!(false), json!(true)] {
+            let arguments =
+                with_limits(copy_file("a.md", "x.md", "overwrite"), json!({ "allow_file": call }));
+            if server && call == true {
+                assert_eq!(client.ok("bridge_copy_file", &arguments)["written_bytes"], 8);
+                assert_eq!(workspace.text("x.md"), "# A\n# B\n");
+            } else {
+                assert_eq!(client.code("bridge_copy_file", &arguments), "forbidden", "{server} {call}");
+                assert_eq!(workspace.vault(), Vec::<String>::new());
+            }
+        }
+        let without = json!({ "from_path": "a.md", "manual_id": "m", "to_path": "y.md", "mode": "append" });
+        assert_eq!(client.code("bridge_copy_file", &without), "forbidden");
+    }
+}
+
+#[test]
+fn the_byte_order_mark_is_kept_by_a_whole_overwrite_only() {
+    let workspace = Workspace::with("\u{feff}# A\n");
+    workspace.manual("a.json", "\u{feff}{}");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    client.ok("bridge_copy_file", &copy_file("a.md", "whole.md", "overwrite"));
+    client.ok("bridge_copy_file", &copy_file("a.md", "added.md", "append"));
+    client.copy("a.md", 1, "section.md", "overwrite");
+    client.copy("a.json", 1, "a.json", "overwrite");
+    assert_eq!(workspace.text("whole.md"), "\u{feff}# A\n");
+    assert_eq!(workspace.text("added.md"), "# A\n");
+    assert_eq!(workspace.text("section.md"), "# A\n");
+    assert_eq!(workspace.text("a.json"), "\u{feff}{}");
+}
+
+#[test]
+fn every_bad_source_has_its_code_and_leaves_no_target() {
+    let workspace = Workspace::with("# A\n");
+    std::fs::create_dir(workspace.path("manuals/m/dir.md")).unwrap();
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let rows = [
+        ("none.md", "m", "not_found"),
+        ("a.md/b.md", "m", "not_found"),
+        ("a.md", "none", "not_found"),
+        ("dir.md", "m", "forbidden"),
+        ("../m/a.md", "m", "invalid_path"),
+        ("/etc/passwd.md", "m", "invalid_path"),
+        ("..\\m\\a.md", "m", "invalid_path"),
+        ("", "m", "invalid_path"),
+        ("a\0.md", "m", "invalid_path"),
+        ("a.md", "..", "invalid_path"),
+        ("a.md", "/etc", "invalid_path"),
+        ("a.md", "m/../m", "invalid_path"),
+        ("a.md", "", "invalid_path"),
+        ("a.md.", "m", "invalid_path"),
+        ("a.txt", "m", "invalid_parameter"),
+    ];
+    for (path, manual, code) in rows {
+        let mut call = copy_file(path, "new/x.md", "append");
+        call["manual_id"] = json!(manual);
+        assert_eq!(client.code("bridge_copy_file", &call), code, "{path:?} of {manual:?}");
+        let mut call = copy(path, 1, "new/x.md", "append");
+        call["from_ref"]["manual_id"] = json!(manual);
+        assert_eq!(client.code("bridge_copy_section", &call), code, "{path:?} of {manual:?}");
+        let mut reference = reference(path, 1);
+        reference["manual_id"] = json!(manual);
+        assert_eq!(client.code("manual_read", &json!({ "ref": reference })), code, "{path:?} of {manual:?}");
+    }
+    assert_eq!(workspace.vault(), Vec::<String>::new());
+}

@@ -1,0 +1,20 @@
+//! The document tools as a client sees them: calls in, results, files and log lines out.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "children talk to their parent, tests to people"
+)]
+#![allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
+
+mod bridge;
+mod example;
+mod find;
+mod log;
+mod manual;
+mod process;
+mod safety;
+mod start;
+mod support;
+mod tools;
+mod vault;

@@ -1,0 +1,258 @@
+//! Several processes, killed processes, full disks. The test binary starts itself again as a child.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolbridge_docs::Documents;
+
+use crate::support::{Client, Workspace, copy, names};
+
+const JOB: &str = "TOOLBRIDGE_DOCS_TEST_JOB";
+
+const PROCESSES: usize = 4;
+const THREADS: usize = 8;
+const APPENDS: usize = 200;
+
+fn command(before: &[&str], job: &Value) -> Command {
+    let executable = std::env::current_exe().unwrap();
+    let mut words = before.iter().map(Into::into).chain([executable.into_os_string()]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).args(["--exact", "process::child", "--nocapture"]).env(JOB, job.to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Not a test by itself: what the others start.
+#[test]
+fn child() {
+    let Ok(job) = std::env::var(JOB) else { return };
+    let job: Value = serde_json::from_str(&job).unwrap();
+    let workspace = Path::new(job["workspace"].as_str().unwrap());
+    match job["name"].as_str().unwrap() {
+        "append" => append_from_threads(workspace, job["process"].as_u64().unwrap()),
+        "overwrite" => overwrite_for_ever(workspace),
+        "full disk" => write_to_a_full_disk(workspace),
+        "no inodes" => make_without_inodes(workspace),
+        "read-only disk" => write_to_a_read_only_disk(workspace),
+        other => panic!("no job {other}"),
+    }
+}
+
+fn open(workspace: &Path) -> Client {
+    Client::new(Documents::builder().workspace(workspace).hard_max_chars(10_000_000))
+}
+
+/// The section that one thread appends.
+fn section(process: u64, thread: usize) -> String {
+    format!("# p{process} t{thread} {}\n", "日本語".repeat(100 + thread))
+}
+
+fn append_from_threads(workspace: &Path, process: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let client = open(workspace);
+                let source = format!("p{process}-t{thread}.md");
+                for _ in 0..APPENDS {
+                    client.copy(&source, 1, "shared/log.md", "append");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn appends_of_several_processes_all_land_whole() {
+    let workspace = Workspace::new();
+    for process in 0..PROCESSES as u64 {
+        for thread in 0..THREADS {
+            workspace.manual(&format!("p{process}-t{thread}.md"), section(process, thread));
+        }
+    }
+    let children: Vec<Child> = (0..PROCESSES)
+        .map(|process| {
+            let job = json!({ "name": "append", "workspace": workspace.dir.path(), "process": process });
+            command(&[], &job).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let mut counts = BTreeMap::<String, usize>::new();
+    for line in workspace.text("shared/log.md").split_inclusive('\n') {
+        *counts.entry(line.to_owned()).or_default() += 1;
+    }
+    let want: BTreeMap<String, usize> = (0..PROCESSES as u64)
+        .flat_map(|process| (0..THREADS).map(move |thread| (section(process, thread), APPENDS)))
+        .collect();
+    assert!(counts == want, "{} different lines", counts.len());
+    assert_eq!(workspace.vault(), ["shared", "shared/log.md"]);
+}
+
+/// Two versions of a file, large enough that writing takes a while.
+const VERSIONS: [&str; 2] = ["old", "new"];
+
+fn version(name: &str) -> String {
+    format!("# {name}\n{}", format!("{name}\n").repeat(100_000))
+}
+
+fn overwrite_for_ever(workspace: &Path) {
+    let client = open(workspace);
+    let copy = |name: &str| {
+        let mut call = copy(&format!("{name}.md"), 1, "x.md", "overwrite");
+        call["limits"] = json!({ "max_chars": 10_000_000 });
+        client.ok("bridge_copy_section", &call);
+    };
+    copy("old");
+    eprintln!("ready");
+    loop {
+        VERSIONS.into_iter().for_each(copy);
+    }
+}
+
+#[test]
+fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
+    let workspace = Workspace::new();
+    for name in VERSIONS {
+        workspace.manual(&format!("{name}.md"), version(name));
+    }
+    let [old, new] = VERSIONS.map(version);
+    let mut found = [0, 0];
+    let mut left_behind = 0;
+    for _ in 0..100 {
+        let job = json!({ "name": "overwrite", "workspace": workspace.dir.path() });
+        let mut child = command(&[], &job).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"), "the child does not start");
+        // A random moment of the next 20 ms.
+        std::thread::sleep(Duration::from_micros(RandomState::new().build_hasher().finish() % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let text = workspace.text("x.md");
+        found[0] += usize::from(text == old);
+        found[1] += usize::from(text == new);
+        left_behind = left_behind.max(workspace.vault().len() - 1);
+        assert!(left_behind <= 1, "every start removes what the one before left: {:?}", workspace.vault());
+    }
+    assert_eq!(found[0] + found[1], 100, "half a file");
+    assert!(left_behind == 1, "no process was killed while it wrote");
+    workspace.open().copy("old.md", 1, "x.md", "overwrite");
+    assert_eq!(workspace.vault(), ["x.md"]);
+}
+
+/// Runs a job with its vault on a tmpfs of its own.
+fn on_tmpfs(options: &str, job: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: mounting is not possible, `{job}` was left out");
+        return;
+    }
+    let workspace = Workspace::with(format!("# A\n{}", "x".repeat(300_000)));
+    workspace.manual("small.md", "# S\n");
+    let script =
+        format!("mount -t tmpfs -o {options} none '{}' && exec \"$@\"", workspace.path("vault").display());
+    let job = json!({ "name": job, "workspace": workspace.dir.path() });
+    let output = command(&["unshare", "-m", "sh", "-c", &script, "sh"], &job).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("job done"), "{job}: {said}");
+}
+
+/// Every way to write 300,000 bytes.
+fn large_writes(path: &str) -> Vec<(&'static str, Value)> {
+    let limits = json!({ "max_chars": 10_000_000 });
+    let mut copies: Vec<_> = ["append", "overwrite"].map(|mode| copy("a.md", 1, path, mode)).into();
+    for call in &mut copies {
+        call["limits"] = limits.clone();
+    }
+    copies.into_iter().map(|call| ("bridge_copy_section", call)).collect()
+}
+
+#[track_caller]
+fn assert_io_error(client: &Client, tool: &str, arguments: &Value, os_error: i32) {
+    let error = client.refused(tool, arguments);
+    assert_eq!(
+        (&error["code"], &error["details"]["os_error"]),
+        (&json!("io_error"), &json!(os_error)),
+        "{tool} {error}"
+    );
+}
+
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+
+fn write_to_a_full_disk(workspace: &Path) {
+    let client = open(workspace);
+    let vault = workspace.join("vault");
+    fs::write(vault.join("old.md"), "old").unwrap();
+    for (tool, arguments) in large_writes("old.md").into_iter().chain(large_writes("new/sub/x.md")) {
+        assert_io_error(&client, tool, &arguments, ENOSPC);
+        assert_eq!(names(&vault), ["old.md"], "{arguments}");
+        assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old", "{arguments}");
+    }
+    let large = "x".repeat(300_000);
+    for (tool, arguments) in [
+        ("vault_create", json!({ "path": "new.md", "content": large })),
+        ("vault_write", json!({ "path": "old.md", "content": large, "mode": "append" })),
+        ("vault_write", json!({ "path": "old.md", "content": large, "mode": "overwrite" })),
+        ("vault_replace", json!({ "path": "old.md", "find": "old", "replace": large })),
+    ] {
+        assert_io_error(&client, tool, &arguments, ENOSPC);
+        assert_eq!(names(&vault), ["old.md"], "{tool}");
+        assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old", "{tool}");
+    }
+    // What fits still works.
+    client.copy("small.md", 1, "old.md", "append");
+    assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old\n# S\n");
+    println!("job done");
+}
+
+fn make_without_inodes(workspace: &Path) {
+    let client = open(workspace);
+    let vault = workspace.join("vault");
+    fs::write(vault.join("old.md"), "old").unwrap();
+    for path in ["new.md", "sub/new.md"] {
+        assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, path, "append"), ENOSPC);
+    }
+    assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, "old.md", "overwrite"), ENOSPC);
+    assert_eq!(names(&vault), ["old.md"]);
+    assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old");
+    println!("job done");
+}
+
+fn write_to_a_read_only_disk(workspace: &Path) {
+    let client = open(workspace);
+    let vault = workspace.join("vault");
+    fs::write(vault.join("old.md"), "old").unwrap();
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&vault).status().unwrap();
+    assert!(remount.success());
+    for path in ["old.md", "new.md", "sub/new.md"] {
+        for mode in ["append", "overwrite"] {
+            assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, path, mode), EROFS);
+        }
+    }
+    assert_eq!(client.ok("vault_read", &json!({ "path": "old.md" }))["text"], "old");
+    assert_eq!(names(&vault), ["old.md"]);
+    println!("job done");
+}
+
+#[test]
+fn a_full_disk_leaves_what_was_there() {
+    on_tmpfs("size=256k", "full disk");
+}
+
+#[test]
+fn a_disk_without_inodes_leaves_what_was_there() {
+    // The root and one file.
+    on_tmpfs("size=1m,nr_inodes=2", "no inodes");
+}
+
+#[test]
+fn a_read_only_disk_is_an_io_error() {
+    on_tmpfs("size=1m", "read-only disk");
+}

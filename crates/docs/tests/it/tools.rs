@@ -1,0 +1,242 @@
+//! What a model is told about the tools, and what happens to arguments that do not fit.
+
+use serde_json::{Value, json};
+use toolbridge_core::{RawJson, ToolSource as _};
+
+use crate::support::{Workspace, copy, reference};
+
+const READING: [&str; 7] =
+    ["manual_list", "manual_ls", "manual_toc", "manual_find", "manual_read", "vault_ls", "vault_read"];
+const WRITING: [&str; 5] =
+    ["bridge_copy_section", "bridge_copy_file", "vault_create", "vault_write", "vault_replace"];
+
+fn json_of(text: Option<&RawJson>) -> Value {
+    text.unwrap().decode().unwrap()
+}
+
+#[test]
+fn every_tool_is_there_with_schemas_and_honest_hints() {
+    let workspace = Workspace::new();
+    let documents = workspace.open().documents;
+    let tools = documents.tools();
+    assert_eq!(tools.len(), READING.len() + WRITING.len());
+    for tool in tools.iter() {
+        let hints = json_of(tool.annotations.as_ref());
+        let reads = READING.contains(&tool.name.as_str());
+        assert!(reads || WRITING.contains(&tool.name.as_str()), "{}", tool.name);
+        assert_eq!(hints["readOnlyHint"], reads, "{}", tool.name);
+        assert_eq!(hints["openWorldHint"], false, "{}", tool.name);
+        if !reads {
+            assert_eq!(hints["destructiveHint"], tool.name != "vault_create", "{}", tool.name);
+            assert_eq!(hints["idempotentHint"], false, "{}", tool.name);
+        }
+        assert_eq!(documents.is_exclusive(&tool.name), !reads);
+        assert!(tool.title.is_some() && (40..2048).contains(&tool.description.len()), "{}", tool.name);
+        for schema in [&tool.input_schema, tool.output_schema.as_ref().unwrap()] {
+            let schema = json_of(Some(schema));
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            jsonschema::validator_for(&schema).unwrap();
+            assert!(!schema.to_string().contains("$ref\":\"#"), "{}: {schema}", tool.name);
+        }
+    }
+}
+
+/// Every argument says what it is for.
+#[test]
+fn every_argument_is_described() {
+    fn check(tool: &str, schema: &Value) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            assert!(property["description"].is_string(), "{tool}: {name}: {property}");
+            check(tool, property);
+        }
+    }
+    for tool in Workspace::new().open().documents.tools().iter() {
+        check(&tool.name, &json_of(Some(&tool.input_schema)));
+    }
+}
+
+#[test]
+fn the_bridges_take_and_give_what_the_specification_says() {
+    let documents = Workspace::new().open().documents;
+    let keys = |schema: &Value| -> Vec<String> {
+        schema["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    let required =
+        |schema: &Value| -> Vec<String> { serde_json::from_value(schema["required"].clone()).unwrap() };
+    let rows = [
+        (
+            "bridge_copy_section",
+            vec!["from_ref", "limits", "mode", "to_path"],
+            vec!["from_ref", "to_path", "mode"],
+            vec!["truncated", "written_bytes", "written_path", "written_sections"],
+        ),
+        (
+            "bridge_copy_file",
+            vec!["from_path", "limits", "manual_id", "mode", "to_path"],
+            vec!["from_path", "manual_id", "to_path", "mode"],
+            vec!["truncated", "written_bytes", "written_path"],
+        ),
+    ];
+    for (name, takes, needs, gives) in rows {
+        let tool = documents.tools().get(name).unwrap();
+        let input = json_of(Some(&tool.input_schema));
+        let output = json_of(tool.output_schema.as_ref());
+        let sorted = |mut keys: Vec<String>| {
+            keys.sort();
+            keys
+        };
+        assert_eq!(sorted(keys(&input)), takes, "{name}");
+        assert_eq!(required(&input), needs, "{name}");
+        assert_eq!(sorted(keys(&output)), gives, "{name}");
+        assert_eq!(sorted(required(&output)), gives, "{name}");
+        let limits = &input["properties"]["limits"];
+        assert_eq!(sorted(keys(limits)), ["allow_file", "max_chars", "max_sections"], "{limits}");
+        assert_eq!(input["properties"]["mode"]["enum"], json!(["overwrite", "append"]), "{input}");
+    }
+}
+
+#[test]
+fn the_input_schemas_take_what_the_tools_take() {
+    let workspace = Workspace::with("# A\n");
+    let client = workspace.open();
+    let rows = [
+        ("bridge_copy_section", copy("a.md", 1, "x.md", "append")),
+        ("bridge_copy_section", {
+            let mut call = copy("a.md", Value::Null, "x.md", "append");
+            call["limits"] = json!({ "max_chars": 1000.0, "max_sections": null, "allow_file": null });
+            call["from_ref"]["title"] = json!("A");
+            call["from_ref"]["signals"] = json!({ "score": 1 });
+            call
+        }),
+        (
+            "manual_read",
+            json!({ "ref": { "target": "manual", "manual_id": "m", "path": "a.md" }, "limits": null }),
+        ),
+        ("manual_find", json!({ "query": "a", "manual_id": null, "limit": 1.0 })),
+        ("vault_ls", json!({})),
+    ];
+    for (tool, arguments) in rows {
+        let schema = json_of(Some(&client.documents.tools().get(tool).unwrap().input_schema));
+        jsonschema::validate(&schema, &arguments)
+            .unwrap_or_else(|error| panic!("{tool} {arguments}: {error}"));
+        client.ok(tool, &arguments);
+    }
+}
+
+#[test]
+fn read_only_leaves_out_every_tool_that_writes() {
+    let workspace = Workspace::new();
+    let documents = workspace.builder().read_only(true).open().unwrap();
+    let names: Vec<_> = documents.tools().iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, READING);
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
+    let workspace = Workspace::with("# A\n");
+    let client = workspace.open();
+    let with = |path: &str, value: Value| {
+        let mut call = copy("a.md", 1, "x.md", "append");
+        *call.pointer_mut(path).unwrap() = value;
+        call
+    };
+    let without = |name: &str| {
+        let mut call = copy("a.md", 1, "x.md", "append");
+        call.as_object_mut().unwrap().remove(name);
+        call
+    };
+    let limits = |limits: Value| {
+        let mut call = copy("a.md", 1, "x.md", "append");
+        call["limits"] = limits;
+        call
+    };
+    let rows = [
+        (without("from_ref"), "missing field `from_ref`"),
+        (without("to_path"), "missing field `to_path`"),
+        (without("mode"), "missing field `mode`"),
+        (
+            with("/mode", json!("replace")),
+            "`mode`: unknown variant `replace`, expected `overwrite` or `append`",
+        ),
+        (with("/mode", json!(null)), "`mode`"),
+        (with("/to_path", json!(7)), "`to_path`: invalid type: integer `7`, expected a string"),
+        (with("/from_ref", json!("a.md")), "`from_ref`"),
+        (
+            with("/from_ref/target", json!("vault")),
+            "`from_ref.target`: unknown variant `vault`, expected `manual`",
+        ),
+        (with("/from_ref", json!({ "target": "manual", "path": "a.md" })), "missing field `manual_id`"),
+        (with("/from_ref", json!({ "manual_id": "m", "path": "a.md" })), "missing field `target`"),
+        (with("/from_ref/path", json!("a.txt")), "`a.txt` is neither `.md` nor `.json`"),
+        (with("/from_ref/json_path", json!("$.a")), "`json_path` must be null"),
+        (with("/from_ref/start_line", json!("1")), "`from_ref.start_line`"),
+        (with("/from_ref/start_line", json!(0)), "`from_ref.start_line`"),
+        (with("/from_ref/start_line", json!(1.5)), "`from_ref.start_line`"),
+        (
+            with(
+                "/from_ref",
+                json!({ "target": "manual", "manual_id": "m", "path": "a.md", "startline": 1 }),
+            ),
+            "`startline`",
+        ),
+        (
+            limits(json!({ "max_chars": 0 })),
+            "`limits.max_chars`: invalid value: integer `0`, expected a whole number from 1 upwards",
+        ),
+        (limits(json!({ "max_chars": -1 })), "`limits.max_chars`"),
+        (limits(json!({ "max_chars": 1.5 })), "`limits.max_chars`"),
+        (limits(json!({ "max_chars": "10" })), "`limits.max_chars`"),
+        (limits(json!({ "max_sections": 0 })), "`limits.max_sections`"),
+        (limits(json!({ "allow_file": "yes" })), "`limits.allow_file`"),
+        (limits(json!([])), "`limits`"),
+        (limits(json!({ "max_char": 5 })), "`max_char`"),
+    ];
+    for (arguments, want) in rows {
+        let error = client.refused("bridge_copy_section", &arguments);
+        assert_eq!(error["code"], "invalid_parameter", "{arguments}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(want), "{arguments}: {error}");
+    }
+    let rows = [
+        ("manual_list", json!({ "all": true })),
+        ("manual_find", json!({ "query": "a", "limit": 0 })),
+        ("manual_find", json!({ "query": " !? " })),
+        ("manual_find", json!({})),
+        ("manual_toc", json!({})),
+        ("manual_read", json!({ "ref": reference("a.md", 1), "scope": "page" })),
+        ("vault_read", json!({ "path": "a", "full": true, "range": { "start_line": 1 } })),
+        ("vault_replace", json!({ "path": "a", "find": "", "replace": "b" })),
+        ("vault_replace", json!({ "path": "a", "find": "x", "replace": "b", "max_replacements": -2 })),
+        ("vault_write", json!({ "path": "a", "content": "b", "mode": "create" })),
+        ("bridge_copy_file", json!({ "from_path": "a.md", "to_path": "b.md", "mode": "append" })),
+        (
+            "bridge_copy_file",
+            json!({ "from_path": "a.txt", "manual_id": "m", "to_path": "b", "mode": "append" }),
+        ),
+    ];
+    for (tool, arguments) in rows {
+        assert_eq!(client.code(tool, &arguments), "invalid_parameter", "{tool} {arguments}");
+    }
+    assert_eq!(workspace.vault(), Vec::<String>::new());
+}
+
+#[test]
+fn a_huge_argument_does_not_come_back_as_an_error() {
+    let client = Workspace::new().open();
+    let huge = "x".repeat(1_000_000);
+    for arguments in
+        [json!({ "manual_id": huge }), json!({ "manual_id": ["y", huge] }), json!({ huge.as_str(): 1 })]
+    {
+        // `refused` checks the length.
+        client.refused("manual_toc", &arguments);
+    }
+}
+
+#[test]
+fn a_tool_that_does_not_exist_is_not_found() {
+    let client = Workspace::new().open();
+    let call = toolbridge_core::ToolCall::new("manual_write", RawJson::empty_object());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error =
+        runtime.block_on(client.documents.call(call, toolbridge_core::CallContext::default())).unwrap_err();
+    assert_eq!(error.type_name(), "ToolNotFoundError");
+}

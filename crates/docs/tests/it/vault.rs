@@ -1,0 +1,325 @@
+//! The vault: listing, reading, writing, and what it does not take.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Workspace, writing};
+
+#[test]
+fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
+    let workspace = Workspace::new();
+    workspace.note("b.md", "12345");
+    workspace.note("a/x.md", "1");
+    workspace.note(".system/secret.md", "1");
+    workspace.note(".toolbridge-0123456789abcdef0123456789abcdef.tmp", "half");
+    std::os::unix::fs::symlink("b.md", workspace.path("vault/link.md")).unwrap();
+    let client = workspace.open();
+    let root = json!({ "entries": [
+        { "path": "a", "type": "dir", "size_bytes": null },
+        { "path": "b.md", "type": "file", "size_bytes": 5 },
+    ] });
+    for arguments in [
+        json!({}),
+        json!({ "relative_dir": null }),
+        json!({ "relative_dir": "" }),
+        json!({ "relative_dir": "." }),
+    ] {
+        assert_eq!(client.ok("vault_ls", &arguments), root, "{arguments}");
+    }
+    assert_eq!(
+        client.ok("vault_ls", &json!({ "relative_dir": "a" })),
+        json!({ "entries": [{ "path": "a/x.md", "type": "file", "size_bytes": 1 }] })
+    );
+    for (dir, code) in [
+        ("none", "not_found"),
+        ("b.md", "not_found"),
+        ("link.md", "forbidden"),
+        ("..", "invalid_path"),
+        (".system", "forbidden"),
+        (".SYSTEM", "forbidden"),
+    ] {
+        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": dir })), code, "{dir}");
+    }
+}
+
+#[test]
+fn a_file_is_read_by_lines_within_limits() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "one\ntwo\nthree");
+    let client = workspace.open();
+    assert_eq!(
+        client.ok("vault_read", &json!({ "path": "a.md", "range": { "start_line": 2, "end_line": 2 } })),
+        json!({
+            "text": "two\n", "truncated": true, "returned_chars": 4, "applied_range": { "start_line": 2, "end_line": 2 },
+            "next_offset": { "start_line": 3 }, "truncated_reason": "range_end",
+        })
+    );
+    assert_eq!(
+        client.ok("vault_read", &json!({ "path": "a.md" })),
+        json!({
+            "text": "one\ntwo\nthree", "truncated": false, "returned_chars": 13,
+            "applied_range": { "start_line": 1, "end_line": 3 }, "next_offset": { "start_line": null },
+            "truncated_reason": "none",
+        })
+    );
+    let answer = client.ok("vault_read", &json!({ "path": "a.md", "limits": { "max_chars": 5 } }));
+    assert_eq!((&answer["text"], &answer["truncated_reason"]), (&json!("one\nt"), &json!("max_chars")));
+    assert_eq!(answer["next_offset"]["start_line"], 2);
+    for range in
+        [json!({ "start_line": 4 }), json!({ "start_line": 3, "end_line": 2 }), json!({ "start_line": 0 })]
+    {
+        assert_eq!(
+            client.code("vault_read", &json!({ "path": "a.md", "range": range })),
+            "invalid_parameter"
+        );
+    }
+}
+
+#[test]
+fn going_on_at_next_offset_reads_everything() {
+    let workspace = Workspace::new();
+    let text: String = (0..500).map(|line| format!("line {line} {}\n", "あ".repeat(line % 50))).collect();
+    workspace.note("a.md", &text);
+    let client = workspace.open();
+    let (mut got, mut line) = (String::new(), json!(1));
+    while line != Value::Null {
+        let answer = client.ok(
+            "vault_read",
+            &json!({ "path": "a.md", "range": { "start_line": line }, "limits": { "max_chars": 100 } }),
+        );
+        // A line that was cut comes again as a whole.
+        let kept = answer["text"].as_str().unwrap();
+        let whole = kept.rfind('\n').map_or(0, |end| end + 1);
+        got.push_str(&kept[..whole]);
+        line = answer["next_offset"]["start_line"].clone();
+    }
+    assert_eq!(got, text);
+}
+
+#[test]
+fn full_reads_up_to_the_hard_limit() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "x\n".repeat(15_000));
+    let client = workspace.open();
+    let read = |extra: Value| {
+        let mut arguments = json!({ "path": "a.md" });
+        arguments.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let answer = client.ok("vault_read", &arguments);
+        (answer["returned_chars"].as_u64().unwrap(), answer["truncated_reason"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(read(json!({})), (8000, "max_chars".into()));
+    assert_eq!(read(json!({ "full": true })), (20_000, "hard_limit".into()));
+    assert_eq!(read(json!({ "limits": { "max_chars": 50_000 } })), (20_000, "hard_limit".into()));
+    assert_eq!(read(json!({ "limits": { "max_chars": 20_000 } })), (20_000, "max_chars".into()));
+}
+
+#[test]
+fn create_refuses_what_exists_and_write_what_does_not() {
+    let workspace = Workspace::new();
+    let client = workspace.open();
+    let create = json!({ "path": "new/a.md", "content": "one" });
+    assert_eq!(client.ok("vault_create", &create), json!({ "written_path": "new/a.md", "written_bytes": 3 }));
+    assert_eq!(client.code("vault_create", &create), "conflict");
+    let write = |path: &str, mode: &str| json!({ "path": path, "content": "two", "mode": mode });
+    assert_eq!(client.ok("vault_write", &write("new/a.md", "append"))["written_bytes"], 4);
+    assert_eq!(workspace.text("new/a.md"), "one\ntwo");
+    assert_eq!(client.ok("vault_write", &write("new/a.md", "overwrite"))["written_bytes"], 3);
+    assert_eq!(workspace.text("new/a.md"), "two");
+    for path in ["none.md", "no/folder.md", "new/a.md/x"] {
+        for mode in ["append", "overwrite"] {
+            assert_eq!(client.code("vault_write", &write(path, mode)), "conflict", "{path} {mode}");
+        }
+    }
+    for mode in ["append", "overwrite"] {
+        assert_eq!(client.code("vault_write", &write("new", mode)), "forbidden", "{mode}");
+    }
+    assert_eq!(client.code("vault_create", &json!({ "path": "new/a.md/b.md", "content": "" })), "not_found");
+    assert_eq!(workspace.vault(), ["new", "new/a.md"]);
+}
+
+#[test]
+fn replace_changes_the_first_places() {
+    let workspace = Workspace::new();
+    let client = workspace.open();
+    let replace = |most: Value| {
+        workspace.note("a.md", "x x x");
+        let arguments = json!({ "path": "a.md", "find": "x", "replace": "日", "max_replacements": most });
+        let answer = client.ok("vault_replace", &arguments);
+        assert_eq!(answer["written_path"], "a.md");
+        (answer["replacements"].as_u64().unwrap(), workspace.text("a.md"))
+    };
+    assert_eq!(replace(Value::Null), (1, "日 x x".into()));
+    assert_eq!(replace(json!(2.0)), (2, "日 日 x".into()));
+    assert_eq!(replace(json!(1e300)), (3, "日 日 日".into()));
+    let missing = json!({ "path": "a.md", "find": "y", "replace": "z" });
+    assert_eq!(client.code("vault_replace", &missing), "not_found");
+    assert_eq!(
+        client.code("vault_replace", &json!({ "path": "none.md", "find": "y", "replace": "z" })),
+        "not_found"
+    );
+    assert_eq!(workspace.text("a.md"), "日 日 日");
+}
+
+/// Two servers on one vault, as two processes would be: they share no lock but the file's.
+#[test]
+fn a_replacement_loses_nothing_that_others_append_meanwhile() {
+    const APPENDS: usize = 200;
+
+    let workspace = Workspace::new();
+    workspace.note("a.md", "toggle 0\n");
+    std::thread::scope(|scope| {
+        let appends = scope.spawn(|| {
+            let client = workspace.open();
+            for line in 0..APPENDS {
+                let arguments =
+                    json!({ "path": "a.md", "content": format!("line {line}\n"), "mode": "append" });
+                client.ok("vault_write", &arguments);
+            }
+        });
+        let client = workspace.open();
+        let mut replaced = 0;
+        while !appends.is_finished() {
+            let (find, replace) = (format!("toggle {replaced}\n"), format!("toggle {}\n", replaced + 1));
+            client.ok("vault_replace", &json!({ "path": "a.md", "find": find, "replace": replace }));
+            replaced += 1;
+        }
+        assert!(replaced > 10, "there was no race");
+    });
+    let lines: Vec<_> = workspace.text("a.md").lines().skip(1).map(str::to_owned).collect();
+    let want: Vec<_> = (0..APPENDS).map(|line| format!("line {line}")).collect();
+    assert_eq!(lines, want);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_an_io_error() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", b"ab\xff");
+    let client = workspace.open();
+    for (tool, arguments) in [
+        ("vault_read", json!({ "path": "a.md" })),
+        ("vault_replace", json!({ "path": "a.md", "find": "a", "replace": "b" })),
+    ] {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(
+            (&error["code"], &error["details"]["byte_position"]),
+            (&json!("io_error"), &json!(2)),
+            "{tool}"
+        );
+    }
+    assert_eq!(workspace.read("a.md"), b"ab\xff");
+}
+
+#[test]
+fn daily_takes_only_notes_of_real_days_and_only_more_of_them() {
+    let workspace = Workspace::with("# A\n");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let day = "daily/2024-02-29.md";
+    let forbidden = |client: &Client, mode: &str| {
+        for (tool, arguments) in writing(day).into_iter().filter(|(_, call)| call["mode"] == mode) {
+            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+        }
+    };
+    forbidden(&client, "overwrite");
+    client.ok("vault_create", &json!({ "path": day, "content": "morning" }));
+    client.ok("vault_write", &json!({ "path": day, "content": "noon", "mode": "append" }));
+    client.copy("a.md", 1, day, "append");
+    assert_eq!(workspace.text(day), "morning\nnoon\n# A\n");
+    forbidden(&client, "overwrite");
+    assert_eq!(
+        client.code("vault_replace", &json!({ "path": day, "find": "noon", "replace": "" })),
+        "forbidden"
+    );
+    assert_eq!(client.copy("a.md", 1, "daily/2025-12-31.md", "append")["written_bytes"], 4);
+    client.ok("vault_read", &json!({ "path": day }));
+    for bad in [
+        "daily/2023-02-29.md",
+        "daily/2025-02-30.md",
+        "daily/2025-13-01.md",
+        "daily/2025-1-1.md",
+        "daily/notes.md",
+        "daily/x/2025-01-01.md",
+        "daily",
+        "Daily/2025-01-01.md",
+        "DAILY/2025-01-01.md",
+        "ｄａｉｌｙ/2025-01-01.md",
+        "dai\u{2113}y/2025-01-01.md",
+    ] {
+        for (tool, arguments) in writing(bad) {
+            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+        }
+    }
+    assert_eq!(workspace.vault(), ["daily", "daily/2024-02-29.md", "daily/2025-12-31.md"]);
+}
+
+#[test]
+fn system_is_neither_read_nor_written_in_any_spelling() {
+    let workspace = Workspace::with("# A\n");
+    workspace.note(".system/a.md", "x");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    for folder in [
+        ".system",
+        ".System",
+        ".SYSTEM",
+        ".ſystem",
+        "․system",
+        ".ｓｙｓｔｅｍ",
+        "./.system",
+        ".sys\u{ff54}em",
+    ] {
+        let path = format!("{folder}/a.md");
+        for (tool, arguments) in writing(&path) {
+            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+        }
+        assert_eq!(client.code("vault_read", &json!({ "path": path })), "forbidden");
+        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": folder })), "forbidden");
+    }
+    assert_eq!(workspace.text(".system/a.md"), "x");
+    assert_eq!(workspace.vault(), [".system", ".system/a.md"]);
+}
+
+/// Names are stored as they were given: a composed and a decomposed one are two files.
+#[test]
+fn names_are_stored_as_given() {
+    let workspace = Workspace::new();
+    let client = workspace.open();
+    for path in ["caf\u{e9}.md", "cafe\u{301}.md"] {
+        assert_eq!(
+            client.ok("vault_create", &json!({ "path": path, "content": path }))["written_path"],
+            path
+        );
+        assert_eq!(fs::read_to_string(workspace.path("vault").join(path)).unwrap(), path);
+    }
+}
+
+#[test]
+fn paths_that_are_not_plain_are_invalid_for_every_tool() {
+    let workspace = Workspace::with("# A\n");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let long = "x".repeat(300);
+    let deep = "d/".repeat(3000) + "x";
+    for path in [
+        "",
+        ".",
+        "..",
+        "../x.md",
+        "a/../x.md",
+        "/x.md",
+        "\\x.md",
+        "a//x.md",
+        "a/",
+        "x.md.",
+        "x ",
+        "a./x",
+        "x\0",
+        "C:\\x.md",
+        &long,
+        &deep,
+    ] {
+        for (tool, arguments) in writing(path) {
+            assert_eq!(client.code(tool, &arguments), "invalid_path", "{tool} {path:.40}");
+        }
+        assert_eq!(client.code("vault_read", &json!({ "path": path })), "invalid_path", "{path:.40}");
+    }
+    assert_eq!(workspace.vault(), Vec::<String>::new());
+}
