@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use toolbridge::Transport;
+use toolbridge::docs::LogLevel;
 
 pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
 
@@ -71,8 +72,19 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   toolbridge ask \"What is 40 + 2?\" --tools demo
   toolbridge ask --tools demo --stream \"Count down from 3, then show me a picture\"
+  toolbridge ask --tools docs --workspace ~/notes \"Copy what the manuals say about backups to backups.md\"
   echo \"Sum this up: …\" | toolbridge ask - --json | jq -r .text")]
     Ask(AskArgs),
+    /// Be an MCP server with the document tools: find sections of manuals, copy them into a vault
+    #[command(after_help = "Examples:
+  toolbridge docs --init --workspace ~/notes      make ~/notes/manuals (with an example) and ~/notes/vault
+  toolbridge docs --workspace ~/notes             serve them on stdin and stdout, for any MCP client
+  claude mcp add notes -- toolbridge docs --workspace ~/notes
+                                                  add them to Claude Code
+
+Flags win over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
+HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it never holds text of a document.")]
+    Docs(DocsArgs),
     /// Check that everything is there: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
   toolbridge doctor
@@ -130,6 +142,8 @@ pub(crate) struct AskArgs {
     /// Tools to offer to the model
     #[arg(long, value_name = "WHICH")]
     pub(crate) tools: Option<AskTools>,
+    #[command(flatten, next_help_heading = "With --tools docs")]
+    pub(crate) docs: DocsRoots,
     /// How tool calls travel: `stdio` is a bridge process, `sdk` the CLI's own stdin and stdout
     #[arg(long, default_value_t = Transport::Auto, value_name = "auto|stdio|sdk")]
     pub(crate) transport: Transport,
@@ -154,6 +168,46 @@ pub(crate) struct AskArgs {
 pub(crate) enum AskTools {
     /// Those of `toolbridge demo`
     Demo,
+    /// Those of `toolbridge docs`
+    Docs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsArgs {
+    #[command(flatten)]
+    pub(crate) roots: DocsRoots,
+    /// No call gets more sections than this [default: 20]
+    #[arg(long, value_name = "N")]
+    pub(crate) hard_max_sections: Option<usize>,
+    /// No call gets more characters than this [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub(crate) hard_max_chars: Option<usize>,
+    /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogLevel>,
+    /// Make the two folders, with a small example manual, and end
+    #[arg(long)]
+    pub(crate) init: bool,
+}
+
+/// The two folders of the document tools.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsRoots {
+    /// The folder in which the two others lie [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// What is read: one folder for each manual [default: <workspace>/manuals]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manuals: Option<PathBuf>,
+    /// Where copies go [default: <workspace>/vault]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) vault: Option<PathBuf>,
+    /// Let whole `.md` files be read and copied, if the call says so too
+    #[arg(long)]
+    pub(crate) allow_file_scope: bool,
+    /// Offer no tool that writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

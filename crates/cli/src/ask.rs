@@ -9,10 +9,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge::claude::{DEFAULT_SERVER_NAME, ResponseStream, ResponseWithMetadata};
+use toolbridge::docs::LogLevel;
 use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic};
+use crate::docs;
 use crate::output::{Spinner, WithHint, as_json, print, say};
 
 /// What shells use for a program that was interrupted, or terminated.
@@ -64,6 +66,11 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
     match args.tools {
         Some(AskTools::Demo) => {
             model.set_agent_toolsets(demo_tools(Arc::default())?, DEFAULT_SERVER_NAME, args.transport)?;
+        }
+        Some(AskTools::Docs) => {
+            // What the calls do is shown by `--stream`; only a disk that fails is worth a line besides.
+            let documents = docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?;
+            model.set_agent_toolsets(documents, DEFAULT_SERVER_NAME, args.transport)?;
         }
         None => {}
     }

@@ -4,6 +4,7 @@ mod args;
 mod ask;
 mod call;
 mod demo;
+mod docs;
 mod doctor;
 mod generate;
 mod output;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Demo { serve: true, .. } => demo::serve(),
         Command::Demo { json, .. } => demo::run(json),
         Command::Ask(args) => ask::run(&args),
+        Command::Docs(args) => docs::run(&args),
         Command::Doctor { claude, json } => doctor::run(claude.as_deref(), json),
         Command::Call { socket, tool, arguments, json } => call::run(&socket, &tool, &arguments, json),
         Command::Sessions { clean, json } => sessions::run(clean, json),

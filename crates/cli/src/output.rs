@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use toolbridge::docs::DocsError;
 use toolbridge::{ClaudeCodeError, IpcError, RegistrationError};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -46,6 +47,7 @@ impl std::error::Error for WithHint {}
 pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
     let hint = (error.downcast_ref::<IpcError>().and_then(IpcError::hint))
         .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
+        .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
         .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
         .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
     hint.map(Into::into)

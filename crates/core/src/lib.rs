@@ -28,6 +28,7 @@ pub mod json;
 mod arguments;
 mod budget;
 mod call;
+mod combined;
 mod context;
 mod error;
 mod flat;
@@ -45,6 +46,7 @@ mod toolset;
 
 pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
+pub use combined::Combined;
 pub use context::CallContext;
 pub use error::{RegistrationError, ToolError, Warning};
 pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs};

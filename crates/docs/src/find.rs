@@ -13,9 +13,10 @@ use crate::request::ManualFind;
 use crate::root::{Entry, Stamp};
 use crate::section::{Outline, split_lines};
 
-/// How long a snippet is, and how much of it stands before what was found.
-const SNIPPET_CHARS: usize = 160;
-const SNIPPET_LEAD_CHARS: usize = 40;
+/// How long a snippet is at most; and never more than half of the section, which is not to be read here.
+const SNIPPET_CHARS: usize = 100;
+/// The part of a snippet that stands before what was found.
+const SNIPPET_LEAD: usize = 4;
 /// How far into a section a snippet is looked for.
 const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
 
@@ -206,12 +207,14 @@ fn snippet(text: &str, terms: &[String]) -> String {
             best = Some((found, line));
         }
     }
-    best.map(|(_, line)| window(line, terms)).unwrap_or_default()
+    let most = SNIPPET_CHARS.min(text.trim().chars().count() / 2);
+    best.map(|(_, line)| window(line, terms, most)).unwrap_or_default()
 }
 
-fn window(line: &str, terms: &[String]) -> String {
+/// What is around the first of the terms, `most` characters at most.
+fn window(line: &str, terms: &[String], most: usize) -> String {
     let chars: Vec<char> = line.chars().collect();
-    if chars.len() <= SNIPPET_CHARS {
+    if chars.len() <= most {
         return line.to_owned();
     }
     // Folded one by one, so that a place in the one is a place in the other.
@@ -223,8 +226,8 @@ fn window(line: &str, terms: &[String]) -> String {
         folded.push_str(&one);
     }
     let first = terms.iter().filter_map(|term| folded.find(term.as_str())).min().map_or(0, |at| places[at]);
-    let start = first.saturating_sub(SNIPPET_LEAD_CHARS).min(chars.len() - SNIPPET_CHARS);
-    let end = start + SNIPPET_CHARS;
+    let start = first.saturating_sub(most / SNIPPET_LEAD).min(chars.len() - most);
+    let end = start + most;
     let mark = |cut: bool| if cut { "…" } else { "" };
     format!("{}{}{}", mark(start > 0), String::from_iter(&chars[start..end]), mark(end < chars.len()))
 }
@@ -236,8 +239,10 @@ mod tests {
     #[test]
     fn a_snippet_is_the_line_that_shows_why() {
         let terms = query_terms("restart server");
-        assert_eq!(snippet("First.\n\n  Restart the Server.\nrestart", &terms), "Restart the Server.");
-        assert_eq!(snippet("nothing here\nat all", &terms), "nothing here");
+        assert_eq!(snippet("First of all:\n\n  Restart the Server.\nrestart", &terms), "Restart the Server.");
+        assert_eq!(snippet("nothing here\nand nothing there", &terms), "nothing here");
+        // Never the whole of a short section.
+        assert_eq!(snippet("Restart the server.", &terms), "Restart t…");
         assert_eq!(snippet("", &terms), "");
         let long = format!("{}再起動{}", "あ".repeat(300), "い".repeat(300));
         let got = snippet(&long, &query_terms("再起動"));

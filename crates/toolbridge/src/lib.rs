@@ -49,8 +49,8 @@ pub use toolbridge_claude as claude;
 pub use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Permission, Request, Transport};
 pub use toolbridge_core as core;
 pub use toolbridge_core::{
-    CallContext, CancellationToken, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError, ToolResult,
-    ToolSource, Toolset, ToolsetBuilder,
+    CallContext, CancellationToken, Combined, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError,
+    ToolResult, ToolSource, Toolset, ToolsetBuilder,
 };
 #[cfg(feature = "docs")]
 pub use toolbridge_docs as docs;

@@ -17,7 +17,7 @@ fn help_and_version_are_data_and_wrong_words_are_errors() {
         (code, stdout, stderr),
         (0, format!("toolbridge {}\n", env!("CARGO_PKG_VERSION")), String::new())
     );
-    for command in ["bridge", "demo", "call", "sessions", "generate"] {
+    for command in ["ask", "bridge", "call", "demo", "docs", "doctor", "generate", "sessions"] {
         let (code, stdout, stderr) = run(toolbridge().args([command, "--help"]));
         assert_eq!((code, stderr.as_str()), (0, ""), "{command}");
         assert!(

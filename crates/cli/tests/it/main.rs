@@ -6,6 +6,7 @@ mod support;
 mod ask;
 mod bridge;
 mod command_line;
+mod docs;
 mod errors;
 mod foreign_bridge;
 mod foreign_parent;

@@ -482,3 +482,22 @@ async fn a_selection_lists_and_calls_no_others() {
     let error = toolbridge_core::Selection::new(some, ["c"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `c` to choose; there are: a, b");
 }
+
+#[tokio::test]
+async fn combined_sources_are_one() {
+    let set = |name: &'static str| Toolset::builder().tool(name, "", move |_: NoArgs| name).build().unwrap();
+    let quiet = Toolset::builder().with(Tool::new("c", "", |_: NoArgs| "c").read_only()).build().unwrap();
+    let all = toolbridge_core::Combined::new().with(set("a")).unwrap().with(set("b")).unwrap();
+    let all = all.with(quiet).unwrap();
+    assert_eq!(all.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(all.is_exclusive("a") && !all.is_exclusive("c") && !all.is_exclusive("d"));
+    for name in ["a", "b", "c"] {
+        let call = ToolCall::new(name, RawJson::empty_object());
+        let result = all.call(call, CallContext::default()).await.unwrap();
+        assert!(result.as_str().contains(&format!(r#""text":"{name}""#)), "{result}");
+    }
+    let missing = all.call(ToolCall::new("d", RawJson::empty_object()), CallContext::default()).await;
+    assert_eq!(missing.unwrap_err().type_name(), "ToolNotFoundError");
+    let error = all.with(set("b")).unwrap_err();
+    assert_eq!(error.to_string(), "two tools are called `b`");
+}

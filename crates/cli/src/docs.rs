@@ -1,0 +1,86 @@
+//! `toolbridge docs`: the document tools, for any MCP client.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::signal::unix::{SignalKind, signal};
+use toolbridge::Documents;
+use toolbridge::docs::DocumentsBuilder;
+use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve, stdio};
+
+use crate::args::{DocsArgs, DocsRoots};
+use crate::output::say;
+
+/// What a model should know before it uses the tools.
+const INSTRUCTIONS: &str = "Find a section with `manual_find` or `manual_toc`, then have it copied into the vault with \
+    `bridge_copy_section`. The text is copied inside the server: do not read it just to write it somewhere else.";
+
+/// Makes the two folders, or serves them until stdin ends or a signal comes.
+pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
+    if args.init {
+        let builder = builder(args)?;
+        builder.init()?;
+        let (manuals, vault) = (builder.manuals_path(), builder.vault_path());
+        say(&format!("made `{}` with a small example, and `{}`", manuals.display(), vault.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let documents = open(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (stdin, stdout) = stdio()?;
+        let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
+        let info = ServerInfo {
+            name: "toolbridge-docs".into(),
+            instructions: Some(INSTRUCTIONS.into()),
+            ..ServerInfo::default()
+        };
+        tokio::select! {
+            served = serve(Arc::new(documents), info, lines_in, lines_out) => Ok(served?),
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        }
+    });
+    // A thread that waits for a terminal or a file must not hold the process.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+/// The document tools as the flags say, and where they say nothing the environment.
+fn open(args: &DocsArgs) -> Result<Documents> {
+    Ok(builder(args)?.open()?)
+}
+
+fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
+    let mut builder = roots(&args.roots)?;
+    if let Some(most) = args.hard_max_sections {
+        builder = builder.hard_max_sections(most);
+    }
+    if let Some(most) = args.hard_max_chars {
+        builder = builder.hard_max_chars(most);
+    }
+    if let Some(level) = args.log_level {
+        builder = builder.log_level(level);
+    }
+    Ok(builder)
+}
+
+/// The two folders, and what may be done with them.
+pub(crate) fn roots(args: &DocsRoots) -> Result<DocumentsBuilder> {
+    let mut builder = DocumentsBuilder::from_env()?;
+    if let Some(dir) = &args.workspace {
+        builder = builder.workspace(dir);
+    }
+    if let Some(dir) = &args.manuals {
+        builder = builder.manuals(dir);
+    }
+    if let Some(dir) = &args.vault {
+        builder = builder.vault(dir);
+    }
+    if args.allow_file_scope {
+        builder = builder.allow_file_scope(true);
+    }
+    Ok(builder.read_only(args.read_only))
+}

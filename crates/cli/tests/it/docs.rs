@@ -1,0 +1,197 @@
+//! `toolbridge docs` as an MCP server, and the document tools under a model in the real CLI.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment};
+
+use crate::support::{McpClient, PATIENCE, files, run, toolbridge};
+
+/// The manuals of the repository, in a workspace of their own.
+fn workspace() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workspace");
+    let copied = Command::new("cp").arg("-r").arg(source.join(".")).arg(dir.path()).status().unwrap();
+    assert!(copied.success());
+    dir
+}
+
+fn docs(workspace: &Path) -> Command {
+    let mut command = toolbridge();
+    for name in ["WORKSPACE_ROOT", "MANUALS_ROOT", "VAULT_ROOT", "ALLOW_FILE_SCOPE", "LOG_LEVEL"] {
+        command.env_remove(name);
+    }
+    command.arg("docs").arg("--workspace").arg(workspace);
+    command
+}
+
+fn serving(command: Command) -> McpClient {
+    let mut client = McpClient::start_command(command);
+    client.initialize();
+    client
+}
+
+fn tools(client: &mut McpClient) -> Vec<String> {
+    let list = client.request("tools/list", json!({}));
+    let tools = list["result"]["tools"].as_array().unwrap().iter();
+    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The structured content of a call, which its text repeats.
+#[track_caller]
+fn answer(client: &mut McpClient, tool: &str, arguments: Value) -> Value {
+    let answer = client.call(tool, arguments);
+    let result = &answer["result"];
+    let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(text, result["structuredContent"], "{answer}");
+    result["structuredContent"].clone()
+}
+
+/// The section about rinsing, as its file has it.
+fn rinse(workspace: &Path) -> String {
+    let text = std::fs::read_to_string(workspace.join("manuals/espresso-machine/guide.md")).unwrap();
+    let (start, end) = (text.find("## Rinse").unwrap(), text.find("# Make a coffee").unwrap());
+    text[start..end].to_owned()
+}
+
+#[test]
+fn a_section_is_found_and_copied_by_any_client() {
+    let workspace = workspace();
+    let mut client = serving(docs(workspace.path()));
+    assert_eq!(tools(&mut client).len(), 12);
+    let found = answer(&mut client, "manual_find", json!({ "query": "rinse before the first coffee" }));
+    assert_eq!(found["items"][0]["title"], "Rinse", "{found}");
+    let copied = answer(
+        &mut client,
+        "bridge_copy_section",
+        json!({ "from_ref": found["items"][0]["ref"], "to_path": "notes/rinse.md", "mode": "overwrite" }),
+    );
+    let bytes = std::fs::read(workspace.path().join("vault/notes/rinse.md")).unwrap();
+    assert_eq!(String::from_utf8(bytes).unwrap(), rinse(workspace.path()));
+    assert_eq!(copied["written_bytes"], rinse(workspace.path()).len());
+    let refused = answer(&mut client, "vault_read", json!({ "path": "../manuals/x.md" }));
+    assert_eq!(refused["code"], "invalid_path");
+
+    client.end_input();
+    assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
+    let log = client.stderr();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = lines.iter().map(|line| (&line["tool"], &line["ok"])).collect();
+    let want = [("manual_find", true), ("bridge_copy_section", true), ("vault_read", false)];
+    assert_eq!(json!(seen), json!(want), "{log}");
+    assert_eq!(lines[1]["written_path"], "notes/rinse.md");
+    assert!(!log.contains("two cups"), "{log}");
+}
+
+#[test]
+fn signals_end_it_and_read_only_offers_no_writing_tool() {
+    let workspace = workspace();
+    let mut command = docs(workspace.path());
+    command.arg("--read-only");
+    let mut client = serving(command);
+    let names = tools(&mut client);
+    let want =
+        ["manual_find", "manual_list", "manual_ls", "manual_read", "manual_toc", "vault_ls", "vault_read"];
+    let mut sorted = names;
+    sorted.sort();
+    assert_eq!(sorted, want);
+    client.bridge.signal(Signal::TERM);
+    assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
+}
+
+#[test]
+fn init_makes_what_is_missing_and_a_missing_root_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let (code, stdout, stderr) = run(&mut docs(dir.path()));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.starts_with("error: ") && stderr.contains("manuals"), "{stderr}");
+    assert!(stderr.contains("\nhint: ") && stderr.contains("--init"), "{stderr}");
+
+    let (code, stdout, stderr) = run(docs(dir.path()).arg("--init"));
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    assert_eq!(files(dir.path()), ["manuals", "vault"]);
+    let mut client = serving(docs(dir.path()));
+    let listed = answer(&mut client, "manual_list", json!({}));
+    assert_eq!(listed["items"], json!([{ "manual_id": "getting-started" }]));
+}
+
+#[test]
+fn flags_win_over_the_environment_and_odd_values_are_named() {
+    let workspace = workspace();
+    let mut command = docs(workspace.path());
+    command.env("WORKSPACE_ROOT", "/nowhere").env("LOG_LEVEL", "info").args(["--log-level", "error"]);
+    let mut client = serving(command);
+    answer(&mut client, "manual_list", json!({}));
+    client.end_input();
+    client.bridge.wait_within(PATIENCE);
+    assert_eq!(client.stderr(), "");
+
+    let (code, _, stderr) = run(docs(workspace.path()).env("ALLOW_FILE_SCOPE", "maybe"));
+    assert!(code == 1 && stderr.contains("ALLOW_FILE_SCOPE") && stderr.contains("maybe"), "{stderr}");
+    let (code, _, stderr) = run(docs(workspace.path()).args(["--hard-max-chars", "0"]));
+    assert!(code == 1 && stderr.contains('0'), "{stderr}");
+    let (code, _, stderr) = run(docs(workspace.path()).args(["--log-level", "loud"]));
+    assert!(code == 2 && stderr.contains("`error`, `warn` or `info`"), "{stderr}");
+}
+
+/// Finds the section, has it copied, and is done.
+fn librarian(request: &ModelRequest) -> Turn {
+    let result = |place: &str| {
+        let results = request.tool_results();
+        let found: Value = serde_json::from_str(&results[0].text()).unwrap_or_default();
+        found.pointer(place).cloned().unwrap_or_default()
+    };
+    match request.turn() {
+        0 => Turn::blocks(vec![Block::call(
+            "mcp__tools__manual_find",
+            json!({ "query": "descale E4 citric acid" }),
+        )]),
+        1 => {
+            let from = result("/items/0/ref");
+            let copy = json!({ "from_ref": from, "to_path": "descale.md", "mode": "overwrite" });
+            Turn::blocks(vec![Block::call("mcp__tools__bridge_copy_section", copy)])
+        }
+        _ => Turn::text(format!("copied {} bytes", result("/written_bytes"))),
+    }
+}
+
+#[test]
+fn a_model_has_a_section_copied_and_never_sees_it() {
+    for transport in ["stdio", "sdk"] {
+        let (model, home, workspace) =
+            (ScriptedModel::start_with(librarian), TempDir::new().unwrap(), workspace());
+        let temp = home.path().join("tmp");
+        std::fs::create_dir(&temp).unwrap();
+        let mut command = toolbridge();
+        command.env_clear().envs(clean_environment(home.path(), &model.url())).env("TMPDIR", &temp);
+        command.current_dir(home.path()).args(["ask", "go", "--tools", "docs", "--json"]);
+        command.args(["--transport", transport, "--claude"]).arg(claude_cli());
+        command.arg("--workspace").arg(workspace.path());
+        let (code, stdout, stderr) = run(&mut command);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        let copied = std::fs::read_to_string(workspace.path().join("vault/descale.md")).unwrap();
+        let manual: PathBuf = workspace.path().join("manuals/espresso-machine/maintenance.md");
+        let manual = std::fs::read_to_string(manual).unwrap();
+        assert!(manual.contains(&copied) && copied.lines().count() > 3, "{copied}");
+        let said: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(said["text"], format!("copied {} bytes", copied.len()));
+
+        // Only the snippet that `manual_find` shows may have crossed: a part of a line.
+        let (_, body) = copied.trim_end().split_once("\n\n").unwrap();
+        let requests = model.requests();
+        assert_eq!(requests.len(), 3);
+        let seen = requests.iter().map(|request| request.body.to_string()).chain([stdout, stderr]);
+        for seen in seen {
+            assert!(!seen.contains(json!(body).as_str().unwrap()), "the section reached the model");
+            assert!(!seen.contains(&body[body.len() / 2..]), "half of the section reached the model");
+        }
+        let answer = requests[2].tool_results()[0].text();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let mut keys: Vec<_> = answer.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["truncated", "written_bytes", "written_path", "written_sections"]);
+    }
+}

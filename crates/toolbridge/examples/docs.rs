@@ -1,0 +1,34 @@
+//! The document tools beside a function of your own, in one process: a model may use both.
+//!
+//! `docs <workspace> <prompt>`; `toolbridge docs --init --workspace <workspace>` makes one.
+#![allow(clippy::print_stdout, reason = "the answer is what this program is for")]
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use toolbridge::{ClaudeCodeModel, Combined, Documents, Toolset, Transport};
+
+#[derive(Deserialize, JsonSchema)]
+struct Shout {
+    text: String,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    toolbridge::run_bridge_if_asked();
+    ask()
+}
+
+#[tokio::main]
+async fn ask() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(workspace), Some(prompt)) = (args.next(), args.next()) else {
+        return Err("usage: docs <workspace> <prompt>".into());
+    };
+    let own = Toolset::builder()
+        .tool("shout", "Says it in capitals", async |args: Shout| args.text.to_uppercase())
+        .build()?;
+    let documents = Documents::builder().workspace(workspace).open()?;
+    let model = ClaudeCodeModel::new();
+    model.set_agent_toolsets(Combined::new().with(own)?.with(documents)?, "tools", Transport::Auto)?;
+    println!("{}", model.request(prompt).await?.text());
+    Ok(())
+}
