@@ -6,6 +6,7 @@
 mod call;
 mod client;
 mod contender;
+mod documents;
 mod machine;
 mod measure;
 mod peer;
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let machine = Machine::read()?;
     let programs = Programs::build()?;
     let rows = measure::everything(&programs, &if quick { Effort::QUICK } else { Effort::FULL })?;
-    let report = Report { machine, quick, rows };
+    let documents = documents::documents(&programs.toolbridge, if quick { 1 } else { 20 })?;
+    let report = Report { machine, quick, rows, documents };
     if json {
         println!("{}", report.to_json());
     } else {

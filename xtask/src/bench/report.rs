@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::contender::Contender;
+use super::documents::DocumentsRow;
 use super::machine::Machine;
 use super::measure::{Row, Unit};
+use super::sample::Figure;
 
 /// What the figures mean; a figure without it says nothing.
 const EXPLANATION: &str = "\
@@ -83,6 +85,7 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) quick: bool,
     pub(crate) rows: Vec<Row>,
+    pub(crate) documents: Vec<DocumentsRow>,
 }
 
 impl Report {
@@ -104,6 +107,8 @@ impl Report {
             if self.quick { "; a quick run, so its figures are rough" } else { "" },
         );
         text.push_str(&self.table());
+        text.push('\n');
+        text.push_str(&self.documents_table());
         text.push('\n');
         for (goal, row, measured) in self.goals() {
             let (limit, unit) = (goal.limit(), goal.unit());
@@ -152,7 +157,38 @@ impl Report {
         text
     }
 
+    /// The document tools, and beside them the plain system calls for the same bytes.
+    fn documents_table(&self) -> String {
+        let mut text = String::new();
+        let head = |name: &str| format!("{name:>11}{:>11}", "p99");
+        line(
+            &mut text,
+            &format!("{:54}{}  {}{:>8}{:>8}", "toolbridge docs", head("ours"), head("plain"), "×", "runs"),
+        );
+        for row in &self.documents {
+            let shown = |figure: Option<Figure>| match figure {
+                Some(figure) => {
+                    format!("{:>11}{:>11}", show(Unit::Time, figure.median), show(Unit::Time, figure.p99))
+                }
+                None => format!("{:>11}{:>11}", "–", "–"),
+            };
+            let ratio =
+                row.plain.map_or("–".into(), |plain| format!("{:.2}", row.ours.median / plain.median));
+            let (ours, plain) = (shown(Some(row.ours)), shown(row.plain));
+            line(&mut text, &format!("{:54}{ours}  {plain}{ratio:>8}{:>8}", row.label, row.ours.runs));
+        }
+        text
+    }
+
     pub(crate) fn to_json(&self) -> Value {
+        let figure =
+            |figure: &Figure| json!({ "median": figure.median, "p99": figure.p99, "runs": figure.runs });
+        let documents: serde_json::Map<_, _> = (self.documents.iter())
+            .map(|row| {
+                let figures = json!({ "ours": figure(&row.ours), "plain": row.plain.as_ref().map(figure) });
+                (row.key.to_owned(), json!({ "label": row.label, "unit": "seconds", "figures": figures }))
+            })
+            .collect();
         let rows: serde_json::Map<_, _> =
             self.rows.iter().map(|row| (row.key.to_owned(), json_of(row))).collect();
         let goals = self.goals().map(|(goal, _, measured)| {
@@ -175,6 +211,7 @@ impl Report {
             "quick": self.quick,
             "explanation": EXPLANATION,
             "rows": rows,
+            "documents": documents,
             "goals": goals.collect::<Vec<_>>(),
         })
     }
