@@ -1,6 +1,7 @@
 //! `toolbridge demo`: the whole way of a call, on nothing but this machine.
 
 mod client;
+mod library;
 mod report;
 mod tools;
 
@@ -13,9 +14,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::Session;
+use toolbridge::{Combined, Session};
 
 pub(crate) use self::client::{Answer, Client};
+use self::library::Library;
 use self::report::{Report, Row};
 use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
@@ -83,8 +85,10 @@ pub(crate) fn run(json: bool) -> Result<ExitCode> {
 
 async fn demo() -> Result<Report> {
     let shared = Arc::new(Shared::default());
+    let library = Library::new()?;
     let started = Instant::now();
-    let session = Session::start(demo_tools(Arc::clone(&shared))?).await?;
+    let tools = Combined::new().with(demo_tools(Arc::clone(&shared))?)?.with(library.documents()?)?;
+    let session = Session::start(tools).await?;
     let session_time = started.elapsed();
 
     let started = Instant::now();
@@ -98,6 +102,9 @@ async fn demo() -> Result<Report> {
     report.add(parallel_calls(&client).await?);
     report.add(exclusive_calls(&client).await?);
     report.add(cancelled_call(&client, &shared).await?);
+    for row in library.copy_a_section(&client).await? {
+        report.add(row);
+    }
     report.round_trip = median_round_trip(&client).await?;
 
     let (socket, schema) = (session.socket_path().to_owned(), session.schema_path().to_owned());

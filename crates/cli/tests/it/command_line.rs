@@ -73,8 +73,8 @@ fn the_demo_works_and_says_what_to_do_next() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, stderr) = run(toolbridge().arg("demo").env("TMPDIR", dir.path()));
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.starts_with("9 tools live in this process ("), "{stdout}");
-    assert_eq!(stdout.matches("\nok   ").count(), 16, "{stdout}");
+    assert!(stdout.starts_with("21 tools live in this process ("), "{stdout}");
+    assert_eq!(stdout.matches("\nok   ").count(), 18, "{stdout}");
     for part in [
         "grüß dich",
         "42",
@@ -84,6 +84,7 @@ fn the_demo_works_and_says_what_to_do_next() {
         "64 × wait",
         "then cancelled",
         "its handler was ended",
+        "copied inside the server; the text did not come back",
         "everything worked",
         "\nNext:\n",
         "µs",
@@ -98,9 +99,9 @@ fn the_demo_speaks_json_to_machines() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, _) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", dir.path()));
     let report: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((code, &report["ok"], &report["tools"]), (0, &json!(true), &json!(9)));
+    assert_eq!((code, &report["ok"], &report["tools"]), (0, &json!(true), &json!(21)));
     let calls = report["calls"].as_array().unwrap();
-    assert_eq!(calls.len(), 16);
+    assert_eq!(calls.len(), 18);
     assert!(calls.iter().all(|call| call["ok"] == true && call["ms"].as_f64().unwrap() >= 0.0), "{stdout}");
     assert!(report["round_trip_us"].as_f64().unwrap() > 0.0);
 }
@@ -302,7 +303,7 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         let dir = TempDir::new().unwrap();
         let child = toolbridge().arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::null()).spawn().unwrap();
         let mut demo = Process(child);
-        crate::support::eventually("the demo has a session", PATIENCE, || files(dir.path()).len() == 2);
+        crate::support::eventually("the demo has a session", PATIENCE, || files(dir.path()).len() == 3);
         demo.signal(signal);
         assert_eq!(demo.wait_within(std::time::Duration::from_secs(2)).code(), Some(130));
         assert_eq!(files(dir.path()), Vec::<String>::new());
