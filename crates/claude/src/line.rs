@@ -289,7 +289,7 @@ mod tests {
         );
         check(
             r#"{"type":"user","message":{"content":[{"type":"text"}]}}"#,
-            "Events([Other(RawJson(56 bytes))])",
+            "Events([Other(RawJson(55 bytes))])",
         );
         check(r#"{"type":"user","message":{"content":"hello"}}"#, "Events([Other(RawJson(45 bytes))])");
         check(
