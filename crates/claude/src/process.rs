@@ -184,6 +184,9 @@ impl Group {
         self.gone.notify_all();
         self.end_rest();
         if status.code().is_none() {
+            // Twice: a process that is just becoming another program has no environment to look at.
+            end_marked(&self.marker);
+            thread::sleep(Duration::from_millis(20));
             end_marked(&self.marker);
         }
         status
