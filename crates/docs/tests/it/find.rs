@@ -23,7 +23,7 @@ fn an_item_has_a_reference_a_title_a_score_and_a_snippet() {
     assert_eq!(found["items"][0]["ref"], reference("a.md", 5));
     assert_eq!(found["items"][0]["snippet"], "Ask at t…");
     assert_eq!(found["items"][1]["ref"], reference("a.md", 1));
-    assert_eq!(found["items"][1]["snippet"], "Turn the key.");
+    assert_eq!(found["items"][1]["snippet"], "…e key.");
     assert!(found["items"][0]["score"].as_f64() > found["items"][1]["score"].as_f64());
     let found = client.ok("manual_find", &json!({ "query": "green" }));
     assert_eq!(found["items"][0]["ref"], reference("data.json", Value::Null));
