@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
-use crate::file::{self, Existing};
+use crate::file;
 use crate::find::Search;
 use crate::limit::HardLimits;
 use crate::log::{Log, LogLevel};
@@ -236,7 +236,7 @@ fn make_example(manuals: &Path) -> io::Result<()> {
     }
     let manual = RelPath::child(None, EXAMPLE_MANUAL);
     let folder = root.make_folder(manual.as_ref())?;
-    file::put(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()], Existing::Refuse)?;
+    file::create(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()])?;
     folder.keep();
     Ok(())
 }

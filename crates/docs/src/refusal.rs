@@ -6,6 +6,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::file::NotDurable;
+
 /// What kind of refusal it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,6 +64,13 @@ impl Refusal {
     /// What the system said about `path`.
     pub(crate) fn system(path: &str, error: &io::Error) -> Self {
         let shown = shown(path);
+        if let Some(source) = NotDurable::of(error) {
+            return Self::new(
+                Code::IoError,
+                format!("`{shown}` has its new text, but it may not survive a crash: {source}; look before you try again"),
+            )
+            .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
+        }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT | Errno::NOTDIR) => Self::not_found(format!("there is no `{shown}`")),
             Some(Errno::LOOP) => {
@@ -118,6 +127,15 @@ mod tests {
         for (errno, want) in rows {
             assert_eq!(Refusal::system("a.md", &errno.into()).code, want, "{errno:?}");
         }
+    }
+
+    #[test]
+    fn what_is_written_but_not_durable_says_so() {
+        let error = NotDurable::from(io::Error::from(Errno::IO)).into();
+        let refusal = Refusal::system("a.md", &error);
+        assert_eq!(refusal.code, Code::IoError);
+        assert!(refusal.message.contains("`a.md` has its new text"), "{}", refusal.message);
+        assert_eq!(refusal.details, Some(json!({ "os_error": 5, "is_written": true })));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Stamp {
     /// Filesystems stamp changes with a coarse clock: two changes within a tick look like one.
     const TICK: Duration = Duration::from_millis(100);
 
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             identity: identity(stat),
             size: u64::try_from(stat.st_size).unwrap_or_default(),

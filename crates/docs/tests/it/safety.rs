@@ -146,7 +146,9 @@ fn only_regular_files_are_read_or_written() {
     let started = Instant::now();
     for path in irregular {
         for (tool, arguments) in reading(path).into_iter().chain(writing(path)) {
-            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+            // Whatever it is, the name is taken.
+            let want = if tool == "vault_create" { "conflict" } else { "forbidden" };
+            assert_eq!(client.code(tool, &arguments), want, "{tool} {arguments}");
         }
         assert_eq!(client.code("vault_read", &json!({ "path": path })), "forbidden", "{path}");
     }

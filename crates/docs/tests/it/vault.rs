@@ -1,8 +1,11 @@
 //! The vault: listing, reading, writing, and what it does not take.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
 
 use crate::support::{Client, Workspace, writing};
 
@@ -189,6 +192,93 @@ fn a_replacement_loses_nothing_that_others_append_meanwhile() {
     let lines: Vec<_> = workspace.text("a.md").lines().skip(1).map(str::to_owned).collect();
     let want: Vec<_> = (0..APPENDS).map(|line| format!("line {line}")).collect();
     assert_eq!(lines, want);
+}
+
+/// Whatever the replacement was made from, it does not come back over a later overwrite.
+#[test]
+fn a_replacement_undoes_no_overwrite_of_others() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "gen 0 toggle\n");
+    let done = AtomicBool::new(false);
+    let replaced = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = workspace.open();
+            let arguments = json!({ "path": "a.md", "find": "toggle", "replace": "TOGGLE" });
+            while !done.load(Ordering::Relaxed) {
+                let answer = client.call("vault_replace", &arguments);
+                replaced.fetch_add(usize::from(answer["isError"] == false), Ordering::Relaxed);
+            }
+        });
+        let _done = OnDrop(&done);
+        let client = workspace.open();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut generation = 0;
+        while (generation < 200 || replaced.load(Ordering::Relaxed) < 50) && Instant::now() < deadline {
+            generation += 1;
+            let content = format!("gen {generation} toggle\n");
+            client.ok("vault_write", &json!({ "path": "a.md", "content": content, "mode": "overwrite" }));
+            // What is lost shows at once, or when a replacement that has begun is finished.
+            for _ in 0..5 {
+                let text = workspace.text("a.md");
+                assert!(text.starts_with(&format!("gen {generation} ")), "{generation}: {text}");
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    });
+    assert!(replaced.load(Ordering::Relaxed) > 0, "there was no race");
+    assert_eq!(workspace.vault(), ["a.md"]);
+}
+
+/// Ends the other thread also when a check fails.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_replacement_that_would_be_too_large_is_not_made() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "a".repeat(100));
+    let client = workspace.open();
+    let call = |most: usize| json!({ "path": "a.md", "find": "a", "replace": "b".repeat(1 << 20), "max_replacements": most });
+    let error = client.refused("vault_replace", &call(64));
+    assert_eq!(error["code"], "forbidden");
+    let size = (64 << 20) + 36;
+    assert_eq!(error["details"], json!({ "size_bytes": size, "limit_bytes": 64 << 20 }));
+    assert_eq!(workspace.text("a.md"), "a".repeat(100));
+    client.ok("vault_replace", &call(2));
+}
+
+/// A program that locks a file and forgets it.
+#[test]
+fn a_lock_on_one_file_holds_up_no_other() {
+    let workspace = Workspace::new();
+    let held = fs::File::open(workspace.note("held.md", "x")).unwrap();
+    workspace.note("free.md", "y");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let client = workspace.open();
+    let call = |path: &str| {
+        let arguments = json!({ "path": path, "content": "z", "mode": "append" });
+        ToolCall::new("vault_write", RawJson::from(&arguments))
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let waiting = runtime.spawn({
+        let (documents, call) = (client.documents.clone(), call("held.md"));
+        async move { documents.call(call, CallContext::default()).await.unwrap().as_str().to_owned() }
+    });
+    for _ in 0..20 {
+        runtime.block_on(client.documents.call(call("free.md"), CallContext::default())).unwrap();
+    }
+    assert!(!waiting.is_finished(), "it waits for the lock");
+    assert_eq!(workspace.text("held.md"), "x");
+    drop(held);
+    let answer = runtime.block_on(waiting).unwrap();
+    assert!(answer.contains("\"written_bytes\":2"), "{answer}");
+    assert_eq!(workspace.text("held.md"), "x\nz");
 }
 
 #[test]
