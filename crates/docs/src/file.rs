@@ -85,7 +85,7 @@ pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io:
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     pub(crate) file: File,
-    pub(crate) size: u64,
+    size: u64,
     dir: BorrowedFd<'a>,
     name: &'a str,
     stat: Stat,

@@ -86,8 +86,10 @@ fn manual_tools() -> Vec<Tool> {
             "Read from a manual",
             "Reads text of a manual. `scope`: `snippet` (default) is the section's own text without its subsections, \
              `section` includes them, `sections` goes on through `limits.max_sections` headings, `file` is the whole \
-             file (for `.md` only if the server allows it and `limits.allow_file` is true; for `.json` always). \
-             `applied` says what was really applied, `truncated` whether a limit cut something off. To move text \
+             file (for `.md` only if the server allows it and `limits.allow_file` is true; a `.json` is always \
+             read as `file`, and has no sections). Limits above the server's are lowered to them; `applied` says \
+             what was really applied, `truncated` whether a limit cut something off. A `.json` over the limit is \
+             refused, unless `limits.max_chars` asks for a part. To move text \
              into the vault you need not read it: use `bridge_copy_section`.",
             Effect::Reads,
             |shared, request| shared.manuals.read(request),
@@ -104,7 +106,8 @@ fn bridge_tools() -> Vec<Tool> {
              showing the text. `from_ref` is a `ref` from `manual_find` or `manual_toc`; of a `.json` the whole file \
              is copied. `to_path` is relative to the vault and is made if missing, folders too. `mode` is `overwrite` \
              or `append` (on a new line). Sections longer than `limits.max_chars` (default 8000) are cut, and \
-             `truncated` says so; raise it to copy more. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
+             `truncated` says so; raise it to copy more, up to the server's hard limit. A `.json` over that limit is \
+             refused, unless `limits.max_chars` asks for a part. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
              cannot be used.",
             Effect::Changes,
             |shared, request| bridge::copy_section(&shared.manuals, &shared.vault, request),
@@ -112,8 +115,8 @@ fn bridge_tools() -> Vec<Tool> {
         tool(
             "bridge_copy_file",
             "Copy a file into the vault",
-            "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can always \
-             be copied if it is within the limit; an `.md` only if the server allows it and `limits.allow_file` is \
+            "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can \
+             always be copied if it is within the server's hard limit, or in part if `limits.max_chars` is given; an `.md` only if the server allows it and `limits.allow_file` is \
              true, otherwise use `bridge_copy_section`. `to_path` and `mode` as there.",
             Effect::Changes,
             |shared, request| bridge::copy_file(&shared.manuals, &shared.vault, request),
@@ -135,9 +138,9 @@ fn vault_tools() -> Vec<Tool> {
             "vault_read",
             "Read a file of the vault",
             "Reads a text file of the vault, or the lines `range` of it (from 1, both ends included). `full` reads as \
-             much as the server allows. If `truncated`, `truncated_reason` says why, and reading goes on at \
+             much as the server's hard limit allows. If `truncated`, `truncated_reason` says why, and reading goes on at \
              `next_offset.start_line`; a line that is longer than the limit is cut, and its rest can only be had with \
-             a higher `limits.max_chars`.",
+             a higher `limits.max_chars`, up to the hard limit.",
             Effect::Reads,
             |shared, request| shared.vault.read(request),
         ),
@@ -162,7 +165,7 @@ fn vault_tools() -> Vec<Tool> {
             "vault_replace",
             "Replace text in a file of the vault",
             "Replaces `find`, exactly as it stands in the file, by `replace`: in the first place, or in the first \
-             `max_replacements` places. `not_found` if it does not occur; then nothing changes.",
+             `max_replacements` places (10,000 at most). `not_found` if it does not occur; then nothing changes.",
             Effect::Changes,
             |shared, request| shared.vault.replace(request),
         ),

@@ -13,12 +13,12 @@ use crate::answer::{
 };
 use crate::file::{self, Locked, Swept};
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
-use crate::manual::{check_size, file_type, read_text};
-use crate::path::{RelPath, fold};
+use crate::manual::{file_type, read_steady};
+use crate::path::{RelPath, fold_name};
 use crate::refusal::{Code, Refusal, shown};
 use crate::request::{Count, LineRange, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
-use crate::root::Root;
-use crate::section::{cut, split_lines};
+use crate::root::{Root, Stamp};
+use crate::section::{BOM, cut, split_lines};
 
 /// Reserved: not listed, not read, not written.
 const SYSTEM: &str = ".system";
@@ -124,9 +124,7 @@ impl Vault {
         if full && request.range.is_some() {
             return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
         }
-        let (file, stamp) = self.root.read(&path).map_err(|error| Refusal::system(path.as_str(), &error))?;
-        check_size(path.as_str(), stamp.size)?;
-        let text = read_text(&file, path.as_str(), stamp.size)?;
+        let text = read_steady(path.as_str(), || self.root.read(&path))?;
         // What holds for a `.json` of a manual is "as much as the server allows".
         let kind =
             if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
@@ -149,7 +147,6 @@ impl Vault {
     }
 
     fn write_now(&self, path: &RelPath, request: &VaultWrite) -> Result<u64, Refusal> {
-        let content = request.content.as_bytes();
         let (folder, name) = path.split();
         let missing = || {
             Refusal::new(
@@ -160,7 +157,7 @@ impl Vault {
                 ),
             )
         };
-        let failed = |error: io::Error| match Refusal::system(path.as_str(), &error) {
+        let failed = |error: io::Error| match self.failed(path, &error) {
             refusal if refusal.code == Code::NotFound => missing(),
             refusal => refusal,
         };
@@ -168,11 +165,13 @@ impl Vault {
         match request.mode {
             Mode::Append => {
                 let file = Locked::to_append(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
-                append(path, &file, content)
+                // A mark in the middle of a file is none.
+                let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
+                append(path, &file, content.as_bytes())
             }
             Mode::Overwrite => {
                 let old = Locked::to_replace(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
-                self.swept(folder.as_fd(), || old.replace(&[content])).map_err(failed)
+                self.swept(folder.as_fd(), || old.replace(&[request.content.as_bytes()])).map_err(failed)
             }
         }
     }
@@ -188,15 +187,15 @@ impl Vault {
 
     fn replace_now(&self, path: &RelPath, request: &VaultReplace) -> Result<usize, Refusal> {
         let most = request.max_replacements.map_or(1, Count::get).min(HARD_MAX_REPLACEMENTS);
-        let failed = |error| Refusal::system(path.as_str(), &error);
+        let failed = |error| self.failed(path, &error);
         let (folder, name) = path.split();
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
         // Locked until the new file has the name: what others write meanwhile is not lost.
         let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
             return Err(Refusal::not_found(format!("there is no `{}`", shown(path.as_str()))));
         };
-        check_size(path.as_str(), old.size)?;
-        let text = read_text(&old.file, path.as_str(), old.size)?;
+        // Editors ask for no lock.
+        let text = read_steady(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
             return Err(Refusal::not_found(format!(
@@ -226,7 +225,7 @@ impl Vault {
             return self.put(&to.path, &[bom.as_bytes(), text.as_bytes()], Existing::Replace);
         }
         let (folder, name) = to.path.split();
-        let failed = |error| Refusal::system(to.path.as_str(), &error);
+        let failed = |error| self.failed(&to.path, &error);
         for _ in 0..ATTEMPTS {
             let folder = match self.root.folder(folder.as_ref()) {
                 Ok(folder) => Some(folder),
@@ -253,7 +252,7 @@ impl Vault {
     /// Writes a whole file, and makes the folders it lies in.
     fn put(&self, path: &RelPath, parts: &[&[u8]], existing: Existing) -> Result<u64, Refusal> {
         let (folder, name) = path.split();
-        let failed = |error| Refusal::system(path.as_str(), &error);
+        let failed = |error| self.failed(path, &error);
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
         let dir = folder.dir.as_fd();
         let outcome = self.swept(dir, || match existing {
@@ -273,6 +272,17 @@ impl Vault {
                 ),
             )),
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Why nothing was written. A file where a folder is needed is in the way.
+    fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
+        match self.root.file_on_the_way(path, error) {
+            Some(file) => Refusal::new(
+                Code::Conflict,
+                format!("`{}` is a file, not a folder; choose another path", shown(file.as_str())),
+            ),
+            None => Refusal::system(path.as_str(), error),
         }
     }
 
@@ -316,7 +326,7 @@ fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     if path.names().any(file::is_temporary) {
         return Err(Refusal::forbidden("names of this form are the server's own, for unfinished files"));
     }
-    if purpose != Use::Look && fold(path.first()) == DAILY {
+    if fold_name(path.first()) == DAILY && (purpose != Use::Look || path.first() != DAILY) {
         admit_daily(&path, purpose)?;
     }
     Ok(path)
@@ -337,7 +347,7 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
 }
 
 fn is_system(path: &RelPath) -> bool {
-    fold(path.first()) == SYSTEM
+    fold_name(path.first()) == SYSTEM
 }
 
 /// `YYYY-MM-DD`, of a day that exists.
@@ -347,7 +357,8 @@ fn is_date(text: &str) -> bool {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         });
-    is_form && text.parse::<jiff::civil::Date>().is_ok()
+    // There is no year 0.
+    is_form && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() > 0)
 }
 
 /// Lines of a text, within a limit of characters.
@@ -410,6 +421,8 @@ mod tests {
             ("2025-13-01", false),
             ("2025-00-10", false),
             ("2025-01-00", false),
+            ("0000-01-01", false),
+            ("0001-01-01", true),
             ("2025-1-1", false),
             ("20250101", false),
             ("2025-01-01x", false),
@@ -442,6 +455,14 @@ mod tests {
             ("daily.md", Overwrite, true),
             ("notes/daily/x.md", Overwrite, true),
             ("daily/anything.md", Look, true),
+            ("daily", Look, true),
+            ("Daily/2025-01-31.md", Look, false),
+            ("Daily", Look, false),
+            ("dai\u{200b}ly/2025-01-31.md", Append, false),
+            ("\u{feff}daily/2025-01-31.md", Create, false),
+            (".sys\u{200b}tem/x", Look, false),
+            (".system\u{fe0f}/x", Create, false),
+            (".sys\u{ad}tem/x", Append, false),
             (".system/x", Look, false),
             (".system", Look, false),
             (".System/x", Overwrite, false),
@@ -463,7 +484,7 @@ mod tests {
 
     #[test]
     fn composed_and_decomposed_names_are_one() {
-        assert_eq!(fold("cafe\u{301}"), fold("CAF\u{c9}"));
+        assert_eq!(fold_name("cafe\u{301}"), fold_name("CAF\u{c9}"));
     }
 
     fn count(number: usize) -> Count {

@@ -1,8 +1,11 @@
 //! Copying: the fixed rules of the two bridges.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use crate::support::{Client, Workspace, copy, copy_file, reference};
+use crate::support::{Client, OnDrop, Workspace, copy, copy_file, reference};
 
 fn with_limits(mut call: Value, limits: Value) -> Value {
     call["limits"] = limits;
@@ -167,6 +170,64 @@ fn the_byte_order_mark_is_kept_by_a_whole_overwrite_only() {
     assert_eq!(workspace.text("a.json"), "\u{feff}{}");
 }
 
+/// The mark of a `.json` is one of its characters, as it is copied too.
+#[test]
+fn the_byte_order_mark_of_a_json_counts() {
+    let workspace = Workspace::new();
+    workspace.manual("fits.json", format!("\u{feff}{}", "1".repeat(19_999)));
+    workspace.manual("over.json", format!("\u{feff}{}", "1".repeat(20_000)));
+    let client = workspace.open();
+    client.copy("fits.json", Value::Null, "fits.json", "overwrite");
+    assert_eq!(workspace.text("fits.json").chars().count(), 20_000);
+    let error = client.refused("bridge_copy_section", &copy("over.json", Value::Null, "x.json", "overwrite"));
+    assert_eq!((&error["code"], &error["details"]["size_chars"]), (&json!("forbidden"), &json!(20_001)));
+    let mut call = copy("over.json", Value::Null, "part.json", "overwrite");
+    call["limits"] = json!({ "max_chars": 3 });
+    client.ok("bridge_copy_section", &call);
+    assert_eq!(workspace.text("part.json"), "\u{feff}11");
+}
+
+/// Somebody rewrites a manual in place, again and again, while it is copied.
+#[test]
+fn a_source_that_changes_is_never_copied_by_halves() {
+    use std::os::unix::fs::FileExt as _;
+
+    let versions = ["a", "b"].map(|char| format!("# A\n{}", char.repeat(2_000_000)));
+    let workspace = Workspace::with(&versions[0]);
+    let client = Client::new(workspace.builder().hard_max_chars(10_000_000));
+    let mut call = copy("a.md", 1, "x.md", "overwrite");
+    call["limits"] = json!({ "max_chars": 10_000_000 });
+    let done = AtomicBool::new(false);
+    let mut copied = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = std::fs::File::options().write(true).open(workspace.path("manuals/m/a.md")).unwrap();
+            for version in versions.iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                file.write_all_at(version.as_bytes(), 0).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let _done = OnDrop(&done);
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(2)
+            || copied == 0 && started.elapsed() < Duration::from_secs(20)
+        {
+            let answer = client.call("bridge_copy_section", &call);
+            if answer["isError"] == true {
+                assert_eq!(answer["structuredContent"]["code"], "io_error", "{answer}");
+                continue;
+            }
+            copied += 1;
+            let text = workspace.text("x.md");
+            assert!(versions.contains(&text), "a mix of two versions, after {copied} copies");
+        }
+    });
+    assert!(copied > 0, "nothing was ever copied");
+}
+
 #[test]
 fn every_bad_source_has_its_code_and_leaves_no_target() {
     let workspace = Workspace::with("# A\n");
@@ -174,7 +235,7 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let rows = [
         ("none.md", "m", "not_found"),
-        ("a.md/b.md", "m", "not_found"),
+        ("a.md/b.md", "m", "invalid_path"),
         ("a.md", "none", "not_found"),
         ("dir.md", "m", "forbidden"),
         ("../m/a.md", "m", "invalid_path"),

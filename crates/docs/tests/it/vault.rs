@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
 
-use crate::support::{Client, Workspace, writing};
+use crate::support::{Client, OnDrop, Workspace, writing};
 
 #[test]
 fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
@@ -36,7 +36,8 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
     );
     for (dir, code) in [
         ("none", "not_found"),
-        ("b.md", "not_found"),
+        ("b.md", "invalid_path"),
+        ("Daily", "forbidden"),
         ("link.md", "forbidden"),
         ("..", "invalid_path"),
         (".system", "forbidden"),
@@ -119,8 +120,8 @@ fn full_reads_up_to_the_hard_limit() {
 
 #[test]
 fn create_refuses_what_exists_and_write_what_does_not() {
-    let workspace = Workspace::new();
-    let client = workspace.open();
+    let workspace = Workspace::with("# A\n");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
     let create = json!({ "path": "new/a.md", "content": "one" });
     assert_eq!(client.ok("vault_create", &create), json!({ "written_path": "new/a.md", "written_bytes": 3 }));
     assert_eq!(client.code("vault_create", &create), "conflict");
@@ -137,8 +138,30 @@ fn create_refuses_what_exists_and_write_what_does_not() {
     for mode in ["append", "overwrite"] {
         assert_eq!(client.code("vault_write", &write("new", mode)), "forbidden", "{mode}");
     }
-    assert_eq!(client.code("vault_create", &json!({ "path": "new/a.md/b.md", "content": "" })), "not_found");
+    // A file where a folder should be, and a folder where a file should be.
+    for (tool, arguments) in writing("new/a.md/b.md") {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(error["code"], "conflict", "{tool}");
+        assert_eq!(error["message"], "`new/a.md` is a file, not a folder; choose another path", "{tool}");
+    }
+    assert_eq!(client.code("vault_create", &json!({ "path": "new", "content": "" })), "conflict");
+    assert_eq!(client.code("vault_read", &json!({ "path": "new/a.md/b.md" })), "invalid_path");
     assert_eq!(workspace.vault(), ["new", "new/a.md"]);
+}
+
+#[test]
+fn an_append_drops_a_byte_order_mark_and_an_overwrite_keeps_it() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "");
+    let client = workspace.open();
+    let write = |mode: &str| {
+        client.ok("vault_write", &json!({ "path": "a.md", "content": "\u{feff}x\n", "mode": mode }))
+    };
+    assert_eq!((write("append")["written_bytes"].clone(), workspace.text("a.md")), (json!(2), "x\n".into()));
+    write("append");
+    assert_eq!(workspace.text("a.md"), "x\nx\n");
+    write("overwrite");
+    assert_eq!(workspace.text("a.md"), "\u{feff}x\n");
 }
 
 #[test]
@@ -228,15 +251,6 @@ fn a_replacement_undoes_no_overwrite_of_others() {
     });
     assert!(replaced.load(Ordering::Relaxed) > 0, "there was no race");
     assert_eq!(workspace.vault(), ["a.md"]);
-}
-
-/// Ends the other thread also when a check fails.
-struct OnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
