@@ -146,6 +146,7 @@ fn ten_thousand_sections_are_searched_in_time() {
     };
     let first = time("needle7");
     assert!(first < Duration::from_secs(2) * slack, "{first:?}");
-    let later = time("needle8").min(time("needle9"));
-    assert!(later < Duration::from_millis(20) * slack, "{later:?}");
+    // On a busy machine one may take longer, but not all of them.
+    let later: Vec<_> = (8..40).map(|needle| time(&format!("needle{needle}"))).collect();
+    assert!(later.iter().any(|later| *later < Duration::from_millis(20) * slack), "{later:?}");
 }
