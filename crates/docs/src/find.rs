@@ -10,7 +10,7 @@ use crate::answer::{FileType, Found, Hit, RefItem};
 use crate::index::{DocId, Index, Match, Words, query_terms};
 use crate::manual::{Manuals, Reading, file_name};
 use crate::path::{RelPath, fold};
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::request::ManualFind;
 use crate::root::{Entry, Stamp};
 use crate::section::{Outline, shortened, split_lines};
@@ -66,7 +66,13 @@ struct Place {
 }
 
 impl Search {
-    pub(crate) fn find(&self, manuals: &Manuals, request: &ManualFind) -> Result<Found, Refusal> {
+    /// Gives up between two files when `is_gone` says that nobody waits for the answer any more.
+    pub(crate) fn find(
+        &self,
+        manuals: &Manuals,
+        request: &ManualFind,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Found, Refusal> {
         let length = request.query.chars().count();
         if length > MAX_QUERY_CHARS {
             return Err(Refusal::parameter(format!(
@@ -90,7 +96,7 @@ impl Search {
             *library = Library::default();
             library
         });
-        library.refresh(manuals)?;
+        library.refresh(manuals, is_gone)?;
         let mut matches = library.index.search(&terms, |doc| {
             manual.is_none_or(|id| library.places[doc as usize].file.path.first() == id)
         });
@@ -110,14 +116,18 @@ impl Search {
 }
 
 impl Library {
-    /// Reads what is new or changed, and forgets what is gone.
-    fn refresh(&mut self, manuals: &Manuals) -> Result<(), Refusal> {
+    /// Reads what is new or changed, and forgets what is gone. What was read stays when it is given up.
+    fn refresh(&mut self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) -> Result<(), Refusal> {
         if self.index.is_mostly_dead() {
             *self = Self::default();
         }
         let files = manuals.files(None)?;
         let mut before = std::mem::take(&mut self.files).into_iter().peekable();
         for (entry, _) in files {
+            if is_gone() {
+                self.files.extend(before);
+                return Err(Refusal::new(Code::Conflict, "the call was cancelled; search again"));
+            }
             while let Some((path, gone)) = before.next_if(|(path, _)| *path < entry.path) {
                 manuals.forget(&path);
                 self.forget(gone);
@@ -301,7 +311,7 @@ mod tests {
 
         fn find(&self, query: &str) -> Found {
             let request = serde_json::from_value(json!({ "query": query })).unwrap();
-            self.search.find(&self.manuals, &request).unwrap()
+            self.search.find(&self.manuals, &request, &|| false).unwrap()
         }
 
         fn shelved(&self) -> bool {
@@ -317,6 +327,24 @@ mod tests {
             assert_eq!(without_files(errno, || shelf.find("key").total), 0);
             assert_eq!(shelf.find("key").total, 1, "{errno:?}");
         }
+    }
+
+    #[test]
+    fn a_search_that_nobody_waits_for_ends_between_two_files_and_loses_nothing() {
+        let shelf = Shelf::with(b"# key\n");
+        for name in ["b", "c", "d"] {
+            fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
+        }
+        shelf.settle();
+        for (patience, want) in [(2, 2), (0, 2), (3, 3), (4, 4)] {
+            let request = serde_json::from_value(json!({ "query": "key" })).unwrap();
+            let left = std::cell::Cell::<usize>::new(patience);
+            let is_gone = || left.replace(left.get().saturating_sub(1)) == 0;
+            let outcome = shelf.search.find(&shelf.manuals, &request, &is_gone);
+            assert_eq!(outcome.is_ok(), patience == 4, "{outcome:?}");
+            assert_eq!(shelf.search.0.lock().unwrap().files.len(), want);
+        }
+        assert_eq!(shelf.find("key").total, 4);
     }
 
     #[test]
