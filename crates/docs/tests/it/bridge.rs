@@ -1,11 +1,8 @@
 //! Copying: the fixed rules of the two bridges.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use crate::support::{Client, OnDrop, Workspace, copy, copy_file, reference};
+use crate::support::{Client, Workspace, copy, copy_file, reference};
 
 fn with_limits(mut call: Value, limits: Value) -> Value {
     call["limits"] = limits;
@@ -185,47 +182,6 @@ fn the_byte_order_mark_of_a_json_counts() {
     call["limits"] = json!({ "max_chars": 3 });
     client.ok("bridge_copy_section", &call);
     assert_eq!(workspace.text("part.json"), "\u{feff}11");
-}
-
-/// Somebody rewrites a manual in place, again and again, while it is copied.
-#[test]
-fn a_source_that_changes_is_never_copied_by_halves() {
-    use std::os::unix::fs::FileExt as _;
-
-    let versions = ["a", "b"].map(|char| format!("# A\n{}", char.repeat(2_000_000)));
-    let workspace = Workspace::with(&versions[0]);
-    let client = Client::new(workspace.builder().hard_max_chars(10_000_000));
-    let mut call = copy("a.md", 1, "x.md", "overwrite");
-    call["limits"] = json!({ "max_chars": 10_000_000 });
-    let done = AtomicBool::new(false);
-    let mut copied = 0;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let file = std::fs::File::options().write(true).open(workspace.path("manuals/m/a.md")).unwrap();
-            for version in versions.iter().cycle() {
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-                file.write_all_at(version.as_bytes(), 0).unwrap();
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
-        let _done = OnDrop(&done);
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(2)
-            || copied == 0 && started.elapsed() < Duration::from_secs(20)
-        {
-            let answer = client.call("bridge_copy_section", &call);
-            if answer["isError"] == true {
-                assert_eq!(answer["structuredContent"]["code"], "io_error", "{answer}");
-                continue;
-            }
-            copied += 1;
-            let text = workspace.text("x.md");
-            assert!(versions.contains(&text), "a mix of two versions, after {copied} copies");
-        }
-    });
-    assert!(copied > 0, "nothing was ever copied");
 }
 
 #[test]
