@@ -19,11 +19,13 @@ use crate::root::{Identity, Stamp, identity, is, open_name};
 const TEMPORARY_PREFIX: &str = ".toolbridge-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// How long a file may stay locked without changing before the call is given up.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a file may stay locked without changing before the call is given up. On a busy disk, one `fsync` of
+/// whoever holds it can take more than ten seconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 /// And how long however much it changes: whoever has the lock may never let it go.
 const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_AT_MOST: Duration = Duration::from_millis(16);
 
 /// How often an overwrite looks again whether its target is there.
 const ATTEMPTS: usize = 10;
@@ -194,12 +196,13 @@ struct Patience {
     deadline: Instant,
     end: Instant,
     seen: Option<Stamp>,
+    pause: Duration,
 }
 
 impl Patience {
     fn new(still: Duration, at_most: Duration) -> Self {
         let now = Instant::now();
-        Self { still, deadline: now + still, end: now + at_most, seen: None }
+        Self { still, deadline: now + still, end: now + at_most, seen: None, pause: LOCK_PAUSE }
     }
 
     /// Waits a moment, or gives up; `now` is what is there by now.
@@ -211,7 +214,9 @@ impl Patience {
         if Instant::now() >= self.deadline.min(self.end) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
         }
-        std::thread::sleep(LOCK_PAUSE);
+        std::thread::sleep(self.pause);
+        // Many who ask all the time would keep the one who has it from its work.
+        self.pause = (self.pause * 2).min(LOCK_PAUSE_AT_MOST);
         Ok(())
     }
 }

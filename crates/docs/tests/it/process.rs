@@ -16,8 +16,8 @@ use crate::support::{Client, Workspace, copy, names};
 const JOB: &str = "TOOLBRIDGE_DOCS_TEST_JOB";
 
 const PROCESSES: usize = 4;
-const THREADS: usize = 8;
-const APPENDS: usize = 100;
+const THREADS: usize = 6;
+const APPENDS: usize = 50;
 
 fn command(before: &[&str], job: &Value) -> Command {
     let executable = std::env::current_exe().unwrap();
