@@ -20,7 +20,7 @@ pub(crate) fn copy_section(
         FileType::Md => Take::Section,
         FileType::Json => Take::File,
     };
-    let excerpt = manuals.take(source, request.from_ref.start_line, take, max_chars)?;
+    let excerpt = manuals.take(source, request.from_ref.start_line.as_ref(), take, max_chars)?;
     let written_bytes = vault.receive(&to, &excerpt.text, bom(&excerpt))?;
     Ok(CopiedSection {
         written_path: to.path.as_str().to_owned(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
-use crate::file::{self, Existing};
+use crate::file;
 use crate::find::Search;
 use crate::limit::HardLimits;
 use crate::log::{Log, LogLevel};
@@ -17,7 +17,7 @@ use crate::root::Root;
 use crate::tool::tools;
 use crate::vault::Vault;
 
-const EXPECTED_BOOL: &str = "`true` or `false`";
+const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
 const EXAMPLE_MANUAL: &str = "getting-started";
@@ -203,13 +203,16 @@ impl DocumentsBuilder {
         let (manuals_path, vault_path) = (self.manuals_path(), self.vault_path());
         let manuals = open_root("manuals", &manuals_path)?;
         let vault = open_root("vault", &vault_path)?;
-        let overlap = manuals.is_within(&vault).and_then(|within| Ok(within || vault.is_within(&manuals)?));
-        match overlap {
-            Ok(false) => {}
-            Ok(true) => {
-                return Err(DocsError::OverlappingRoots { manuals: manuals_path, vault: vault_path });
+        let roots = [("manuals", &manuals_path, &manuals, &vault), ("vault", &vault_path, &vault, &manuals)];
+        for (root, path, one, other) in roots {
+            let is_within = one.is_within(other).map_err(|(above, source)| {
+                let path = path.join(std::iter::repeat_n("..", above).collect::<PathBuf>());
+                DocsError::OpenRoot { root, path, source }
+            })?;
+            if is_within {
+                let (manuals, vault) = (manuals_path.clone(), vault_path.clone());
+                return Err(DocsError::OverlappingRoots { manuals, vault });
             }
-            Err(source) => return Err(DocsError::OpenRoot { root: "vault", path: vault_path, source }),
         }
         let tools = tools().into_iter().filter(|tool| !self.read_only || tool.is_read_only());
         Ok(Documents::new(Shared {
@@ -236,7 +239,7 @@ fn make_example(manuals: &Path) -> io::Result<()> {
     }
     let manual = RelPath::child(None, EXAMPLE_MANUAL);
     let folder = root.make_folder(manual.as_ref())?;
-    file::put(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()], Existing::Refuse)?;
+    file::create(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()])?;
     folder.keep();
     Ok(())
 }

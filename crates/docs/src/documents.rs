@@ -1,6 +1,7 @@
 //! The document tools as a source.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use toolbridge_core::{
@@ -90,12 +91,12 @@ impl ToolSource for Documents {
                 return Err(ToolError::NotFound { name: call.name });
             };
             let shared = Arc::clone(&self.shared);
-            let mut work = AbortOnDrop(tokio::task::spawn_blocking(move || {
-                // The context holds the call's turn, until the disk has been left alone.
-                let _turn = context;
-                shared.answer(place, &call.arguments)
-            }));
-            match (&mut work.0).await {
+            let is_dropped = Arc::new(AtomicBool::new(false));
+            let caller = Caller { context, is_dropped: Arc::clone(&is_dropped) };
+            // The context holds the call's turn, until the disk has been left alone.
+            let work = tokio::task::spawn_blocking(move || shared.answer(place, &call.arguments, &caller));
+            let mut work = AbortOnDrop { work, is_dropped };
+            match (&mut work.work).await {
                 Ok(answer) => Ok(answer),
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
@@ -112,10 +113,10 @@ impl ToolSource for Documents {
 
 impl Shared {
     /// Runs a tool; a refusal is an answer too.
-    fn answer(&self, place: usize, arguments: &RawJson) -> RawJson {
+    fn answer(&self, place: usize, arguments: &RawJson, caller: &Caller) -> RawJson {
         let tool = &self.tools[place];
         let started = Instant::now();
-        let outcome = (tool.run)(self, arguments);
+        let outcome = (tool.run)(self, arguments, caller);
         let logged = outcome.as_ref().map(|(_, note)| note.as_ref());
         self.log.call(&tool.schema.name, started.elapsed(), logged);
         let result = match outcome {
@@ -129,11 +130,28 @@ impl Shared {
     }
 }
 
-/// Work that still waits for a thread is taken back when the call is dropped.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+/// Whoever waits for an answer.
+pub(crate) struct Caller {
+    context: CallContext,
+    is_dropped: Arc<AtomicBool>,
+}
+
+impl Caller {
+    /// Whether nobody waits any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.context.is_cancelled() || self.is_dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// When the call is dropped, work that still waits for a thread is taken back; work that has begun can see it.
+struct AbortOnDrop<T> {
+    work: tokio::task::JoinHandle<T>,
+    is_dropped: Arc<AtomicBool>,
+}
 
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.is_dropped.store(true, Ordering::Relaxed);
+        self.work.abort();
     }
 }

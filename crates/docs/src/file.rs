@@ -1,108 +1,161 @@
 //! Changing a file so that nobody ever finds half of it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
-use crate::root::{Identity, identity, is, open_name};
+use crate::root::{Identity, Stamp, identity, is, open_name};
 
 /// A name of ours in a folder, for as long as a new file is being written.
 const TEMPORARY_PREFIX: &str = ".toolbridge-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// How long another process may keep a file locked before the call is given up.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a file may stay locked without changing before the call is given up. On a busy disk, one `fsync` of
+/// whoever holds it can take more than ten seconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// And how long however much it changes: whoever has the lock may never let it go.
+const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_AT_MOST: Duration = Duration::from_millis(16);
 
-/// Whether a new file may take the place of one that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// It may; the old file's permissions are kept.
-    Replace,
-    /// It must not: `EXIST`.
-    Refuse,
-}
+/// How often an overwrite looks again whether its target is there.
+const ATTEMPTS: usize = 10;
 
-/// Whether a name is one that [`put`] uses while it works.
+/// Whether a name is one that a new file has while it is written.
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY_PREFIX)
         .and_then(|name| name.strip_suffix(TEMPORARY_SUFFIX))
         .is_some_and(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Gives `name` the content `parts`: all of it, or nothing happens. After a crash at any moment there is the
-/// old file or the new one.
+/// Makes a file with the content `parts`, all of it or none; `EXIST` if the name is taken.
 ///
 /// The content goes into a temporary file beside it, to the disk, and only then under its name.
-pub(crate) fn put(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]], existing: Existing) -> io::Result<u64> {
-    let old = stat(dir, name)?;
-    if let Some(old) = &old {
-        must_be_regular(old)?;
-        if existing == Existing::Refuse {
-            return Err(Errno::EXIST.into());
+pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
+    if let Some(taken) = stat(dir, name)? {
+        return Err(match FileType::from_raw_mode(taken.st_mode) {
+            FileType::Symlink => Errno::LOOP,
+            _ => Errno::EXIST,
+        }
+        .into());
+    }
+    let temporary = Temporary::create(dir)?;
+    let written = temporary.fill(parts)?;
+    let file = temporary.take_new_name(name)?;
+    disk::sync_folder(dir).map_err(|error| take_back(dir, name, &file, error))?;
+    Ok(written)
+}
+
+/// Takes a new file away again that a crash might take away too.
+fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> io::Error {
+    let is_ours = || -> io::Result<bool> {
+        let ours = identity(&rustix::fs::fstat(file)?);
+        Ok(stat(dir, name)?.is_some_and(|named| identity(&named) == ours))
+    };
+    match is_ours().and_then(|ours| if ours { disk::unlink(dir, name) } else { Ok(()) }) {
+        Ok(()) => error,
+        Err(_) => NotDurable(error).into(),
+    }
+}
+
+/// Gives `name` the content `parts`, whether it is there or not: all of it, or nothing happens. After a crash
+/// at any moment there is the old file or the new one.
+pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
+    for _ in 0..ATTEMPTS {
+        if let Some(old) = Locked::to_replace(dir, name)? {
+            return old.replace(parts);
+        }
+        match create(dir, name, parts) {
+            // Another process was faster: there is something to replace now.
+            Err(error) if is_taken(&error) => {}
+            outcome => return outcome,
         }
     }
-    sweep(dir);
-    let temporary = Temporary::create(dir)?;
-    if let Some(old) = old {
-        step(Step::SetMode)?;
-        rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
-    }
-    let written = write_all(&temporary.file, parts)?;
-    step(Step::Sync)?;
-    temporary.file.sync_all()?;
-    temporary.name_it(name, existing)?;
-    step(Step::SyncFolder)?;
-    rustix::fs::fsync(dir)?;
-    Ok(written)
+    Err(Errno::BUSY.into())
 }
 
 /// A file that is there, locked against others that change it as we do.
 #[derive(Debug)]
-pub(crate) struct Locked {
+pub(crate) struct Locked<'a> {
     pub(crate) file: File,
-    pub(crate) size: u64,
-    links: u64,
+    size: u64,
+    dir: BorrowedFd<'a>,
+    name: &'a str,
+    stat: Stat,
 }
 
-impl Locked {
-    /// Opens and locks `name`; `None` if there is no such file.
-    pub(crate) fn open(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<Self>> {
-        let deadline = Instant::now() + LOCK_PATIENCE;
+impl<'a> Locked<'a> {
+    /// Opens and locks `name` to be appended to; `None` if there is no such file.
+    pub(crate) fn to_append(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
+        Self::open(dir, name, |dir, name| open_name(dir, name, OFlags::RDWR | OFlags::APPEND, Mode::empty()))
+    }
+
+    /// Opens and locks `name` to be replaced by another file; `None` if there is no such file.
+    pub(crate) fn to_replace(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
+        Self::open(dir, name, |dir, name| match open_name(dir, name, OFlags::RDWR, Mode::empty()) {
+            // Its bytes stay as they are: what the folder allows is what counts.
+            Err(Errno::ACCESS) => open_name(dir, name, OFlags::RDONLY, Mode::empty()),
+            opened => opened,
+        })
+    }
+
+    fn open(
+        dir: BorrowedFd<'a>,
+        name: &'a str,
+        open: impl Fn(BorrowedFd<'_>, &str) -> rustix::io::Result<OwnedFd>,
+    ) -> io::Result<Option<Self>> {
+        let mut patience = Patience::new(LOCK_PATIENCE, LOCK_PATIENCE_AT_MOST);
         loop {
-            let file = match open_name(dir, name, OFlags::RDWR | OFlags::APPEND, Mode::empty()) {
+            // Before it is opened: opening a device can do something.
+            match stat(dir, name)? {
+                None => return Ok(None),
+                Some(named) => must_be_regular(&named)?,
+            }
+            let file = match open(dir, name) {
                 Ok(file) => file,
                 Err(Errno::NOENT) => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             must_be_regular(&rustix::fs::fstat(&file)?)?;
-            lock(&file, deadline)?;
-            if Instant::now() > deadline {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "others replace it all the time"));
-            }
+            let is_locked = try_lock(&file)?;
             // While we waited, somebody may have put another file under the name; then that one is meant.
-            let ours = rustix::fs::fstat(&file)?;
-            if stat(dir, name)?.is_some_and(|named| identity(&named) == identity(&ours)) {
-                let size = u64::try_from(ours.st_size).unwrap_or_default();
-                return Ok(Some(Self { file: file.into(), size, links: link_count(&ours) }));
+            let stat = rustix::fs::fstat(&file)?;
+            let named = self::stat(dir, name)?;
+            if is_locked && named.is_some_and(|named| identity(&named) == identity(&stat)) {
+                let size = u64::try_from(stat.st_size).unwrap_or_default();
+                return Ok(Some(Self { file: file.into(), size, dir, name, stat }));
             }
+            patience.wait(named.as_ref().map(Stamp::of))?;
         }
     }
 
     /// Whether the file has another name, perhaps outside.
     pub(crate) fn has_other_names(&self) -> bool {
-        self.links > 1
+        link_count(&self.stat) > 1
     }
 
-    /// Adds `bytes` on a line of their own; how many bytes that took. When it fails, the file is as it was.
+    /// Puts a file with the content `parts` in its place; permissions are kept. It stays locked until the new
+    /// file has the name, so that whoever waits for it works on the new one.
+    pub(crate) fn replace(&self, parts: &[&[u8]]) -> io::Result<u64> {
+        let temporary = Temporary::create(self.dir)?;
+        disk::set_mode(&temporary.file, Mode::from_raw_mode(self.stat.st_mode & 0o777))?;
+        let written = temporary.fill(parts)?;
+        temporary.take_name(self.name)?;
+        disk::sync_folder(self.dir).map_err(NotDurable)?;
+        Ok(written)
+    }
+
+    /// Adds `bytes` on a line of their own; how many bytes that took. When it fails, what was there stays as it
+    /// was.
     pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<u64> {
         if bytes.is_empty() {
             return Ok(0);
@@ -112,30 +165,98 @@ impl Locked {
             self.file.read_exact_at(&mut last, self.size - 1)?;
         }
         let separator: &[u8] = if matches!(last[0], b'\n' | b'\r') { b"" } else { b"\n" };
-        let added = write_all(&self.file, &[&[separator, bytes].concat()])
-            .and_then(|added| step(Step::Sync).and_then(|()| self.file.sync_data()).map(|()| added));
-        if added.is_err()
-            && let Err(error) = self.file.set_len(self.size)
-        {
-            tracing::warn!(%error, "a part of a failed append could not be taken back");
+        let mut written = 0;
+        let added = disk::write_all(&self.file, &[separator, bytes].concat(), &mut written)
+            .and_then(|()| disk::sync_data(&self.file));
+        match added {
+            Ok(()) => Ok(written),
+            Err(error) => {
+                if let Err(error) = self.cut_back(written) {
+                    tracing::warn!(name = self.name, %error, "a part of a failed append could not be taken back");
+                }
+                Err(error)
+            }
         }
-        added
+    }
+
+    /// Takes back the `written` bytes at the end; not if somebody who asks for no lock has written more.
+    fn cut_back(&self, written: u64) -> io::Result<()> {
+        let size = u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or_default();
+        if size != self.size + written {
+            return Err(io::Error::other("somebody else has written to it meanwhile"));
+        }
+        self.file.set_len(self.size)
     }
 }
 
-/// Waits for the lock, but not for ever: whoever has it may be no process of ours.
-fn lock(file: &OwnedFd, deadline: Instant) -> io::Result<()> {
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
-            }
-            Err(error) => return Err(error.into()),
+/// How long to wait for a lock. As long as the file changes, those before us get on, and our turn comes.
+struct Patience {
+    /// How long a file that does not change is waited for.
+    still: Duration,
+    deadline: Instant,
+    end: Instant,
+    seen: Option<Stamp>,
+    pause: Duration,
+}
+
+impl Patience {
+    fn new(still: Duration, at_most: Duration) -> Self {
+        let now = Instant::now();
+        Self { still, deadline: now + still, end: now + at_most, seen: None, pause: LOCK_PAUSE }
+    }
+
+    /// Waits a moment, or gives up; `now` is what is there by now.
+    fn wait(&mut self, now: Option<Stamp>) -> io::Result<()> {
+        if now != self.seen {
+            self.seen = now;
+            self.deadline = Instant::now() + self.still;
         }
+        if Instant::now() >= self.deadline.min(self.end) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
+        }
+        std::thread::sleep(self.pause);
+        // Many who ask all the time would keep the one who has it from its work.
+        self.pause = (self.pause * 2).min(LOCK_PAUSE_AT_MOST);
+        Ok(())
+    }
+}
+
+fn try_lock(file: impl AsFd) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The new file is there, but a crash may take it back.
+#[derive(Debug)]
+pub(crate) struct NotDurable(io::Error);
+
+impl NotDurable {
+    /// What the system said, if that is what an error is.
+    pub(crate) fn of(error: &io::Error) -> Option<&io::Error> {
+        error.get_ref()?.downcast_ref::<Self>().map(|Self(source)| source)
+    }
+}
+
+impl fmt::Display for NotDurable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the new text is in place, but may not survive a crash: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotDurable {}
+
+impl From<io::Error> for NotDurable {
+    fn from(source: io::Error) -> Self {
+        Self(source)
+    }
+}
+
+impl From<NotDurable> for io::Error {
+    fn from(error: NotDurable) -> Self {
+        Self::new(error.0.kind(), error)
     }
 }
 
@@ -162,20 +283,6 @@ fn link_count(stat: &Stat) -> u64 {
     u64::from(stat.st_nlink)
 }
 
-fn write_all(mut file: &File, parts: &[&[u8]]) -> io::Result<u64> {
-    let mut written = 0;
-    for part in parts {
-        if let Err(error) = step(Step::Write) {
-            // As a full disk does: a part of it is written.
-            file.write_all(&part[..part.len() / 2])?;
-            return Err(error);
-        }
-        file.write_all(part)?;
-        written += part.len() as u64;
-    }
-    Ok(written)
-}
-
 /// A new file under a temporary name. It goes again, unless it gets its own name.
 struct Temporary<'a> {
     dir: BorrowedFd<'a>,
@@ -187,39 +294,47 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     fn create(dir: BorrowedFd<'a>) -> io::Result<Self> {
-        step(Step::Create)?;
         loop {
             let name = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-            let file = open_name(dir, &name, flags, Mode::from_raw_mode(0o666))?;
-            let temporary = Self { dir, file: file.into(), name, is_named: false };
-            // Before it was locked, another process may have swept it away; each does so once.
-            match rustix::fs::flock(&temporary.file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if stat(dir, &temporary.name)?.is_some() => return Ok(temporary),
-                Ok(()) | Err(Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error.into()),
+            let file = disk::create(dir, &name)?;
+            let temporary = Self { dir, file, name, is_named: false };
+            // Before it was locked, another process may have swept it away.
+            if try_lock(&temporary.file)? && stat(dir, &temporary.name)?.is_some() {
+                return Ok(temporary);
             }
         }
     }
 
-    fn name_it(mut self, name: &str, existing: Existing) -> io::Result<()> {
-        step(Step::Rename)?;
-        let (dir, temporary) = (self.dir, self.name.as_str());
-        match existing {
-            Existing::Replace => rustix::fs::renameat(dir, temporary, dir, name)?,
-            Existing::Refuse => {
-                match rustix::fs::renameat_with(dir, temporary, dir, name, RenameFlags::NOREPLACE) {
-                    // Not every filesystem can; all of them refuse a second link of a name.
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                        rustix::fs::linkat(dir, temporary, dir, name, AtFlags::empty())?;
-                        return Ok(());
-                    }
-                    outcome => outcome?,
-                }
-            }
+    /// Writes the content, to the disk itself.
+    fn fill(&self, parts: &[&[u8]]) -> io::Result<u64> {
+        let mut written = 0;
+        for part in parts {
+            disk::write_all(&self.file, part, &mut written)?;
         }
+        disk::sync(&self.file)?;
+        Ok(written)
+    }
+
+    /// Takes the place of what has the name.
+    fn take_name(mut self, name: &str) -> io::Result<()> {
+        disk::rename(self.dir, &self.name, name)?;
         self.is_named = true;
         Ok(())
+    }
+
+    /// Takes a name that must be free.
+    fn take_new_name(mut self, name: &str) -> io::Result<File> {
+        match disk::rename_new(self.dir, &self.name, name) {
+            Ok(()) => self.is_named = true,
+            // Not every filesystem can; all of them refuse a second link of a name.
+            Err(error)
+                if [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP].iter().any(|errno| is(&error, *errno)) =>
+            {
+                disk::link(self.dir, &self.name, name)?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.file.try_clone()
     }
 }
 
@@ -235,17 +350,28 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Removes what a killed process left in a folder, once for each folder in this process's life.
-fn sweep(dir: BorrowedFd<'_>) {
-    static SWEPT: Mutex<Option<HashSet<Identity>>> = Mutex::new(None);
+/// The folders in which nothing of a killed process is left, each with the time of its last change.
+#[derive(Debug, Default)]
+pub(crate) struct Swept(Mutex<HashMap<Identity, Stamp>>);
 
-    let Ok(stat) = rustix::fs::fstat(dir) else { return };
-    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if !swept.get_or_insert_default().insert(identity(&stat)) {
-        return;
+impl Swept {
+    /// Removes what a killed process left in a folder, unless nothing has changed there since the last time.
+    pub(crate) fn sweep(&self, dir: BorrowedFd<'_>) {
+        let Ok(stat) = rustix::fs::fstat(dir) else { return };
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&identity(&stat)).copied();
+        if known != Some(Stamp::of(&stat)) {
+            sweep_now(dir);
+            self.note(dir);
+        }
     }
-    drop(swept);
-    sweep_now(dir);
+
+    /// What has changed in a folder since the last time was our own doing.
+    pub(crate) fn note(&self, dir: BorrowedFd<'_>) {
+        if let Ok(stat) = rustix::fs::fstat(dir) {
+            let mut swept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            swept.insert(identity(&stat), Stamp::of(&stat));
+        }
+    }
 }
 
 fn sweep_now(dir: BorrowedFd<'_>) {
@@ -254,18 +380,10 @@ fn sweep_now(dir: BorrowedFd<'_>) {
         let Ok(name) = entry.file_name().to_str() else { continue };
         if is_temporary(name)
             && let Ok(file) = open_name(dir, name, OFlags::RDONLY, Mode::empty())
-            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && try_lock(&file).is_ok_and(|locked| locked)
         {
             _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         }
-    }
-}
-
-/// Whether there is a file of that name; anything but a regular file is an error.
-pub(crate) fn exists(dir: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    match stat(dir, name)? {
-        Some(stat) => must_be_regular(&stat).map(|()| true),
-        None => Ok(false),
     }
 }
 
@@ -274,38 +392,118 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
     is(error, Errno::EXIST)
 }
 
-/// What can fail on the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Create,
-    SetMode,
-    Write,
-    Sync,
-    Rename,
-    SyncFolder,
+/// Every system call that changes something on the disk, and nothing else. In tests, each is written down and
+/// can fail.
+mod disk {
+    use std::fs::File;
+    use std::io::{self, Write as _};
+    use std::os::fd::BorrowedFd;
+
+    use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+
+    #[cfg(test)]
+    use super::fault::step;
+    use crate::root::open_name;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Step {
+        Create,
+        SetMode,
+        Write,
+        Sync,
+        SyncData,
+        Rename,
+        SyncFolder,
+        Unlink,
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unnecessary_wraps, reason = "in tests, any step can fail")]
+    fn step(_: Step) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn create(dir: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+        step(Step::Create)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Ok(open_name(dir, name, flags, Mode::from_raw_mode(0o666))?.into())
+    }
+
+    pub(super) fn set_mode(file: &File, mode: Mode) -> io::Result<()> {
+        step(Step::SetMode)?;
+        Ok(rustix::fs::fchmod(file, mode)?)
+    }
+
+    /// Adds to `written` what was written, also when not all of it could be.
+    pub(super) fn write_all(mut file: &File, bytes: &[u8], written: &mut u64) -> io::Result<()> {
+        let fault = step(Step::Write);
+        // As a full disk does: a part of it is written.
+        let mut rest = if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
+        while !rest.is_empty() {
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    *written += count as u64;
+                    rest = &rest[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        fault
+    }
+
+    pub(super) fn sync(file: &File) -> io::Result<()> {
+        step(Step::Sync)?;
+        file.sync_all()
+    }
+
+    pub(super) fn sync_data(file: &File) -> io::Result<()> {
+        step(Step::SyncData)?;
+        file.sync_data()
+    }
+
+    pub(super) fn rename(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+        step(Step::Rename)?;
+        Ok(rustix::fs::renameat(dir, old, dir, new)?)
+    }
+
+    pub(super) fn rename_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+        step(Step::Rename)?;
+        Ok(rustix::fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE)?)
+    }
+
+    pub(super) fn link(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+        Ok(rustix::fs::linkat(dir, old, dir, new, AtFlags::empty())?)
+    }
+
+    pub(super) fn sync_folder(dir: BorrowedFd<'_>) -> io::Result<()> {
+        step(Step::SyncFolder)?;
+        Ok(rustix::fs::fsync(dir)?)
+    }
+
+    pub(super) fn unlink(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        step(Step::Unlink)?;
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
 }
 
-#[cfg(not(test))]
-#[expect(clippy::unnecessary_wraps, reason = "in tests, any step can fail")]
-fn step(_: Step) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(test)]
-use fault::step;
-
-/// Lets a step fail in tests.
+/// Lets a step fail in tests, and says which were taken.
 #[cfg(test)]
 mod fault {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
 
     use rustix::io::Errno;
 
-    use super::Step;
+    use super::disk::Step;
+
+    type Work = Box<dyn FnMut()>;
 
     thread_local! {
         static FAULT: Cell<Option<(Step, Errno)>> = const { Cell::new(None) };
+        static BEFORE: RefCell<Option<(Step, Work)>> = const { RefCell::new(None) };
+        static TAKEN: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
     }
 
     /// Runs `work` while `step` fails with `errno`.
@@ -316,7 +514,27 @@ mod fault {
         outcome
     }
 
+    /// Does `meanwhile` before each `step` of `work`.
+    pub(super) fn meanwhile<T>(step: Step, meanwhile: impl FnMut() + 'static, work: impl FnOnce() -> T) -> T {
+        BEFORE.set(Some((step, Box::new(meanwhile))));
+        let outcome = work();
+        BEFORE.set(None);
+        outcome
+    }
+
+    /// The steps that `work` takes.
+    pub(super) fn steps(work: impl FnOnce()) -> Vec<Step> {
+        TAKEN.take();
+        work();
+        TAKEN.take()
+    }
+
     pub(super) fn step(step: Step) -> io::Result<()> {
+        TAKEN.with_borrow_mut(|taken| taken.push(step));
+        BEFORE.with_borrow_mut(|before| match before {
+            Some((awaited, work)) if *awaited == step => work(),
+            _ => {}
+        });
         match FAULT.get() {
             Some((failing, errno)) if failing == step => Err(errno.into()),
             _ => Ok(()),
@@ -328,11 +546,11 @@ mod fault {
 #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
     use std::fs;
-    use std::os::fd::AsFd as _;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use tempfile::TempDir;
 
+    use super::disk::Step;
     use super::*;
 
     struct Folder {
@@ -347,12 +565,22 @@ mod tests {
             Self { dir, handle }
         }
 
-        fn put(&self, name: &str, bytes: &[u8], existing: Existing) -> io::Result<u64> {
-            put(self.handle.as_fd(), name, &[bytes], existing)
+        fn with(name: &str, text: &str) -> Self {
+            let folder = Self::new();
+            fs::write(folder.dir.path().join(name), text).unwrap();
+            folder
+        }
+
+        fn create(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+            create(self.handle.as_fd(), name, &[bytes])
+        }
+
+        fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+            overwrite(self.handle.as_fd(), name, &[bytes])
         }
 
         fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            Locked::open(self.handle.as_fd(), name).unwrap().expect("the file is there").append(bytes)
+            Locked::to_append(self.handle.as_fd(), name).unwrap().expect("the file is there").append(bytes)
         }
 
         /// Every name and what is in it.
@@ -373,19 +601,31 @@ mod tests {
         (name.to_owned(), text.to_owned())
     }
 
-    const STEPS: [Step; 6] =
-        [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+    /// What is on the disk after a crash depends on the order, so each call is in its place.
+    #[test]
+    fn the_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer() {
+        let folder = Folder::new();
+        let new = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        assert_eq!(fault::steps(|| _ = folder.create("a.md", b"a").unwrap()), new);
+        assert_eq!(fault::steps(|| _ = folder.overwrite("b.md", b"b").unwrap()), new);
+        let over = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        assert_eq!(fault::steps(|| _ = folder.overwrite("a.md", b"b").unwrap()), over);
+        assert_eq!(fault::steps(|| _ = folder.append("a.md", b"c").unwrap()), [Step::Write, Step::SyncData]);
+        assert_eq!(folder.content(), [file("a.md", "b\nc"), file("b.md", "b")]);
+    }
 
     #[test]
     fn an_overwrite_that_fails_at_any_step_leaves_the_old_file_or_the_new_one() {
-        for step in STEPS {
+        for step in [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder] {
             for errno in [Errno::NOSPC, Errno::IO] {
-                let folder = Folder::new();
-                folder.put("a.md", b"old", Existing::Replace).unwrap();
-                let outcome = fault::with(step, errno, || folder.put("a.md", b"new text", Existing::Replace));
-                assert_eq!(outcome.unwrap_err().raw_os_error(), Some(errno.raw_os_error()), "{step:?}");
+                let folder = Folder::with("a.md", "old");
+                let error = fault::with(step, errno, || folder.overwrite("a.md", b"new text")).unwrap_err();
                 // Once it has its name, the new file stays, though it may not survive a power loss.
-                let want = if step == Step::SyncFolder { "new text" } else { "old" };
+                let (system, want) = match NotDurable::of(&error) {
+                    Some(source) if step == Step::SyncFolder => (source, "new text"),
+                    _ => (&error, "old"),
+                };
+                assert!(is(system, errno), "{step:?}: {error}");
                 assert_eq!(folder.content(), [file("a.md", want)], "{step:?}");
             }
         }
@@ -393,22 +633,51 @@ mod tests {
 
     #[test]
     fn a_new_file_that_fails_at_any_step_leaves_nothing() {
-        for step in [Step::Create, Step::Write, Step::Sync, Step::Rename] {
-            let folder = Folder::new();
-            fault::with(step, Errno::NOSPC, || folder.put("a.md", b"new", Existing::Refuse)).unwrap_err();
-            assert_eq!(folder.content(), [], "{step:?}");
+        for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder] {
+            for make in [Folder::create, Folder::overwrite] {
+                let folder = Folder::new();
+                let error = fault::with(step, Errno::NOSPC, || make(&folder, "a.md", b"new")).unwrap_err();
+                assert!(is(&error, Errno::NOSPC), "{step:?}: {error}");
+                assert_eq!(folder.content(), [], "{step:?}");
+                make(&folder, "a.md", b"new").unwrap();
+            }
         }
     }
 
     #[test]
     fn an_append_that_fails_at_any_step_leaves_the_old_file() {
-        for step in [Step::Write, Step::Sync] {
+        for step in [Step::Write, Step::SyncData] {
             for errno in [Errno::NOSPC, Errno::IO] {
-                let folder = Folder::new();
-                folder.put("a.md", b"old", Existing::Replace).unwrap();
+                let folder = Folder::with("a.md", "old");
                 fault::with(step, errno, || folder.append("a.md", b"some more text")).unwrap_err();
                 assert_eq!(folder.content(), [file("a.md", "old")], "{step:?}");
             }
+        }
+    }
+
+    /// An editor asks for no lock.
+    #[test]
+    fn an_append_that_fails_takes_nothing_away_that_others_wrote() {
+        let folder = Folder::with("a.md", "old\n");
+        let path = folder.dir.path().join("a.md");
+        let others = move || {
+            use std::io::Write as _;
+            fs::File::options().append(true).open(&path).unwrap().write_all(b"theirs\n").unwrap();
+        };
+        fault::meanwhile(Step::SyncData, others, || {
+            fault::with(Step::SyncData, Errno::IO, || folder.append("a.md", b"mine\n")).unwrap_err();
+        });
+        assert_eq!(folder.content(), [file("a.md", "old\nmine\ntheirs\n")]);
+    }
+
+    #[test]
+    fn a_file_stays_locked_until_its_replacement_has_the_name() {
+        let folder = Folder::with("a.md", "old");
+        let path = folder.dir.path().join("a.md");
+        for step in [Step::Create, Step::Rename, Step::SyncFolder] {
+            let old = fs::File::open(&path).unwrap();
+            let is_locked = move || assert!(!try_lock(&old).unwrap(), "{step:?}");
+            fault::meanwhile(step, is_locked, || folder.overwrite("a.md", b"new").unwrap());
         }
     }
 
@@ -422,8 +691,7 @@ mod tests {
             ("a\r", "b", "a\rb", 1),
             ("a", "", "a", 0),
         ] {
-            let folder = Folder::new();
-            folder.put("a.md", old.as_bytes(), Existing::Replace).unwrap();
+            let folder = Folder::with("a.md", old);
             assert_eq!(folder.append("a.md", new.as_bytes()).unwrap(), added, "{old:?} + {new:?}");
             assert_eq!(folder.content(), [file("a.md", want)], "{old:?} + {new:?}");
         }
@@ -436,8 +704,8 @@ mod tests {
         fs::write(&one, "old").unwrap();
         fs::set_permissions(&one, fs::Permissions::from_mode(0o640)).unwrap();
         fs::hard_link(&one, &other).unwrap();
-        assert!(Locked::open(folder.handle.as_fd(), "a.md").unwrap().unwrap().has_other_names());
-        assert_eq!(folder.put("a.md", b"new", Existing::Replace).unwrap(), 3);
+        assert!(Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap().has_other_names());
+        assert_eq!(folder.overwrite("a.md", b"new").unwrap(), 3);
         assert_eq!(folder.content(), [file("a.md", "new"), file("b.md", "old")]);
         assert_eq!(fs::metadata(&one).unwrap().mode() & 0o777, 0o640);
     }
@@ -445,11 +713,11 @@ mod tests {
     #[test]
     fn a_name_that_is_taken_is_not_made_again() {
         let folder = Folder::new();
-        folder.put("a.md", b"old", Existing::Refuse).unwrap();
-        assert!(is_taken(&folder.put("a.md", b"new", Existing::Refuse).unwrap_err()));
+        folder.create("a.md", b"old").unwrap();
+        assert!(is_taken(&folder.create("a.md", b"new").unwrap_err()));
         // Also when it is taken between the look and the rename.
         let temporary = Temporary::create(folder.handle.as_fd()).unwrap();
-        assert!(is_taken(&temporary.name_it("a.md", Existing::Refuse).unwrap_err()));
+        assert!(is_taken(&temporary.take_new_name("a.md").unwrap_err()));
         assert_eq!(folder.content(), [file("a.md", "old")]);
     }
 
@@ -459,11 +727,11 @@ mod tests {
         symlink("nowhere", folder.dir.path().join("link")).unwrap();
         fs::create_dir(folder.dir.path().join("folder")).unwrap();
         for (name, errno) in [("link", Errno::LOOP), ("folder", Errno::ISDIR)] {
-            for existing in [Existing::Replace, Existing::Refuse] {
-                assert!(is(&folder.put(name, b"x", existing).unwrap_err(), errno), "{name}");
-            }
-            assert!(is(&Locked::open(folder.handle.as_fd(), name).unwrap_err(), errno), "{name}");
+            assert!(is(&folder.overwrite(name, b"x").unwrap_err(), errno), "{name}");
+            assert!(is(&Locked::to_append(folder.handle.as_fd(), name).unwrap_err(), errno), "{name}");
         }
+        assert!(is(&folder.create("link", b"x").unwrap_err(), Errno::LOOP));
+        assert!(is_taken(&folder.create("folder", b"x").unwrap_err()));
         assert!(!folder.dir.path().join("nowhere").exists());
     }
 
@@ -482,14 +750,59 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_not_waited_for_for_ever() {
+    fn a_folder_is_swept_again_when_it_has_changed() {
         let folder = Folder::new();
-        folder.put("a.md", b"old", Existing::Replace).unwrap();
-        let holder = Locked::open(folder.handle.as_fd(), "a.md").unwrap().unwrap();
-        let other = open_name(folder.handle.as_fd(), "a.md", OFlags::RDWR, Mode::empty()).unwrap();
-        let error = lock(&other, Instant::now()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        drop(holder);
-        lock(&other, Instant::now()).unwrap();
+        let swept = Swept::default();
+        for round in 0..3 {
+            let left = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
+            fs::write(folder.dir.path().join(&left), "half").unwrap();
+            // Two changes within one tick of the disk's clock would look like one.
+            let tick = Instant::now() + Duration::from_secs(10);
+            while !Stamp::of(&rustix::fs::fstat(&folder.handle).unwrap()).is_settled()
+                && Instant::now() < tick
+            {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            swept.sweep(folder.handle.as_fd());
+            assert_eq!(folder.content(), [], "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_not_waited_for_for_ever() {
+        let stamp = |text: &str| {
+            let folder = Folder::with("a.md", text);
+            Stamp::of(&stat(folder.handle.as_fd(), "a.md").unwrap().unwrap())
+        };
+        let stamps = [stamp("a"), stamp("bb")];
+        let (short, long) = (Duration::from_millis(50), Duration::from_millis(500));
+        let waited = |at_most: Duration, stamps: &[Stamp]| {
+            let mut patience = Patience::new(short, at_most);
+            let started = Instant::now();
+            for stamp in stamps.iter().cycle() {
+                if let Err(error) = patience.wait(Some(*stamp)) {
+                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                    return started.elapsed();
+                }
+            }
+            unreachable!("there is always another one");
+        };
+        // Who holds it does nothing.
+        assert!(waited(Duration::from_secs(60), &stamps[..1]) < Duration::from_secs(30));
+        // The file changes all the time: that is progress, but has an end too.
+        assert!(waited(long, &stamps) >= long);
+    }
+
+    #[test]
+    fn a_lock_that_others_hold_is_waited_for() {
+        let folder = Folder::with("a.md", "old");
+        let holder = Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| folder.append("a.md", b"second"));
+            holder.append(b"first").unwrap();
+            drop(holder);
+            other.join().unwrap().unwrap();
+        });
+        assert_eq!(folder.content(), [file("a.md", "old\nfirst\nsecond")]);
     }
 }

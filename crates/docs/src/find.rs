@@ -4,14 +4,19 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use serde_json::json;
+
 use crate::answer::{FileType, Found, Hit, RefItem};
 use crate::index::{DocId, Index, Match, Words, query_terms};
-use crate::manual::{Manuals, file_name};
+use crate::manual::{Manuals, Reading, file_name};
 use crate::path::{RelPath, fold};
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::request::ManualFind;
 use crate::root::{Entry, Stamp};
-use crate::section::{Outline, split_lines};
+use crate::section::{Outline, shortened, split_lines};
+
+/// Every word of a query costs time; the schema says so too.
+const MAX_QUERY_CHARS: usize = 1000;
 
 /// How long a snippet is at most; and never more than half of the section, which is not to be read here.
 const SNIPPET_CHARS: usize = 100;
@@ -42,10 +47,17 @@ struct Shelved {
     docs: Range<DocId>,
 }
 
+/// A file that documents of the index come from, as it was then.
+#[derive(Debug)]
+struct Volume {
+    path: RelPath,
+    stamp: Stamp,
+}
+
 /// Where a document of the index comes from.
 #[derive(Debug, Clone)]
 struct Place {
-    path: Arc<RelPath>,
+    file: Arc<Volume>,
     /// `None` for a `.json` file.
     line: Option<usize>,
     title: String,
@@ -54,10 +66,23 @@ struct Place {
 }
 
 impl Search {
-    pub(crate) fn find(&self, manuals: &Manuals, request: &ManualFind) -> Result<Found, Refusal> {
+    /// Gives up between two files when `is_gone` says that nobody waits for the answer any more.
+    pub(crate) fn find(
+        &self,
+        manuals: &Manuals,
+        request: &ManualFind,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Found, Refusal> {
+        let length = request.query.chars().count();
+        if length > MAX_QUERY_CHARS {
+            return Err(Refusal::parameter(format!(
+                "`query` has {length} characters, the limit is {MAX_QUERY_CHARS}; give only the words that matter"
+            ))
+            .with(json!({ "size_chars": length, "limit_chars": MAX_QUERY_CHARS })));
+        }
         let terms = query_terms(&request.query);
         if terms.is_empty() {
-            return Err(Refusal::parameter("`query` has no word to look for"));
+            return Err(Refusal::parameter("`query` has no word to look for; give at least one"));
         }
         let manual = request.manual_id.as_deref();
         if let Some(id) = manual {
@@ -71,10 +96,10 @@ impl Search {
             *library = Library::default();
             library
         });
-        library.refresh(manuals)?;
-        let mut matches = library
-            .index
-            .search(&terms, |doc| manual.is_none_or(|id| library.places[doc as usize].path.first() == id));
+        library.refresh(manuals, is_gone)?;
+        let mut matches = library.index.search(&terms, |doc| {
+            manual.is_none_or(|id| library.places[doc as usize].file.path.first() == id)
+        });
         let total = matches.len();
         let best = |one: &Match, other: &Match| library.compare(one, other);
         if matches.len() > limit {
@@ -91,15 +116,20 @@ impl Search {
 }
 
 impl Library {
-    /// Reads what is new or changed, and forgets what is gone.
-    fn refresh(&mut self, manuals: &Manuals) -> Result<(), Refusal> {
+    /// Reads what is new or changed, and forgets what is gone. What was read stays when it is given up.
+    fn refresh(&mut self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) -> Result<(), Refusal> {
         if self.index.is_mostly_dead() {
             *self = Self::default();
         }
         let files = manuals.files(None)?;
         let mut before = std::mem::take(&mut self.files).into_iter().peekable();
         for (entry, _) in files {
-            while let Some((_, gone)) = before.next_if(|(path, _)| *path < entry.path) {
+            if is_gone() {
+                self.files.extend(before);
+                return Err(Refusal::new(Code::Conflict, "the call was cancelled; search again"));
+            }
+            while let Some((path, gone)) = before.next_if(|(path, _)| *path < entry.path) {
+                manuals.forget(&path);
                 self.forget(gone);
             }
             let known = before.next_if(|(path, _)| *path == entry.path).map(|(_, shelved)| shelved);
@@ -114,7 +144,10 @@ impl Library {
             };
             self.files.push((entry.path, shelved));
         }
-        before.for_each(|(_, gone)| self.forget(gone));
+        for (path, gone) in before {
+            manuals.forget(&path);
+            self.forget(gone);
+        }
         Ok(())
     }
 
@@ -122,47 +155,45 @@ impl Library {
         shelved.docs.for_each(|doc| self.index.remove(doc));
     }
 
-    /// What cannot be read has nothing to be found, until it changes.
+    /// What is no text or too large has nothing to be found, until it changes. What fails otherwise may work
+    /// the next time.
     fn shelve(&mut self, manuals: &Manuals, entry: &Entry) -> Shelved {
+        let is_settled = entry.stamp.is_settled();
         self.read(manuals, &entry.path).unwrap_or_else(|refusal| {
             tracing::debug!(path = entry.path.as_str(), reason = refusal.message, "file left out");
             let next = self.next();
-            Shelved { stamp: entry.stamp, is_settled: entry.stamp.is_settled(), docs: next..next }
+            Shelved { stamp: entry.stamp, is_settled: is_settled && refusal.is_lasting, docs: next..next }
         })
     }
 
     fn read(&mut self, manuals: &Manuals, path: &RelPath) -> Result<Shelved, Refusal> {
-        let source = manuals.reopen(path)?;
-        let is_settled = source.stamp().is_settled();
-        let text = source.text()?;
-        let path = Arc::new(path.clone());
+        let Reading { source, text, is_settled } = manuals.text(manuals.reopen(path)?)?;
+        let stamp = source.stamp();
+        let file = Arc::new(Volume { path: path.clone(), stamp });
         let start = self.next();
         match source.file_type {
             FileType::Json => {
                 let title = file_name(path.as_str()).to_owned();
                 let words = Words { title: &title, context: "", body: &text };
                 self.index.add(words);
-                self.places.push(Place { path, line: None, title, body: 0..text.len() });
+                self.places.push(Place { file, line: None, title, body: 0..text.len() });
             }
-            FileType::Md => self.shelve_sections(&path, &text),
+            FileType::Md => self.shelve_sections(&file, &text),
         }
-        Ok(Shelved { stamp: source.stamp(), is_settled, docs: start..self.next() })
+        Ok(Shelved { stamp, is_settled, docs: start..self.next() })
     }
 
     /// Each section by its own text: a word counts for the section it stands in, not for all those around.
-    fn shelve_sections(&mut self, path: &Arc<RelPath>, text: &str) {
+    fn shelve_sections(&mut self, file: &Arc<Volume>, text: &str) {
         let outline = Outline::of(text);
         for section in outline.iter() {
-            let title = if section.level == 0 { file_name(path.as_str()) } else { &section.title };
+            let title = if section.level == 0 { file_name(file.path.as_str()) } else { &section.title };
             let parents = std::iter::successors(section.parent, |place| outline[*place].parent);
             let context: Vec<_> = parents.map(|place| outline[place].title.as_str()).collect();
-            let own = section.own();
-            let heading = if section.level == 0 { 0 } else { first_line_bytes(&text[own.clone()]) };
-            let body = own.start + heading..own.end;
+            let body = section.text();
             self.index.add(Words { title, context: &context.join(" "), body: &text[body.clone()] });
-            let place =
-                Place { path: Arc::clone(path), line: Some(section.line), title: title.to_owned(), body };
-            self.places.push(place);
+            let (file, line, title) = (Arc::clone(file), Some(section.line), shortened(title));
+            self.places.push(Place { file, line, title, body });
         }
     }
 
@@ -174,22 +205,20 @@ impl Library {
     fn compare(&self, one: &Match, other: &Match) -> Ordering {
         let place = |one: &Match| {
             let place = &self.places[one.doc as usize];
-            (&place.path, place.line)
+            (&place.file.path, place.line)
         };
         other.score.total_cmp(&one.score).then_with(|| place(one).cmp(&place(other)))
     }
 }
 
-fn first_line_bytes(text: &str) -> usize {
-    split_lines(text).next().map_or(0, str::len)
-}
-
 impl Place {
     fn hit(self, manuals: &Manuals, score: f64, terms: &[String]) -> Hit {
         let end = self.body.end.min(self.body.start + SNIPPET_WITHIN_BYTES);
-        let text = manuals.reopen(&self.path).map(|source| source.text_at(self.body.start..end));
+        let Volume { path, stamp } = &*self.file;
+        // Of a file that has changed since, these are not the section's bytes any more.
+        let text = manuals.reopen(path).ok().and_then(|source| source.text_at(self.body.start..end, stamp));
         Hit {
-            reference: RefItem::new(self.path.first(), self.path.below_first(), self.line),
+            reference: RefItem::new(path.first(), path.below_first(), self.line),
             title: self.title,
             score: (score * 1e4).round() / 1e4,
             snippet: snippet(&text.unwrap_or_default(), terms),
@@ -200,7 +229,13 @@ impl Place {
 /// The line with most of the terms, cut to what is around the first of them.
 fn snippet(text: &str, terms: &[String]) -> String {
     let mut best: Option<(usize, &str)> = None;
-    for line in split_lines(text).map(str::trim).filter(|line| !line.is_empty()) {
+    let lines = || split_lines(text).map(str::trim).filter(|line| !line.is_empty());
+    // Fences, rules and frames of tables say nothing; they do where there is nothing else.
+    let says_something = |line: &&str| {
+        !line.starts_with("```") && !line.starts_with("~~~") && line.contains(char::is_alphanumeric)
+    };
+    let telling: Vec<_> = lines().filter(says_something).collect();
+    for line in if telling.is_empty() { lines().collect() } else { telling } {
         let folded = fold(line);
         let found = terms.iter().filter(|term| folded.contains(term.as_str())).count();
         if best.is_none_or(|(most, _)| found > most) {
@@ -233,8 +268,114 @@ fn window(line: &str, terms: &[String], most: usize) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
+    use std::fs;
+
+    use rustix::io::Errno;
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::limit::HardLimits;
+    use crate::manual::tests::without_files;
+    use crate::root::Root;
+
+    /// One manual with one file.
+    struct Shelf {
+        dir: TempDir,
+        manuals: Manuals,
+        search: Search,
+    }
+
+    impl Shelf {
+        fn with(bytes: &[u8]) -> Self {
+            let dir = TempDir::new().unwrap();
+            fs::create_dir(dir.path().join("m")).unwrap();
+            let root = Root::open(dir.path()).unwrap();
+            let manuals = Manuals::new(root, HardLimits::default(), true);
+            let shelf = Self { dir, manuals, search: Search::default() };
+            shelf.write(bytes);
+            shelf
+        }
+
+        fn write(&self, bytes: &[u8]) {
+            fs::write(self.dir.path().join("m/a.md"), bytes).unwrap();
+        }
+
+        /// Until a later change would show.
+        fn settle(&self) {
+            while !self.manuals.files(None).unwrap()[0].0.stamp.is_settled() {
+                std::thread::yield_now();
+            }
+        }
+
+        fn find(&self, query: &str) -> Found {
+            let request = serde_json::from_value(json!({ "query": query })).unwrap();
+            self.search.find(&self.manuals, &request, &|| false).unwrap()
+        }
+
+        fn shelved(&self) -> bool {
+            self.search.0.lock().unwrap().files[0].1.is_settled
+        }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_opened_once_is_tried_again() {
+        for errno in [Errno::MFILE, Errno::IO, Errno::ACCESS, Errno::NOENT] {
+            let shelf = Shelf::with(b"# key\n");
+            shelf.settle();
+            assert_eq!(without_files(errno, || shelf.find("key").total), 0);
+            assert_eq!(shelf.find("key").total, 1, "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn a_search_that_nobody_waits_for_ends_between_two_files_and_loses_nothing() {
+        let shelf = Shelf::with(b"# key\n");
+        for name in ["b", "c", "d"] {
+            fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
+        }
+        shelf.settle();
+        for (patience, want) in [(2, 2), (0, 2), (3, 3), (4, 4)] {
+            let request = serde_json::from_value(json!({ "query": "key" })).unwrap();
+            let left = std::cell::Cell::<usize>::new(patience);
+            let is_gone = || left.replace(left.get().saturating_sub(1)) == 0;
+            let outcome = shelf.search.find(&shelf.manuals, &request, &is_gone);
+            assert_eq!(outcome.is_ok(), patience == 4, "{outcome:?}");
+            assert_eq!(shelf.search.0.lock().unwrap().files.len(), want);
+        }
+        assert_eq!(shelf.find("key").total, 4);
+    }
+
+    #[test]
+    fn what_is_no_text_is_not_read_again_until_it_changes() {
+        let shelf = Shelf::with(b"# key\xff\n");
+        shelf.settle();
+        assert_eq!((shelf.find("key").total, shelf.shelved()), (0, true));
+        shelf.write(b"# key\n");
+        assert_eq!(shelf.find("key").total, 1);
+    }
+
+    #[test]
+    fn a_snippet_is_never_of_a_file_that_has_changed_since() {
+        let shelf = Shelf::with(b"# key\n\nTurn it to the left.\n");
+        assert_eq!(shelf.find("key").items[0].snippet, "Turn it to…");
+        let place = shelf.search.0.lock().unwrap().places[0].clone();
+        shelf.write(b"# a\n\n# b\n\nsomething else that is much longer\n");
+        assert_eq!(place.hit(&shelf.manuals, 1.0, &query_terms("key")).snippet, "");
+    }
+
+    #[test]
+    fn what_is_outdated_does_not_pile_up() {
+        let shelf = Shelf::with(b"");
+        let mut most = 0;
+        for round in 0..1500 {
+            shelf.write(format!("# round{round}\n").as_bytes());
+            assert_eq!(shelf.find(&format!("round{round}")).total, 1);
+            most = most.max(shelf.search.0.lock().unwrap().places.len());
+        }
+        assert!((500..1100).contains(&most), "{most} sections are kept for one");
+    }
 
     #[test]
     fn a_snippet_is_the_line_that_shows_why() {
@@ -244,6 +385,9 @@ mod tests {
         // Never the whole of a short section.
         assert_eq!(snippet("Restart the server.", &terms), "Restart t…");
         assert_eq!(snippet("", &terms), "");
+        // A fence is no line of text, but better than nothing.
+        assert_eq!(snippet("```sh\nmake all\n```\n| --- |", &terms), "make all");
+        assert_eq!(snippet("-----", &terms), "--…");
         let long = format!("{}再起動{}", "あ".repeat(300), "い".repeat(300));
         let got = snippet(&long, &query_terms("再起動"));
         assert!(got.starts_with("…あ") && got.contains("再起動い") && got.ends_with("い…"), "{got}");

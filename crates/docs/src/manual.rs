@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,12 @@ use crate::answer::{Applied, FileItem, FileType, Items, ManualItem, ManualText, 
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars};
 use crate::path::RelPath;
 use crate::refusal::{Code, Refusal, shown};
-use crate::request::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope};
+use crate::request::{Limits, Line, ManualLs, ManualRead, ManualToc, Ref, Scope};
 use crate::root::{Entry, Root, Stamp};
-use crate::section::{BOM, Outline, cut};
+use crate::section::{BOM, Outline, cut, shortened};
 
 /// How often a file that changes while it is read is read again.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 
 /// All manuals, `<root>/<manual_id>/…`. Nothing is ever written here.
 #[derive(Debug)]
@@ -38,6 +38,15 @@ pub(crate) struct Source {
     /// Relative to all manuals.
     path: RelPath,
     pub(crate) file_type: FileType,
+}
+
+/// A source's whole text, as it was at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) source: Source,
+    pub(crate) text: String,
+    /// Whether a change since then would show in the source's stamp.
+    pub(crate) is_settled: bool,
 }
 
 /// What was taken out of a source.
@@ -87,7 +96,7 @@ impl Manuals {
             let path = entry.path.below_first();
             match file_type {
                 FileType::Json => items.push(json_node(&request.manual_id, path)),
-                FileType::Md => match self.reopen(&entry.path).and_then(|source| self.outline(&source)) {
+                FileType::Md => match self.reopen(&entry.path).and_then(|source| self.outline(source)) {
                     Ok(outline) => items.extend(heading_nodes(&request.manual_id, path, &outline)),
                     // One file that is gone or no text must not hide the others.
                     Err(refusal) => tracing::debug!(path, reason = refusal.message, "file left out"),
@@ -117,7 +126,7 @@ impl Manuals {
                 (Scope::File, Take::File)
             }
         };
-        let excerpt = self.take(source, request.reference.start_line, take, max_chars)?;
+        let excerpt = self.take(source, request.reference.start_line.as_ref(), take, max_chars)?;
         Ok(ManualText {
             text: excerpt.text,
             truncated: excerpt.truncated,
@@ -156,13 +165,18 @@ impl Manuals {
     }
 
     pub(crate) fn reopen(&self, path: &RelPath) -> Result<Source, Refusal> {
+        #[cfg(test)]
+        tests::fault(path)?;
         let Some(file_type) = file_type(path) else {
             return Err(Refusal::parameter(format!(
                 "`{}` is neither `.md` nor `.json`, and manuals have no other files",
                 shown(path.below_first())
             )));
         };
-        let (file, stamp) = self.root.read(path).map_err(|error| Refusal::system(path.as_str(), &error))?;
+        let (file, stamp) = self.root.read(path).map_err(|error| {
+            self.forget(path);
+            Refusal::system(path.as_str(), &error)
+        })?;
         check_size(path.as_str(), stamp.size)?;
         Ok(Source { file, stamp, path: path.clone(), file_type })
     }
@@ -188,8 +202,26 @@ impl Manuals {
         }
     }
 
-    fn outline(&self, source: &Source) -> Result<Arc<Outline>, Refusal> {
-        match self.known_outline(source) {
+    /// Reads a source whole. One that is changed meanwhile is read again: a mix of two versions is no text of
+    /// anybody's.
+    pub(crate) fn text(&self, mut source: Source) -> Result<Reading, Refusal> {
+        for _ in 0..ATTEMPTS {
+            let is_settled = source.stamp.is_settled();
+            if let Some(text) = read_text(&source.file, source.path.as_str(), &source.stamp)? {
+                return Ok(Reading { source, text, is_settled });
+            }
+            source = self.reopen(&source.path)?;
+        }
+        Err(restless(source.path.as_str()))
+    }
+
+    /// Drops what is known of a file that is gone.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        self.outlines.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    fn outline(&self, source: Source) -> Result<Arc<Outline>, Refusal> {
+        match self.known_outline(&source) {
             Some(outline) => Ok(outline),
             None => Ok(self.parse(source)?.1),
         }
@@ -202,33 +234,38 @@ impl Manuals {
     }
 
     /// Reads the whole file and remembers where its sections are.
-    fn parse(&self, source: &Source) -> Result<(String, Arc<Outline>), Refusal> {
-        let settled = source.stamp.is_settled();
-        let text = source.text()?;
-        let outline = Arc::new(Outline::of(&text));
-        if settled && source.is_unchanged() {
+    fn parse(&self, source: Source) -> Result<(Reading, Arc<Outline>), Refusal> {
+        let reading = self.text(source)?;
+        let outline = Arc::new(Outline::of(&reading.text));
+        if reading.is_settled {
             let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
+            let source = &reading.source;
             outlines.insert(source.path.clone(), (source.stamp, Arc::clone(&outline)));
         }
-        Ok((text, outline))
+        Ok((reading, outline))
     }
 
     /// Takes text out of a source, within the limit.
     pub(crate) fn take(
         &self,
         mut source: Source,
-        start_line: Option<Count>,
+        start_line: Option<&Line>,
         take: Take,
         max_chars: MaxChars,
     ) -> Result<Excerpt, Refusal> {
         if matches!(take, Take::File) {
-            return whole(&source, max_chars);
+            let reading = self.text(source)?;
+            if reading.source.file_type == FileType::Md && start_line.is_some() {
+                // Of the whole file too, what a reference names must be there.
+                pick(&Outline::of(&reading.text), &reading.source, start_line, take)?;
+            }
+            return whole(reading, max_chars);
         }
         for _ in 0..ATTEMPTS {
             let Some(outline) = self.known_outline(&source) else {
-                let (text, outline) = self.parse(&source)?;
-                let (range, more) = pick(&outline, &source, start_line, take)?;
-                return Ok(excerpt(&text[range], more, max_chars));
+                let (reading, outline) = self.parse(source)?;
+                let (range, more) = pick(&outline, &reading.source, start_line, take)?;
+                return Ok(excerpt(&reading.text[range], more, max_chars));
             };
             let (range, more) = pick(&outline, &source, start_line, take)?;
             // No character has more than four bytes: this is enough to see whether there is more.
@@ -237,12 +274,12 @@ impl Manuals {
                 .min(range.start.saturating_add(max_chars.chars.saturating_mul(4)).saturating_add(4));
             let bytes = source.bytes(range.start..end);
             if source.is_unchanged() {
-                let bytes = bytes.map_err(|error| source.failed(&error))?;
+                let bytes = bytes.map_err(|error| Refusal::system(source.path.as_str(), &error))?;
                 return Ok(excerpt(valid_prefix(&bytes), more, max_chars));
             }
             source = self.reopen(&source.path)?;
         }
-        Err(source.restless())
+        Err(restless(source.path.as_str()))
     }
 }
 
@@ -259,21 +296,25 @@ pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::forbidden(format!("`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}", shown(path)))
-        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
+        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
+        .lasting())
 }
 
 fn pick(
     outline: &Outline,
     source: &Source,
-    start_line: Option<Count>,
+    start_line: Option<&Line>,
     take: Take,
 ) -> Result<(Range<usize>, bool), Refusal> {
-    let line = start_line.map(Count::get);
-    let Some(place) = outline.place(line) else {
+    let place = match start_line {
+        None => outline.place(None),
+        Some(line) => line.get().and_then(|line| outline.place(Some(line))),
+    };
+    let Some(place) = place else {
         return Err(Refusal::not_found(format!(
             "no section of `{}` starts at line {}; `manual_toc` and `manual_find` give references that fit",
             shown(source.path.below_first()),
-            line.unwrap_or(1),
+            start_line.map_or("1".to_owned(), |line| shown(line.as_str())),
         )));
     };
     let section = &outline[place];
@@ -297,15 +338,18 @@ fn valid_prefix(bytes: &[u8]) -> &str {
     }
 }
 
-fn whole(source: &Source, max_chars: MaxChars) -> Result<Excerpt, Refusal> {
-    let mut text = source.text()?;
+fn whole(reading: Reading, max_chars: MaxChars) -> Result<Excerpt, Refusal> {
+    let Reading { source, mut text, .. } = reading;
     let has_bom = text.starts_with(BOM);
     if has_bom {
         text.drain(..BOM.len());
     }
-    let (kept, truncated) = cut(&text, max_chars.chars);
-    if truncated && source.file_type == FileType::Json && !max_chars.is_asked_for {
-        let size = text.chars().count();
+    let is_json = source.file_type == FileType::Json;
+    // A `.json` is copied as it is: its mark is one of its characters.
+    let mark = usize::from(has_bom && is_json);
+    let (kept, truncated) = cut(&text, max_chars.chars - mark);
+    if truncated && is_json && !max_chars.is_asked_for {
+        let size = text.chars().count() + mark;
         let limit = max_chars.chars;
         let raise = "set HARD_MAX_CHARS on the server, or accept a part with `limits.max_chars`";
         return Err(Refusal::forbidden(format!(
@@ -319,20 +363,16 @@ fn whole(source: &Source, max_chars: MaxChars) -> Result<Excerpt, Refusal> {
 }
 
 impl Source {
-    /// Its whole text.
-    pub(crate) fn text(&self) -> Result<String, Refusal> {
-        read_text(&self.file, self.path.as_str(), self.stamp.size)
-    }
-
     fn bytes(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
         self.file.read_exact_at(&mut bytes, range.start as u64)?;
         Ok(bytes)
     }
 
-    /// The text at these bytes, as far as it is still there.
-    pub(crate) fn text_at(&self, range: Range<usize>) -> String {
-        self.bytes(range).map(|bytes| valid_prefix(&bytes).to_owned()).unwrap_or_default()
+    /// The text at these bytes, unless the file has changed since it had that stamp.
+    pub(crate) fn text_at(&self, range: Range<usize>, stamp: &Stamp) -> Option<String> {
+        let bytes = self.bytes(range).ok()?;
+        (self.stamp == *stamp && self.is_unchanged()).then(|| valid_prefix(&bytes).to_owned())
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
@@ -342,23 +382,52 @@ impl Source {
     fn is_unchanged(&self) -> bool {
         Stamp::of_file(&self.file).is_ok_and(|stamp| stamp == self.stamp)
     }
+}
 
-    fn failed(&self, error: &io::Error) -> Refusal {
-        Refusal::system(self.path.as_str(), error)
+fn restless(path: &str) -> Refusal {
+    Refusal::new(Code::IoError, format!("`{}` changes while it is read; try again", shown(path)))
+}
+
+/// Opens and reads a file until nobody changes it meanwhile, but not for ever.
+pub(crate) fn read_steady(
+    path: &str,
+    mut open: impl FnMut() -> io::Result<(File, Stamp)>,
+) -> Result<String, Refusal> {
+    for _ in 0..ATTEMPTS {
+        let (file, stamp) = open().map_err(|error| Refusal::system(path, &error))?;
+        check_size(path, stamp.size)?;
+        if let Some(text) = read_text(&file, path, &stamp)? {
+            return Ok(text);
+        }
     }
+    Err(restless(path))
+}
 
-    fn restless(&self) -> Refusal {
-        let path = shown(self.path.as_str());
-        Refusal::new(Code::IoError, format!("`{path}` changes while it is read; try again"))
+/// Reads a file that had this stamp when it was opened; `None` if it is changed meanwhile.
+fn read_text(file: &File, path: &str, stamp: &Stamp) -> Result<Option<String>, Refusal> {
+    let is_settled = stamp.is_settled();
+    let read = || read_bytes(file, stamp.size).map_err(|error| Refusal::system(path, &error));
+    let bytes = read()?;
+    #[cfg(test)]
+    tests::meanwhile();
+    // Changes within a tick of the disk's clock do not show in the stamp, but in the bytes.
+    let is_same = (is_settled || read()? == bytes) && Stamp::of_file(file).is_ok_and(|now| now == *stamp);
+    if !is_same {
+        return Ok(None);
+    }
+    check_size(path, bytes.len() as u64)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) => Err(Refusal::not_utf8(path, error.utf8_error().valid_up_to())),
     }
 }
 
 /// Reads a file of which `size` bytes were seen. One that grows meanwhile is not read beyond the limit.
-pub(crate) fn read_text(file: &File, path: &str, size: u64) -> Result<String, Refusal> {
+fn read_bytes(mut file: &File, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| Refusal::system(path, &error))?;
-    check_size(path, bytes.len() as u64)?;
-    String::from_utf8(bytes).map_err(|error| Refusal::not_utf8(path, error.utf8_error().valid_up_to()))
+    file.rewind()?;
+    file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn json_node(manual_id: &str, path: &str) -> Node {
@@ -383,7 +452,7 @@ fn heading_nodes(manual_id: &str, path: &str, outline: &Outline) -> Vec<Node> {
             kind: NodeKind::Heading,
             node_id: id(place),
             path: path.to_owned(),
-            title: if section.level == 0 { file_name(path) } else { &section.title }.to_owned(),
+            title: shortened(if section.level == 0 { file_name(path) } else { &section.title }),
             level: section.level,
             parent_id: section.parent.map(id),
             line_start: Some(section.line),
@@ -396,4 +465,115 @@ fn heading_nodes(manual_id: &str, path: &str, outline: &Outline) -> Vec<Node> {
 
 pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
+pub(crate) mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+        static FAULT: Cell<Option<rustix::io::Errno>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` while no file can be opened.
+    pub(crate) fn without_files<T>(errno: rustix::io::Errno, work: impl FnOnce() -> T) -> T {
+        FAULT.set(Some(errno));
+        let outcome = work();
+        FAULT.set(None);
+        outcome
+    }
+
+    pub(super) fn fault(path: &RelPath) -> Result<(), Refusal> {
+        match FAULT.get() {
+            Some(errno) => Err(Refusal::system(path.as_str(), &errno.into())),
+            None => Ok(()),
+        }
+    }
+
+    /// What others do between reading a file and having read it.
+    pub(super) fn meanwhile() {
+        MEANWHILE.with_borrow_mut(|work| work.iter_mut().for_each(|work| work()));
+    }
+
+    /// Reads `a.md` in every way while `change` happens, `times` times.
+    fn read_while(
+        times: usize,
+        settle: bool,
+        change: impl Fn(&std::path::Path) + Copy + 'static,
+    ) -> Vec<String> {
+        let takes = [Take::Own, Take::Section, Take::File];
+        let read = |take| {
+            let dir = TempDir::new().unwrap();
+            let path = dir.path().join("m/a.md");
+            fs::create_dir(dir.path().join("m")).unwrap();
+            fs::write(&path, "# old\n").unwrap();
+            let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
+            while settle && !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
+                std::thread::yield_now();
+            }
+            let source = manuals.open("m", "a.md").unwrap();
+            let mut left = times;
+            MEANWHILE.set(Some(Box::new(move || {
+                if left > 0 {
+                    left -= 1;
+                    change(&path);
+                }
+            })));
+            let max_chars = manuals.hard.chars(None, FileType::Md);
+            let outcome = manuals.take(source, None, take, max_chars);
+            MEANWHILE.set(None);
+            outcome.map_or_else(|refusal| format!("{:?}: {}", refusal.code, refusal.message), |got| got.text)
+        };
+        takes.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn what_changes_while_it_is_read_is_read_again_and_never_taken_by_halves() {
+        let rewrite = |path: &std::path::Path| fs::write(path, "# new\n").unwrap();
+        let replace = |path: &std::path::Path| {
+            fs::write(path.with_extension("tmp"), "# new\n").unwrap();
+            fs::rename(path.with_extension("tmp"), path).unwrap();
+        };
+        for settle in [true, false] {
+            assert_eq!(read_while(1, settle, rewrite), ["# new\n"; 3], "settled: {settle}");
+        }
+        // Another file under the name is none of ours: the one that was opened is whole.
+        for text in read_while(1, true, replace) {
+            assert!(text == "# old\n" || text == "# new\n", "{text}");
+        }
+    }
+
+    #[test]
+    fn what_never_rests_is_refused() {
+        let grow = |path: &std::path::Path| {
+            let text = fs::read_to_string(path).unwrap();
+            fs::write(path, text + "more\n").unwrap();
+        };
+        for text in read_while(usize::MAX, false, grow) {
+            assert_eq!(text, "IoError: `m/a.md` changes while it is read; try again");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("m")).unwrap();
+        fs::write(dir.path().join("m/a.md"), "# a\n").unwrap();
+        let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
+        while !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
+            std::thread::yield_now();
+        }
+        manuals.outline(manuals.open("m", "a.md").unwrap()).unwrap();
+        assert_eq!(manuals.outlines.lock().unwrap().len(), 1);
+        fs::remove_file(dir.path().join("m/a.md")).unwrap();
+        manuals.open("m", "a.md").unwrap_err();
+        assert_eq!(manuals.outlines.lock().unwrap().len(), 0);
+    }
 }

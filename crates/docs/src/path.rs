@@ -1,6 +1,7 @@
 //! Paths that a caller may name.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use caseless::Caseless as _;
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
@@ -12,8 +13,22 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// A relative path of plain names, in normal form: no empty part, no `.`, no `..`, `/` between names. A
 /// [`Root`](crate::root::Root) accepts nothing else.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct RelPath(String);
+
+/// By names, one after the other: what lies in a folder stands together, and manuals are in the order of
+/// their ids.
+impl Ord for RelPath {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.names().cmp(other.names())
+    }
+}
+
+impl PartialOrd for RelPath {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl RelPath {
     /// Checks a path that came from outside. `\` counts as a separator, `.` parts are dropped.
@@ -129,6 +144,37 @@ pub(crate) fn fold(text: &str) -> String {
     }
 }
 
+/// A name as guards compare it: folded, and without what nobody sees.
+pub(crate) fn fold_name(name: &str) -> String {
+    let visible = |text: &str| text.chars().filter(|char| !is_ignorable(*char)).collect::<String>();
+    // Folding can make what is not seen of what is.
+    visible(&fold(&visible(name)))
+}
+
+/// Unicode's `Default_Ignorable_Code_Point`.
+fn is_ignorable(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
 fn normal(text: &str) -> Cow<'_, str> {
     match is_nfkc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
@@ -200,6 +246,31 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", &"x".repeat(256)] {
             let refusal = RelPath::parse_name("manual_id", bad).unwrap_err();
             assert_eq!(refusal.code, Code::InvalidPath, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_sorted_name_by_name() {
+        let mut paths =
+            ["m-ja/a", "m/b/x", "m/b.md", "m/b-c.md", "m/a", "m"].map(|one| RelPath::parse(one).unwrap());
+        paths.sort();
+        assert_eq!(
+            paths.each_ref().map(RelPath::as_str),
+            ["m", "m/a", "m/b/x", "m/b-c.md", "m/b.md", "m-ja/a"]
+        );
+    }
+
+    #[test]
+    fn guards_see_through_what_is_not_seen() {
+        for name in [
+            "dai\u{200b}ly",
+            "\u{feff}daily",
+            "daily\u{fe0f}",
+            "D\u{ad}AI\u{34f}LY",
+            "daily\u{ffa0}",
+            "da\u{e0061}ily",
+        ] {
+            assert_eq!(fold_name(name), "daily", "{name:?}");
         }
     }
 

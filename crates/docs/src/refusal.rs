@@ -6,6 +6,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::file::NotDurable;
+
 /// What kind of refusal it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,11 +37,14 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<Value>,
+    /// It stays so until the file changes.
+    #[serde(skip)]
+    pub(crate) is_lasting: bool,
 }
 
 impl Refusal {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: None }
+        Self { code, message: message.into(), details: None, is_lasting: false }
     }
 
     pub(crate) fn parameter(message: impl Into<String>) -> Self {
@@ -59,11 +64,27 @@ impl Refusal {
         self
     }
 
+    pub(crate) fn lasting(mut self) -> Self {
+        self.is_lasting = true;
+        self
+    }
+
     /// What the system said about `path`.
     pub(crate) fn system(path: &str, error: &io::Error) -> Self {
         let shown = shown(path);
+        if let Some(source) = NotDurable::of(error) {
+            return Self::new(
+                Code::IoError,
+                format!("`{shown}` has its new text, but it may not survive a crash: {source}; look before you try again"),
+            )
+            .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
+        }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOENT | Errno::NOTDIR) => Self::not_found(format!("there is no `{shown}`")),
+            Some(Errno::NOENT) => Self::not_found(format!("there is no `{shown}`")),
+            Some(Errno::NOTDIR) => Self::new(
+                Code::InvalidPath,
+                format!("`{shown}` is, or lies in, a file and not a folder; name a folder, or only the file"),
+            ),
             Some(Errno::LOOP) => {
                 Self::forbidden(format!("`{shown}` is or passes a symbolic link, and links are not followed"))
             }
@@ -85,6 +106,7 @@ impl Refusal {
     pub(crate) fn not_utf8(path: &str, position: usize) -> Self {
         Self::new(Code::IoError, format!("`{}` is not UTF-8: byte {position} is wrong", shown(path)))
             .with(json!({ "byte_position": position }))
+            .lasting()
     }
 }
 
@@ -105,7 +127,7 @@ mod tests {
     fn what_the_system_says_has_a_code() {
         let rows = [
             (Errno::NOENT, Code::NotFound),
-            (Errno::NOTDIR, Code::NotFound),
+            (Errno::NOTDIR, Code::InvalidPath),
             (Errno::LOOP, Code::Forbidden),
             (Errno::XDEV, Code::OutOfScope),
             (Errno::NAMETOOLONG, Code::InvalidPath),
@@ -118,6 +140,15 @@ mod tests {
         for (errno, want) in rows {
             assert_eq!(Refusal::system("a.md", &errno.into()).code, want, "{errno:?}");
         }
+    }
+
+    #[test]
+    fn what_is_written_but_not_durable_says_so() {
+        let error = NotDurable::from(io::Error::from(Errno::IO)).into();
+        let refusal = Refusal::system("a.md", &error);
+        assert_eq!(refusal.code, Code::IoError);
+        assert!(refusal.message.contains("`a.md` has its new text"), "{}", refusal.message);
+        assert_eq!(refusal.details, Some(json!({ "os_error": 5, "is_written": true })));
     }
 
     #[test]

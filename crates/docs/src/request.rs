@@ -4,9 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::refusal::shown;
 
 /// A number from 1 upwards. `1000.0` is 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,39 +24,44 @@ impl Count {
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CountVisitor;
-        impl Visitor<'_> for CountVisitor {
-            type Value = Count;
+        const EXPECTED: &str = "a whole number from 1 upwards";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number from 1 upwards")
-            }
-
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Count, E> {
-                match value {
-                    0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
-                    _ => Ok(Count(usize::try_from(value).unwrap_or(usize::MAX))),
-                }
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Count, E> {
-                Err(E::invalid_value(de::Unexpected::Signed(value), &self))
-            }
-
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Count, E> {
-                if value < 1.0 || value.fract() != 0.0 {
-                    return Err(E::invalid_value(de::Unexpected::Float(value), &self));
-                }
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "whole and positive; what is too large for the type saturates, and is lowered later anyway"
-                )]
-                Ok(Count(value as usize))
-            }
-        }
-        deserializer.deserialize_any(CountVisitor)
+        let text = number(deserializer, EXPECTED)?;
+        whole(&text).map(Self).ok_or_else(|| {
+            de::Error::custom(format_args!("invalid value: `{}`, expected {EXPECTED}", shown(&text)))
+        })
     }
+}
+
+/// A number as it is written: it may be larger than any type.
+fn number<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<String, D::Error> {
+    let text = Box::<RawValue>::deserialize(deserializer)?;
+    let is = match text.get().as_bytes().first() {
+        Some(b'-' | b'0'..=b'9') => return Ok(text.get().to_owned()),
+        Some(b'"') => "a string",
+        Some(b'[') => "a sequence",
+        Some(b'{') => "a map",
+        Some(b'n') => "null",
+        _ => "a boolean",
+    };
+    Err(de::Error::custom(format_args!("invalid type: {is}, expected {expected}")))
+}
+
+/// A JSON number's value, if it is whole and not below 1. `1000.0` is 1000; what is too large is the largest.
+fn whole(text: &str) -> Option<usize> {
+    if let Ok(value) = text.parse::<usize>() {
+        return (value > 0).then_some(value);
+    }
+    let value: f64 = text.parse().ok()?;
+    if value < 1.0 || value.is_finite() && value.fract() != 0.0 {
+        return None;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole and positive; what is too large for the type saturates, and is lowered later anyway"
+    )]
+    Some(value as usize)
 }
 
 impl JsonSchema for Count {
@@ -65,11 +74,89 @@ impl JsonSchema for Count {
     }
 }
 
+/// A line at which a section may start: any number, as there may be none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line(String);
+
+impl Line {
+    /// `None` if no section can start there.
+    pub(crate) fn get(&self) -> Option<usize> {
+        whole(&self.0)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, "a line number").map(Self)
+    }
+}
+
+impl JsonSchema for Line {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Line".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Count::json_schema(generator)
+    }
+}
+
+/// What the schemas say and serde does not: a list is no object, and an object no name.
+///
+/// Each type is `remote = "Self"`, so that its derived function is there to be called from here.
+macro_rules! only {
+    (object: $($object:ident),* ; name: $($name:ident),* $(;)?) => {
+        $(impl<'de> Deserialize<'de> for $object {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct ObjectVisitor;
+                impl<'de> Visitor<'de> for ObjectVisitor {
+                    type Value = $object;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$object, A::Error> {
+                        <$object>::deserialize(MapAccessDeserializer::new(map))
+                    }
+                }
+                deserializer.deserialize_map(ObjectVisitor)
+            }
+        })*
+        $(impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = Cow::<'de, str>::deserialize(deserializer)?;
+                <$name>::deserialize(name.into_deserializer())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                <$name>::serialize(self, serializer)
+            }
+        })*
+    };
+}
+
+only! {
+    object: Ref, Limits, LineRange, ManualList, ManualLs, ManualToc, ManualFind, ManualRead, VaultLs, VaultRead,
+        VaultCreate, VaultWrite, VaultReplace, CopySection, CopyFile;
+    name: Target, Scope, Mode;
+}
+
 /// What a reference can point to.
 //
 // Variants have no doc comments, so that the schema is a plain `enum`: here, and in `Scope` and `Mode`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub(crate) enum Target {
     // A section or file of a manual.
     Manual,
@@ -77,35 +164,33 @@ pub(crate) enum Target {
 
 /// A place in a manual. Take it as `manual_toc` or `manual_find` gave it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct Ref {
     /// Always `manual`.
-    #[expect(dead_code, reason = "that it can be read is all there is to check")]
     pub(crate) target: Target,
     /// The manual, as in `manual_list`.
     pub(crate) manual_id: String,
     /// The file, relative to the manual.
     pub(crate) path: String,
     /// The line at which the section starts; null or left out for the first section. Ignored for `.json`.
-    pub(crate) start_line: Option<Count>,
+    pub(crate) start_line: Option<Line>,
     /// Always null.
     pub(crate) json_path: Option<Value>,
     /// The section's title; not used.
-    #[expect(dead_code, reason = "may be passed on from a search")]
     pub(crate) title: Option<Value>,
     /// Anything said about the reference; not used.
-    #[expect(dead_code, reason = "may be passed on from a search")]
     pub(crate) signals: Option<Value>,
 }
 
 /// How much a call may move. Values above the server's hard limits are lowered to them.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct Limits {
-    /// At most so many sections; 20 if left out.
+    /// At most so many sections; 20 if left out. Only the scope `sections` asks for it.
     pub(crate) max_sections: Option<Count>,
     /// At most so many characters; 8000 if left out, for `.json` the server's hard limit. What is longer is
-    /// cut, and `truncated` says so.
+    /// cut, and `truncated` says so; but a `.json` of a manual is cut only if this is given, and refused
+    /// otherwise.
     pub(crate) max_chars: Option<Count>,
     /// Whether a whole `.md` file is meant; the server must allow it too.
     pub(crate) allow_file: Option<bool>,
@@ -113,7 +198,7 @@ pub(crate) struct Limits {
 
 /// How much of a manual to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub(crate) enum Scope {
     // The section's own text, without its subsections.
     Snippet,
@@ -127,7 +212,7 @@ pub(crate) enum Scope {
 
 /// What to do with a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub(crate) enum Mode {
     // Replace what is there.
     Overwrite,
@@ -137,36 +222,37 @@ pub(crate) enum Mode {
 
 /// Takes nothing.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct ManualList {}
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct ManualLs {
     /// Only this manual, as in `manual_list`; all of them if left out.
     pub(crate) manual_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct ManualToc {
     /// The manual, as in `manual_list`.
     pub(crate) manual_id: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct ManualFind {
-    /// Words to look for, in any language. Case and character width do not matter.
+    /// Words to look for, in any language, 1,000 characters at most. Case and character width do not matter.
+    #[schemars(length(max = 1000))]
     pub(crate) query: String,
     /// Only in this manual; in all of them if left out.
     pub(crate) manual_id: Option<String>,
-    /// At most so many sections; 10 if left out.
+    /// At most so many sections; 10 if left out. Lowered to the server's hard limit of sections.
     pub(crate) limit: Option<Count>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct ManualRead {
     /// What to read, as `manual_toc` or `manual_find` gave it.
     #[serde(rename = "ref")]
@@ -178,7 +264,7 @@ pub(crate) struct ManualRead {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct VaultLs {
     /// The folder, relative to the vault; the vault itself if left out.
     pub(crate) relative_dir: Option<String>,
@@ -186,7 +272,7 @@ pub(crate) struct VaultLs {
 
 /// Lines; they count from 1, and both ends are included.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct LineRange {
     /// The first line; 1 if left out.
     pub(crate) start_line: Option<Count>,
@@ -195,7 +281,7 @@ pub(crate) struct LineRange {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct VaultRead {
     /// The file, relative to the vault.
     pub(crate) path: String,
@@ -208,7 +294,7 @@ pub(crate) struct VaultRead {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct VaultCreate {
     /// The new file, relative to the vault. Missing folders are made.
     pub(crate) path: String,
@@ -217,7 +303,7 @@ pub(crate) struct VaultCreate {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct VaultWrite {
     /// The file, relative to the vault. It must exist.
     pub(crate) path: String,
@@ -228,7 +314,7 @@ pub(crate) struct VaultWrite {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct VaultReplace {
     /// The file, relative to the vault.
     pub(crate) path: String,
@@ -236,12 +322,12 @@ pub(crate) struct VaultReplace {
     pub(crate) find: String,
     /// What to put in its place.
     pub(crate) replace: String,
-    /// At most so many places, from the start; 1 if left out.
+    /// At most so many places, from the start; 1 if left out. Lowered to 10,000.
     pub(crate) max_replacements: Option<Count>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct CopySection {
     /// What to copy, as `manual_toc` or `manual_find` gave it.
     pub(crate) from_ref: Ref,
@@ -254,7 +340,7 @@ pub(crate) struct CopySection {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct CopyFile {
     /// The file to copy, relative to the manual.
     pub(crate) from_path: String,
@@ -281,6 +367,12 @@ mod tests {
             ("18446744073709551615", Some(usize::MAX)),
             ("99999999999999999999", Some(usize::MAX)),
             ("1e300", Some(usize::MAX)),
+            ("1e400", Some(usize::MAX)),
+            (&"9".repeat(400), Some(usize::MAX)),
+            ("-1e400", None),
+            ("1e-400", None),
+            ("-0.0", None),
+            ("null", None),
             ("0", None),
             ("0.0", None),
             ("-1", None),

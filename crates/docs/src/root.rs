@@ -40,7 +40,7 @@ impl Stamp {
     /// Filesystems stamp changes with a coarse clock: two changes within a tick look like one.
     const TICK: Duration = Duration::from_millis(100);
 
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             identity: identity(stat),
             size: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -90,8 +90,19 @@ impl Root {
         Ok(root)
     }
 
-    /// Whether this is, or lies below, `other`.
-    pub(crate) fn is_within(&self, other: &Self) -> io::Result<bool> {
+    /// Whether this is, or lies below, `other`. An error says how many folders above this one it is about.
+    pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
+        let mut above = 0;
+        self.climb_to(other, &mut above).map_err(|error| (above, error))
+    }
+
+    fn climb_to(&self, other: &Self, above: &mut usize) -> io::Result<bool> {
+        // Only to go on from there: that needs no permission to see what is in it.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
         let identity = |dir: BorrowedFd<'_>| rustix::fs::fstat(dir).map(|stat| identity(&stat));
         let wanted = identity(other.dir.as_fd())?;
         let mut dir = self.dir.try_clone()?;
@@ -100,7 +111,8 @@ impl Root {
             if here == wanted {
                 return Ok(true);
             }
-            let up = rustix::fs::openat(&dir, "..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            *above += 1;
+            let up = rustix::fs::openat(&dir, "..", STEP, Mode::empty())?;
             if identity(up.as_fd())? == here {
                 return Ok(false);
             }
@@ -117,6 +129,21 @@ impl Root {
             // The error that opening a directory to write it gives.
             _ => Err(Errno::ISDIR.into()),
         }
+    }
+
+    /// The file that stood where a folder should be, if that was the error.
+    pub(crate) fn file_on_the_way(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
+        if !is(error, Errno::NOTDIR) {
+            return None;
+        }
+        let mut above = path.split().0;
+        while let Some(folder) = above {
+            if self.read(&folder).is_ok() {
+                return Some(folder);
+            }
+            above = folder.split().0;
+        }
+        None
     }
 
     /// Opens a folder below the root, or the root itself.
@@ -396,6 +423,22 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join("old")).unwrap().count(), 0);
         root.make_folder(Some(&path("old/a/b"))).unwrap().keep();
         assert!(dir.path().join("old/a/b").is_dir());
+    }
+
+    /// Of use only to those who are not root, who may read everything.
+    #[test]
+    fn folders_above_a_root_need_not_be_readable() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::TempDir::new().unwrap();
+        let above = dir.path().join("above");
+        fs::create_dir_all(above.join("a")).unwrap();
+        fs::create_dir(above.join("b")).unwrap();
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o311)).unwrap();
+        let [one, other] = ["a", "b"].map(|name| Root::open(&above.join(name)).unwrap());
+        let outcome = one.is_within(&other);
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!outcome.unwrap());
     }
 
     #[test]

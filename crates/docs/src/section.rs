@@ -25,6 +25,8 @@ pub(crate) struct Section {
     pub(crate) last_line: usize,
     /// Its bytes, its subsections included.
     pub(crate) range: Range<usize>,
+    /// Where its heading ends and its text begins.
+    pub(crate) text_start: usize,
     /// Where its first subsection begins; where it ends, if it has none.
     pub(crate) own_end: usize,
     /// The section it lies in, by its place in the outline.
@@ -35,6 +37,11 @@ impl Section {
     /// Its bytes without its subsections.
     pub(crate) fn own(&self) -> Range<usize> {
         self.range.start..self.own_end
+    }
+
+    /// Its bytes without its heading and its subsections.
+    pub(crate) fn text(&self) -> Range<usize> {
+        self.text_start.min(self.own_end)..self.own_end
     }
 }
 
@@ -62,6 +69,7 @@ impl Outline {
                 line: 1,
                 last_line: 1,
                 range: start..first,
+                text_start: start,
                 own_end: first,
                 parent: None,
             });
@@ -74,6 +82,7 @@ impl Outline {
                 line: lines.line_of(heading.start),
                 last_line: 0,
                 range: heading.start..text.len(),
+                text_start: heading.end,
                 own_end: text.len(),
                 parent: None,
             });
@@ -128,6 +137,8 @@ struct Heading {
     title: String,
     /// The first byte of its first line.
     start: usize,
+    /// The first byte after its last line, which may be an underline.
+    end: usize,
 }
 
 /// The headings that stand neither in a list nor in a quote.
@@ -143,7 +154,8 @@ fn headings(text: &str, start: usize) -> Vec<Heading> {
                 depth += 1;
                 within = true;
                 let start = body + line_start(&parsed, range.start);
-                headings.push(Heading { level: number(level), title: String::new(), start });
+                let end = body + line_end(&parsed, range.end);
+                headings.push(Heading { level: number(level), title: String::new(), start, end });
             }
             Event::End(TagEnd::Heading(_)) => {
                 depth -= 1;
@@ -195,7 +207,16 @@ fn line_start(text: &str, place: usize) -> usize {
     text[..place].rfind(['\n', '\r']).map_or(0, |end| end + 1)
 }
 
-/// How many bytes of YAML stand at the start: `---`, lines that are no blank one first, `---` or `...`.
+/// The end of the line that `place` is in or that ends there, its line end included.
+fn line_end(text: &str, place: usize) -> usize {
+    match text[..place].chars().next_back() {
+        Some('\n' | '\r') => place,
+        _ => place + split_lines(&text[place..]).next().map_or(0, str::len),
+    }
+}
+
+/// How many bytes of YAML stand at the start: `---`, lines, `---` or `...`. When blank lines come first, it
+/// might be a rule and then text; a line that sets a key tells.
 fn front_matter(text: &str) -> usize {
     let mut lines = split_lines(text);
     let Some(first) = lines.next() else { return 0 };
@@ -203,9 +224,15 @@ fn front_matter(text: &str) -> usize {
         return 0;
     }
     let mut end = first.len();
-    for (place, line) in lines.enumerate() {
-        if place == 0 && is_blank(line) {
-            return 0;
+    let (mut blank_before, mut is_started) = (false, false);
+    for line in lines {
+        if !is_started && is_blank(line) {
+            blank_before = true;
+        } else if !is_started {
+            if blank_before && !sets_a_key(line) {
+                return 0;
+            }
+            is_started = true;
         }
         end += line.len();
         if matches!(line.trim_end(), "---" | "...") {
@@ -213,6 +240,15 @@ fn front_matter(text: &str) -> usize {
         }
     }
     0
+}
+
+/// `key: …`, as the first line of YAML in a manual would be.
+fn sets_a_key(line: &str) -> bool {
+    line.split_once(':').is_some_and(|(key, value)| {
+        !key.is_empty()
+            && key.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '"' | '\''))
+            && value.chars().next().is_none_or(char::is_whitespace)
+    })
 }
 
 fn is_blank(text: &str) -> bool {
@@ -255,6 +291,17 @@ impl Lines<'_> {
     fn last(mut self) -> usize {
         let after = self.line_of(self.text.len());
         if matches!(self.text.last(), Some(b'\n' | b'\r')) { after - 1 } else { after }
+    }
+}
+
+/// How long a title is shown at most: a whole paragraph can be a heading.
+const TITLE_CHARS: usize = 200;
+
+/// A title as answers show it.
+pub(crate) fn shortened(title: &str) -> String {
+    match cut(title, TITLE_CHARS) {
+        (title, false) => title.to_owned(),
+        (start, true) => format!("{start}…"),
     }
 }
 
@@ -437,6 +484,7 @@ mod tests {
             "---\r\na: b\r\n...\r\nA\r\n=\r\n",
             &[(1, 0, "", "---\r\na: b\r\n...\r\n"), (4, 1, "A", "A\r\n=\r\n")],
         );
+        check("---\n\ntitle: x\n---\n# A\n", &[(1, 0, "", "---\n\ntitle: x\n---\n"), (5, 1, "A", "# A\n")]);
         // A rule at the start is not the start of front matter, nor is one that never ends.
         check("---\n\n# A\n\n---\n", &[(1, 0, "", "---\n\n"), (3, 1, "A", "# A\n\n---\n")]);
         check("---\n# A\n", &[(1, 0, "", "---\n"), (2, 1, "A", "# A\n")]);
@@ -470,6 +518,22 @@ mod tests {
         assert_eq!(run(0, 3), ("# A\na\n## B\nb\n## C\nc\n", true));
         assert_eq!(run(1, 3), ("## B\nb\n## C\nc\n# D\n", false));
         assert_eq!(run(1, usize::MAX), ("## B\nb\n## C\nc\n# D\n", false));
+    }
+
+    #[test]
+    fn a_text_begins_after_its_heading() {
+        let text = "# A\na\n\nB\nB\n---\nb\n## C\rc\r# D";
+        let outline = Outline::of(text);
+        let texts: Vec<_> = outline.iter().map(|one| &text[one.text()]).collect();
+        assert_eq!(texts, ["a\n\n", "b\n", "c\r", ""]);
+        assert_eq!(&"hi\n# A"[Outline::of("hi\n# A")[0].text()], "hi\n");
+    }
+
+    #[test]
+    fn a_title_is_shown_up_to_a_length() {
+        assert_eq!(shortened("日本"), "日本");
+        assert_eq!(shortened(&"日".repeat(200)), "日".repeat(200));
+        assert_eq!(shortened(&"日".repeat(201)), "日".repeat(200) + "…");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use toolbridge_core::{Annotations, RawJson, ToolSchema};
 
 use crate::answer::Answer;
 use crate::bridge;
-use crate::documents::Shared;
+use crate::documents::{Caller, Shared};
 use crate::log::Note;
 use crate::refusal::{Refusal, shown};
 use crate::request::ManualList;
@@ -24,7 +24,7 @@ enum Effect {
     Changes,
 }
 
-type Run = Box<dyn Fn(&Shared, &RawJson) -> Result<(RawJson, Option<Note>), Refusal> + Send + Sync>;
+type Run = Box<dyn Fn(&Shared, &RawJson, &Caller) -> Result<(RawJson, Option<Note>), Refusal> + Send + Sync>;
 
 /// One tool.
 pub(crate) struct Tool {
@@ -51,7 +51,7 @@ fn manual_tools() -> Vec<Tool> {
             "List manuals",
             "Lists the manuals: `items` with `manual_id`, sorted. Start here, or with `manual_find`.",
             Effect::Reads,
-            |shared, _: &ManualList| shared.manuals.list(),
+            |shared, _: &ManualList, _| shared.manuals.list(),
         ),
         tool(
             "manual_ls",
@@ -59,7 +59,7 @@ fn manual_tools() -> Vec<Tool> {
             "Lists the `.md` and `.json` files of one manual, or of all: `items` with `manual_id`, `path`, \
              `file_type`, sorted. For the sections in them use `manual_toc`.",
             Effect::Reads,
-            |shared, request| shared.manuals.ls(request),
+            |shared, request, _| shared.manuals.ls(request),
         ),
         tool(
             "manual_toc",
@@ -69,7 +69,7 @@ fn manual_tools() -> Vec<Tool> {
              that `manual_read` and `bridge_copy_section` take as it is. Text before the first heading has level 0 \
              and the file's name as title.",
             Effect::Reads,
-            |shared, request| shared.manuals.toc(request),
+            |shared, request, _| shared.manuals.toc(request),
         ),
         tool(
             "manual_find",
@@ -79,18 +79,20 @@ fn manual_tools() -> Vec<Tool> {
              `score` and a one-line `snippet`; `total` says how many sections matched. This is the quickest way to \
              a section.",
             Effect::Reads,
-            |shared, request| shared.search.find(&shared.manuals, request),
+            |shared, request, caller| shared.search.find(&shared.manuals, request, &|| caller.is_gone()),
         ),
         tool(
             "manual_read",
             "Read from a manual",
             "Reads text of a manual. `scope`: `snippet` (default) is the section's own text without its subsections, \
              `section` includes them, `sections` goes on through `limits.max_sections` headings, `file` is the whole \
-             file (for `.md` only if the server allows it and `limits.allow_file` is true; for `.json` always). \
-             `applied` says what was really applied, `truncated` whether a limit cut something off. To move text \
+             file (for `.md` only if the server allows it and `limits.allow_file` is true; a `.json` is always \
+             read as `file`, and has no sections). Limits above the server's are lowered to them; `applied` says \
+             what was really applied, `truncated` whether a limit cut something off. A `.json` over the limit is \
+             refused, unless `limits.max_chars` asks for a part. To move text \
              into the vault you need not read it: use `bridge_copy_section`.",
             Effect::Reads,
-            |shared, request| shared.manuals.read(request),
+            |shared, request, _| shared.manuals.read(request),
         ),
     ]
 }
@@ -104,19 +106,20 @@ fn bridge_tools() -> Vec<Tool> {
              showing the text. `from_ref` is a `ref` from `manual_find` or `manual_toc`; of a `.json` the whole file \
              is copied. `to_path` is relative to the vault and is made if missing, folders too. `mode` is `overwrite` \
              or `append` (on a new line). Sections longer than `limits.max_chars` (default 8000) are cut, and \
-             `truncated` says so; raise it to copy more. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
+             `truncated` says so; raise it to copy more, up to the server's hard limit. A `.json` over that limit is \
+             refused, unless `limits.max_chars` asks for a part. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
              cannot be used.",
             Effect::Changes,
-            |shared, request| bridge::copy_section(&shared.manuals, &shared.vault, request),
+            |shared, request, _| bridge::copy_section(&shared.manuals, &shared.vault, request),
         ),
         tool(
             "bridge_copy_file",
             "Copy a file into the vault",
-            "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can always \
-             be copied if it is within the limit; an `.md` only if the server allows it and `limits.allow_file` is \
+            "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can \
+             always be copied if it is within the server's hard limit, or in part if `limits.max_chars` is given; an `.md` only if the server allows it and `limits.allow_file` is \
              true, otherwise use `bridge_copy_section`. `to_path` and `mode` as there.",
             Effect::Changes,
-            |shared, request| bridge::copy_file(&shared.manuals, &shared.vault, request),
+            |shared, request, _| bridge::copy_file(&shared.manuals, &shared.vault, request),
         ),
     ]
 }
@@ -129,17 +132,17 @@ fn vault_tools() -> Vec<Tool> {
             "Lists one folder of the vault, not those below it: `entries` with `path` (relative to the vault), `type` \
              (`file` or `dir`) and `size_bytes`, sorted.",
             Effect::Reads,
-            |shared, request| shared.vault.ls(request),
+            |shared, request, _| shared.vault.ls(request),
         ),
         tool(
             "vault_read",
             "Read a file of the vault",
             "Reads a text file of the vault, or the lines `range` of it (from 1, both ends included). `full` reads as \
-             much as the server allows. If `truncated`, `truncated_reason` says why, and reading goes on at \
+             much as the server's hard limit allows. If `truncated`, `truncated_reason` says why, and reading goes on at \
              `next_offset.start_line`; a line that is longer than the limit is cut, and its rest can only be had with \
-             a higher `limits.max_chars`.",
+             a higher `limits.max_chars`, up to the hard limit.",
             Effect::Reads,
-            |shared, request| shared.vault.read(request),
+            |shared, request, _| shared.vault.read(request),
         ),
         tool(
             "vault_create",
@@ -147,7 +150,7 @@ fn vault_tools() -> Vec<Tool> {
             "Makes a new file in the vault, with its folders. If it exists already, that is a `conflict`, and nothing \
              changes.",
             Effect::Adds,
-            |shared, request| shared.vault.create(request),
+            |shared, request, _| shared.vault.create(request),
         ),
         tool(
             "vault_write",
@@ -156,15 +159,15 @@ fn vault_tools() -> Vec<Tool> {
              must exist, otherwise that is a `conflict`: use `vault_create`. `daily/YYYY-MM-DD.md` can only be \
              appended to.",
             Effect::Changes,
-            |shared, request| shared.vault.write(request),
+            |shared, request, _| shared.vault.write(request),
         ),
         tool(
             "vault_replace",
             "Replace text in a file of the vault",
             "Replaces `find`, exactly as it stands in the file, by `replace`: in the first place, or in the first \
-             `max_replacements` places. `not_found` if it does not occur; then nothing changes.",
+             `max_replacements` places (10,000 at most). `not_found` if it does not occur; then nothing changes.",
             Effect::Changes,
-            |shared, request| shared.vault.replace(request),
+            |shared, request, _| shared.vault.replace(request),
         ),
     ]
 }
@@ -174,7 +177,7 @@ fn tool<I, O>(
     title: &str,
     description: &str,
     effect: Effect,
-    run: impl Fn(&Shared, &I) -> Result<O, Refusal> + Send + Sync + 'static,
+    run: impl Fn(&Shared, &I, &Caller) -> Result<O, Refusal> + Send + Sync + 'static,
 ) -> Tool
 where
     I: DeserializeOwned + JsonSchema,
@@ -186,8 +189,8 @@ where
     schema.annotations = Some(RawJson::of(&annotations(effect)).expect("booleans can be written"));
     // As for any tool of a toolset: shown to the model from the start.
     schema.meta = Some(RawJson::from(&json!({ "anthropic/alwaysLoad": true })));
-    let run = move |shared: &Shared, arguments: &RawJson| {
-        let answer = run(shared, &decode(arguments)?)?;
+    let run = move |shared: &Shared, arguments: &RawJson, caller: &Caller| {
+        let answer = run(shared, &decode(arguments)?, caller)?;
         let written = RawJson::of(&answer).expect("strings and numbers can be written");
         Ok((written, answer.note()))
     };

@@ -1,7 +1,9 @@
 //! The vault: what may be done to it, and doing it.
 
-use std::os::fd::AsFd as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
@@ -9,14 +11,14 @@ use crate::answer::{
     AppliedRange, Entries, EntryType, FileType, NextOffset, Replaced, TruncatedReason, VaultEntry, VaultText,
     Written,
 };
-use crate::file::{self, Existing, Locked};
-use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits};
-use crate::manual::{check_size, file_type, read_text};
-use crate::path::{RelPath, fold};
+use crate::file::{self, Locked, Swept};
+use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
+use crate::manual::{file_type, read_steady};
+use crate::path::{RelPath, fold_name};
 use crate::refusal::{Code, Refusal, shown};
 use crate::request::{Count, LineRange, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
-use crate::root::Root;
-use crate::section::{cut, split_lines};
+use crate::root::{Root, Stamp};
+use crate::section::{BOM, cut, split_lines};
 
 /// Reserved: not listed, not read, not written.
 const SYSTEM: &str = ".system";
@@ -31,8 +33,41 @@ const ATTEMPTS: usize = 10;
 pub(crate) struct Vault {
     root: Root,
     hard: HardLimits,
-    /// One change at a time in this process, so that few wait for a file's lock.
-    changes: Mutex<()>,
+    turns: Turns,
+    swept: Swept,
+}
+
+/// One change of a file at a time in this process, so that few wait for a file's lock. Who waits for one that
+/// another process holds, keeps nobody from other files.
+#[derive(Debug, Default)]
+struct Turns(Mutex<HashMap<RelPath, Arc<Mutex<()>>>>);
+
+impl Turns {
+    /// Does `work` when it is the turn of this call for `path`.
+    fn take<T>(&self, path: &RelPath, work: impl FnOnce() -> T) -> T {
+        let turn = Arc::clone(self.files().entry(path.clone()).or_default());
+        let outcome = {
+            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            work()
+        };
+        let mut files = self.files();
+        // The map's and ours: nobody else waits.
+        if Arc::strong_count(&turn) == 2 {
+            files.remove(path);
+        }
+        outcome
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<RelPath, Arc<Mutex<()>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What to do with a name that may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Replace,
+    Refuse,
 }
 
 /// What a call is about to do with a path.
@@ -62,7 +97,7 @@ pub(crate) struct Destination {
 
 impl Vault {
     pub(crate) fn new(root: Root, hard: HardLimits) -> Self {
-        Self { root, hard, changes: Mutex::default() }
+        Self { root, hard, turns: Turns::default(), swept: Swept::default() }
     }
 
     pub(crate) fn ls(&self, request: &VaultLs) -> Result<Entries, Refusal> {
@@ -89,9 +124,7 @@ impl Vault {
         if full && request.range.is_some() {
             return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
         }
-        let (file, stamp) = self.root.read(&path).map_err(|error| Refusal::system(path.as_str(), &error))?;
-        check_size(path.as_str(), stamp.size)?;
-        let text = read_text(&file, path.as_str(), stamp.size)?;
+        let text = read_steady(path.as_str(), || self.root.read(&path))?;
         // What holds for a `.json` of a manual is "as much as the server allows".
         let kind =
             if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
@@ -102,15 +135,18 @@ impl Vault {
 
     pub(crate) fn create(&self, request: &VaultCreate) -> Result<Written, Refusal> {
         let path = admit(&request.path, Use::Create)?;
-        let _change = self.change();
-        let written_bytes = self.put(&path, &[request.content.as_bytes()], Existing::Refuse)?;
+        let content = request.content.as_bytes();
+        let written_bytes = self.turns.take(&path, || self.put(&path, &[content], Existing::Refuse))?;
         Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
     }
 
     pub(crate) fn write(&self, request: &VaultWrite) -> Result<Written, Refusal> {
         let path = admit(&request.path, request.mode.into())?;
-        let content = request.content.as_bytes();
-        let _change = self.change();
+        let written_bytes = self.turns.take(&path, || self.write_now(&path, request))?;
+        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
+    }
+
+    fn write_now(&self, path: &RelPath, request: &VaultWrite) -> Result<u64, Refusal> {
         let (folder, name) = path.split();
         let missing = || {
             Refusal::new(
@@ -121,26 +157,23 @@ impl Vault {
                 ),
             )
         };
-        let failed = |error| match Refusal::system(path.as_str(), &error) {
+        let failed = |error: io::Error| match self.failed(path, &error) {
             refusal if refusal.code == Code::NotFound => missing(),
             refusal => refusal,
         };
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-        let written_bytes = match request.mode {
+        match request.mode {
             Mode::Append => {
-                let Some(file) = Locked::open(folder.as_fd(), name).map_err(failed)? else {
-                    return Err(missing());
-                };
-                append(&path, &file, content)?
+                let file = Locked::to_append(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
+                // A mark in the middle of a file is none.
+                let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
+                append(path, &file, content.as_bytes())
             }
             Mode::Overwrite => {
-                if !file::exists(folder.as_fd(), name).map_err(failed)? {
-                    return Err(missing());
-                }
-                file::put(folder.as_fd(), name, &[content], Existing::Replace).map_err(failed)?
+                let old = Locked::to_replace(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
+                self.swept(folder.as_fd(), || old.replace(&[request.content.as_bytes()])).map_err(failed)
             }
-        };
-        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
+        }
     }
 
     pub(crate) fn replace(&self, request: &VaultReplace) -> Result<Replaced, Refusal> {
@@ -148,17 +181,21 @@ impl Vault {
         if request.find.is_empty() {
             return Err(Refusal::parameter("`find` is empty; give the text to be replaced"));
         }
+        let replacements = self.turns.take(&path, || self.replace_now(&path, request))?;
+        Ok(Replaced { written_path: path.as_str().to_owned(), replacements })
+    }
+
+    fn replace_now(&self, path: &RelPath, request: &VaultReplace) -> Result<usize, Refusal> {
         let most = request.max_replacements.map_or(1, Count::get).min(HARD_MAX_REPLACEMENTS);
-        let failed = |error| Refusal::system(path.as_str(), &error);
-        let _change = self.change();
+        let failed = |error| self.failed(path, &error);
         let (folder, name) = path.split();
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-        // Locked until the new file has the name: what others append meanwhile is not lost.
-        let Some(old) = Locked::open(folder.as_fd(), name).map_err(failed)? else {
+        // Locked until the new file has the name: what others write meanwhile is not lost.
+        let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
             return Err(Refusal::not_found(format!("there is no `{}`", shown(path.as_str()))));
         };
-        check_size(path.as_str(), old.size)?;
-        let text = read_text(&old.file, path.as_str(), old.size)?;
+        // Editors ask for no lock.
+        let text = read_steady(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
             return Err(Refusal::not_found(format!(
@@ -166,9 +203,11 @@ impl Vault {
                 shown(path.as_str())
             )));
         }
+        let kept = text.len() - replacements * request.find.len();
+        check_new_size(path, kept as u64 + replacements as u64 * request.replace.len() as u64)?;
         let text = text.replacen(&request.find, &request.replace, replacements);
-        file::put(folder.as_fd(), name, &[text.as_bytes()], Existing::Replace).map_err(failed)?;
-        Ok(Replaced { written_path: path.as_str().to_owned(), replacements })
+        self.swept(folder.as_fd(), || old.replace(&[text.as_bytes()])).map_err(failed)?;
+        Ok(replacements)
     }
 
     /// Checks where a copy is to go, before anything is read.
@@ -178,19 +217,24 @@ impl Vault {
 
     /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
     pub(crate) fn receive(&self, to: &Destination, text: &str, bom: &str) -> Result<u64, Refusal> {
-        let _change = self.change();
+        self.turns.take(&to.path, || self.receive_now(to, text, bom))
+    }
+
+    fn receive_now(&self, to: &Destination, text: &str, bom: &str) -> Result<u64, Refusal> {
         if to.mode == Mode::Overwrite {
             return self.put(&to.path, &[bom.as_bytes(), text.as_bytes()], Existing::Replace);
         }
         let (folder, name) = to.path.split();
-        let failed = |error| Refusal::system(to.path.as_str(), &error);
+        let failed = |error| self.failed(&to.path, &error);
         for _ in 0..ATTEMPTS {
-            let open = match self.root.folder(folder.as_ref()) {
-                Ok(folder) => Locked::open(folder.as_fd(), name),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
+            let folder = match self.root.folder(folder.as_ref()) {
+                Ok(folder) => Some(folder),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed(error)),
             };
-            if let Some(file) = open.map_err(failed)? {
+            if let Some(folder) = folder
+                && let Some(file) = Locked::to_append(folder.as_fd(), name).map_err(failed)?
+            {
                 return append(&to.path, &file, text.as_bytes());
             }
             match self.put(&to.path, &[text.as_bytes()], Existing::Refuse) {
@@ -208,27 +252,62 @@ impl Vault {
     /// Writes a whole file, and makes the folders it lies in.
     fn put(&self, path: &RelPath, parts: &[&[u8]], existing: Existing) -> Result<u64, Refusal> {
         let (folder, name) = path.split();
-        let failed = |error| Refusal::system(path.as_str(), &error);
+        let failed = |error| self.failed(path, &error);
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
-        match file::put(folder.dir.as_fd(), name, parts, existing) {
+        let dir = folder.dir.as_fd();
+        let outcome = self.swept(dir, || match existing {
+            Existing::Replace => file::overwrite(dir, name, parts),
+            Existing::Refuse => file::create(dir, name, parts),
+        });
+        match outcome {
             Ok(written) => {
                 folder.keep();
                 Ok(written)
             }
             Err(error) if file::is_taken(&error) => Err(Refusal::new(
                 Code::Conflict,
-                format!("`{}` exists already; `vault_write` changes it", shown(path.as_str())),
+                format!(
+                    "`{}` exists already; `vault_write` changes a file, anything else needs another name",
+                    shown(path.as_str())
+                ),
             )),
             Err(error) => Err(failed(error)),
         }
     }
 
-    fn change(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Why nothing was written. A file where a folder is needed is in the way.
+    fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
+        match self.root.file_on_the_way(path, error) {
+            Some(file) => Refusal::new(
+                Code::Conflict,
+                format!("`{}` is a file, not a folder; choose another path", shown(file.as_str())),
+            ),
+            None => Refusal::system(path.as_str(), error),
+        }
+    }
+
+    /// Makes a new file in a folder in which nothing unfinished is left.
+    fn swept<T>(&self, dir: BorrowedFd<'_>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.swept.sweep(dir);
+        let outcome = work();
+        self.swept.note(dir);
+        outcome
     }
 }
 
-fn append(path: &RelPath, file: &Locked, bytes: &[u8]) -> Result<u64, Refusal> {
+/// What could not be read again is not written.
+fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
+    if size <= MAX_SOURCE_BYTES {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(format!(
+        "`{}` would have {size} bytes, the limit is {MAX_SOURCE_BYTES}; replace less, or in fewer places",
+        shown(path.as_str())
+    ))
+    .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
+}
+
+fn append(path: &RelPath, file: &Locked<'_>, bytes: &[u8]) -> Result<u64, Refusal> {
     if file.has_other_names() {
         return Err(Refusal::forbidden(format!(
             "`{}` has another name (a hard link), and appending would change what that one holds too",
@@ -247,7 +326,7 @@ fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     if path.names().any(file::is_temporary) {
         return Err(Refusal::forbidden("names of this form are the server's own, for unfinished files"));
     }
-    if purpose != Use::Look && fold(path.first()) == DAILY {
+    if fold_name(path.first()) == DAILY && (purpose != Use::Look || path.first() != DAILY) {
         admit_daily(&path, purpose)?;
     }
     Ok(path)
@@ -268,7 +347,7 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
 }
 
 fn is_system(path: &RelPath) -> bool {
-    fold(path.first()) == SYSTEM
+    fold_name(path.first()) == SYSTEM
 }
 
 /// `YYYY-MM-DD`, of a day that exists.
@@ -278,7 +357,8 @@ fn is_date(text: &str) -> bool {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         });
-    is_form && text.parse::<jiff::civil::Date>().is_ok()
+    // There is no year 0.
+    is_form && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() > 0)
 }
 
 /// Lines of a text, within a limit of characters.
@@ -341,6 +421,8 @@ mod tests {
             ("2025-13-01", false),
             ("2025-00-10", false),
             ("2025-01-00", false),
+            ("0000-01-01", false),
+            ("0001-01-01", true),
             ("2025-1-1", false),
             ("20250101", false),
             ("2025-01-01x", false),
@@ -373,6 +455,14 @@ mod tests {
             ("daily.md", Overwrite, true),
             ("notes/daily/x.md", Overwrite, true),
             ("daily/anything.md", Look, true),
+            ("daily", Look, true),
+            ("Daily/2025-01-31.md", Look, false),
+            ("Daily", Look, false),
+            ("dai\u{200b}ly/2025-01-31.md", Append, false),
+            ("\u{feff}daily/2025-01-31.md", Create, false),
+            (".sys\u{200b}tem/x", Look, false),
+            (".system\u{fe0f}/x", Create, false),
+            (".sys\u{ad}tem/x", Append, false),
             (".system/x", Look, false),
             (".system", Look, false),
             (".System/x", Overwrite, false),
@@ -394,7 +484,7 @@ mod tests {
 
     #[test]
     fn composed_and_decomposed_names_are_one() {
-        assert_eq!(fold("cafe\u{301}"), fold("CAF\u{c9}"));
+        assert_eq!(fold_name("cafe\u{301}"), fold_name("CAF\u{c9}"));
     }
 
     fn count(number: usize) -> Count {

@@ -167,6 +167,23 @@ fn the_byte_order_mark_is_kept_by_a_whole_overwrite_only() {
     assert_eq!(workspace.text("a.json"), "\u{feff}{}");
 }
 
+/// The mark of a `.json` is one of its characters, as it is copied too.
+#[test]
+fn the_byte_order_mark_of_a_json_counts() {
+    let workspace = Workspace::new();
+    workspace.manual("fits.json", format!("\u{feff}{}", "1".repeat(19_999)));
+    workspace.manual("over.json", format!("\u{feff}{}", "1".repeat(20_000)));
+    let client = workspace.open();
+    client.copy("fits.json", Value::Null, "fits.json", "overwrite");
+    assert_eq!(workspace.text("fits.json").chars().count(), 20_000);
+    let error = client.refused("bridge_copy_section", &copy("over.json", Value::Null, "x.json", "overwrite"));
+    assert_eq!((&error["code"], &error["details"]["size_chars"]), (&json!("forbidden"), &json!(20_001)));
+    let mut call = copy("over.json", Value::Null, "part.json", "overwrite");
+    call["limits"] = json!({ "max_chars": 3 });
+    client.ok("bridge_copy_section", &call);
+    assert_eq!(workspace.text("part.json"), "\u{feff}11");
+}
+
 #[test]
 fn every_bad_source_has_its_code_and_leaves_no_target() {
     let workspace = Workspace::with("# A\n");
@@ -174,7 +191,7 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let rows = [
         ("none.md", "m", "not_found"),
-        ("a.md/b.md", "m", "not_found"),
+        ("a.md/b.md", "m", "invalid_path"),
         ("a.md", "none", "not_found"),
         ("dir.md", "m", "forbidden"),
         ("../m/a.md", "m", "invalid_path"),

@@ -36,9 +36,27 @@ fn manuals_and_files_are_listed_sorted() {
     assert_eq!(client.ok("manual_ls", &json!({})), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "m" })), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "a-first" })), json!({ "items": [] }));
-    for (id, code) in
-        [("none", "not_found"), ("link", "forbidden"), ("..", "invalid_path"), ("", "invalid_path")]
-    {
+    // Manual by manual, as in the list of manuals; folder by folder.
+    fs::create_dir(workspace.path("manuals/m-ja")).unwrap();
+    for path in ["m-ja/a.md", "m/b.md", "m/b-c.md"] {
+        fs::write(workspace.path("manuals").join(path), "# key\n").unwrap();
+    }
+    let items = |answer: &Value| -> Vec<String> {
+        let items = answer["items"].as_array().unwrap().iter();
+        items.map(|item| format!("{}/{}", item["manual_id"], item["path"]).replace('"', "")).collect()
+    };
+    let want = ["m/a.md", "m/b/README.MD", "m/b/z.json", "m/b-c.md", "m/b.md", "m-ja/a.md"];
+    assert_eq!(items(&client.ok("manual_ls", &json!({}))), want);
+    let found = client.ok("manual_find", &json!({ "query": "key" }));
+    let found: Vec<_> = found["items"].as_array().unwrap().iter().map(|item| &item["ref"]["path"]).collect();
+    assert_eq!(found, ["b-c.md", "b.md", "a.md"]);
+    for (id, code) in [
+        ("none", "not_found"),
+        ("link", "forbidden"),
+        ("..", "invalid_path"),
+        ("", "invalid_path"),
+        ("stray.md", "invalid_path"),
+    ] {
         for tool in ["manual_ls", "manual_toc"] {
             assert_eq!(client.code(tool, &json!({ "manual_id": id })), code, "{tool} {id}");
         }
@@ -103,9 +121,15 @@ fn a_scope_says_how_much_is_read() {
 fn a_line_at_which_no_section_starts_is_not_found() {
     let workspace = Workspace::with("# A\na\n# B\n");
     let client = workspace.open();
-    for line in [2, 4, 1_000_000] {
-        assert_eq!(client.code("manual_read", &read("a.md", line, "section")), "not_found", "{line}");
-        let copy = crate::support::copy("a.md", line, "x.md", "append");
+    let whole = crate::support::Client::new(workspace.builder().allow_file_scope(true));
+    for line in [json!(2), json!(4), json!(1_000_000), json!(0), json!(-1), json!(1.5), json!(1e300)] {
+        let mut arguments = read("a.md", line.clone(), "section");
+        assert_eq!(client.code("manual_read", &arguments), "not_found", "{line}");
+        // Of the whole file too, the reference must be right.
+        arguments["scope"] = json!("file");
+        arguments["limits"] = json!({ "allow_file": true });
+        assert_eq!(whole.code("manual_read", &arguments), "not_found", "{line}");
+        let copy = crate::support::copy("a.md", line.clone(), "x.md", "append");
         assert_eq!(client.code("bridge_copy_section", &copy), "not_found", "{line}");
     }
     assert_eq!(workspace.vault(), Vec::<String>::new());
@@ -143,6 +167,9 @@ fn json_is_read_as_a_file_and_has_no_sections() {
     workspace.manual("a.json", "{ not even JSON");
     let client = workspace.open();
     for scope in [Value::Null, json!("file"), json!("snippet")] {
+        for line in [json!(0), json!(-1), json!(1.5)] {
+            client.ok("manual_read", &json!({ "ref": reference("a.json", line), "scope": scope }));
+        }
         let answer = client.ok("manual_read", &json!({ "ref": reference("a.json", 77), "scope": scope }));
         assert_eq!(answer["text"], "{ not even JSON");
         assert_eq!(answer["applied"]["scope"], "file", "{scope}");

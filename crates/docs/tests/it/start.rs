@@ -54,7 +54,7 @@ fn what_is_not_set_has_its_default() {
 #[test]
 fn an_invalid_value_is_named() {
     for (name, value, expected) in [
-        ("ALLOW_FILE_SCOPE", "maybe", "`true` or `false`"),
+        ("ALLOW_FILE_SCOPE", "maybe", "`true`, `false`, `1` or `0`"),
         ("HARD_MAX_SECTIONS", "0", "a whole number from 1 upwards"),
         ("HARD_MAX_SECTIONS", "-1", "a whole number from 1 upwards"),
         ("HARD_MAX_CHARS", "many", "a whole number from 1 upwards"),

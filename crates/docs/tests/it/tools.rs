@@ -170,8 +170,10 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         (with("/from_ref/path", json!("a.txt")), "`a.txt` is neither `.md` nor `.json`"),
         (with("/from_ref/json_path", json!("$.a")), "`json_path` must be null"),
         (with("/from_ref/start_line", json!("1")), "`from_ref.start_line`"),
-        (with("/from_ref/start_line", json!(0)), "`from_ref.start_line`"),
-        (with("/from_ref/start_line", json!(1.5)), "`from_ref.start_line`"),
+        (
+            with("/from_ref/start_line", json!([1])),
+            "`from_ref.start_line`: invalid type: a sequence, expected a line number",
+        ),
         (
             with(
                 "/from_ref",
@@ -181,7 +183,7 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         ),
         (
             limits(json!({ "max_chars": 0 })),
-            "`limits.max_chars`: invalid value: integer `0`, expected a whole number from 1 upwards",
+            "`limits.max_chars`: invalid value: `0`, expected a whole number from 1 upwards",
         ),
         (limits(json!({ "max_chars": -1 })), "`limits.max_chars`"),
         (limits(json!({ "max_chars": 1.5 })), "`limits.max_chars`"),
@@ -217,6 +219,44 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         assert_eq!(client.code(tool, &arguments), "invalid_parameter", "{tool} {arguments}");
     }
     assert_eq!(workspace.vault(), Vec::<String>::new());
+}
+
+/// What serde would take, and no schema allows.
+#[test]
+fn a_list_is_no_object_and_an_object_is_no_name() {
+    let workspace = Workspace::with("# A\n");
+    let client = workspace.open();
+    let place = json!(["manual", "m", "a.md", 1, null, null, null]);
+    for (tool, arguments, want) in [
+        ("vault_create", json!(["s.md", "text"]), "expected an object"),
+        ("manual_list", json!([]), "expected an object"),
+        ("manual_list", json!(null), "expected an object"),
+        ("manual_read", json!({ "ref": place }), "`ref`: invalid type: sequence, expected an object"),
+        ("manual_read", json!({ "ref": reference("a.md", 1), "limits": [null, 2, null] }), "`limits`"),
+        ("manual_read", json!({ "ref": reference("a.md", 1), "scope": { "section": null } }), "`scope`"),
+        ("vault_read", json!({ "path": "a.md", "range": [1, 2] }), "`range`"),
+        ("vault_write", json!({ "path": "a.md", "content": "", "mode": { "append": null } }), "`mode`"),
+    ] {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(error["code"], "invalid_parameter", "{tool} {arguments}");
+        assert!(error["message"].as_str().unwrap().contains(want), "{tool} {arguments}: {error}");
+    }
+    assert_eq!(workspace.vault(), Vec::<String>::new());
+}
+
+#[test]
+fn a_number_beyond_every_type_is_lowered_like_any_other() {
+    let workspace = Workspace::with("# A\n");
+    let client = workspace.open();
+    for number in ["1e400".to_owned(), "9".repeat(400), "1e300".to_owned(), "20001".to_owned()] {
+        let arguments = json!({ "ref": reference("a.md", 1), "limits": { "max_chars": "NUMBER" } });
+        let arguments = RawJson::parse(arguments.to_string().replace("\"NUMBER\"", &number)).unwrap();
+        let call = toolbridge_core::ToolCall::new("manual_read", arguments);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let context = toolbridge_core::CallContext::default();
+        let answer: Value = runtime.block_on(client.documents.call(call, context)).unwrap().decode().unwrap();
+        assert_eq!(answer["structuredContent"]["applied"]["max_chars"], 20_000, "{number}: {answer}");
+    }
 }
 
 #[test]

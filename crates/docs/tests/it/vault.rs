@@ -1,10 +1,13 @@
 //! The vault: listing, reading, writing, and what it does not take.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
 
-use crate::support::{Client, Workspace, writing};
+use crate::support::{Client, OnDrop, Workspace, writing};
 
 #[test]
 fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
@@ -33,7 +36,8 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
     );
     for (dir, code) in [
         ("none", "not_found"),
-        ("b.md", "not_found"),
+        ("b.md", "invalid_path"),
+        ("Daily", "forbidden"),
         ("link.md", "forbidden"),
         ("..", "invalid_path"),
         (".system", "forbidden"),
@@ -116,8 +120,8 @@ fn full_reads_up_to_the_hard_limit() {
 
 #[test]
 fn create_refuses_what_exists_and_write_what_does_not() {
-    let workspace = Workspace::new();
-    let client = workspace.open();
+    let workspace = Workspace::with("# A\n");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
     let create = json!({ "path": "new/a.md", "content": "one" });
     assert_eq!(client.ok("vault_create", &create), json!({ "written_path": "new/a.md", "written_bytes": 3 }));
     assert_eq!(client.code("vault_create", &create), "conflict");
@@ -134,8 +138,30 @@ fn create_refuses_what_exists_and_write_what_does_not() {
     for mode in ["append", "overwrite"] {
         assert_eq!(client.code("vault_write", &write("new", mode)), "forbidden", "{mode}");
     }
-    assert_eq!(client.code("vault_create", &json!({ "path": "new/a.md/b.md", "content": "" })), "not_found");
+    // A file where a folder should be, and a folder where a file should be.
+    for (tool, arguments) in writing("new/a.md/b.md") {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(error["code"], "conflict", "{tool}");
+        assert_eq!(error["message"], "`new/a.md` is a file, not a folder; choose another path", "{tool}");
+    }
+    assert_eq!(client.code("vault_create", &json!({ "path": "new", "content": "" })), "conflict");
+    assert_eq!(client.code("vault_read", &json!({ "path": "new/a.md/b.md" })), "invalid_path");
     assert_eq!(workspace.vault(), ["new", "new/a.md"]);
+}
+
+#[test]
+fn an_append_drops_a_byte_order_mark_and_an_overwrite_keeps_it() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "");
+    let client = workspace.open();
+    let write = |mode: &str| {
+        client.ok("vault_write", &json!({ "path": "a.md", "content": "\u{feff}x\n", "mode": mode }))
+    };
+    assert_eq!((write("append")["written_bytes"].clone(), workspace.text("a.md")), (json!(2), "x\n".into()));
+    write("append");
+    assert_eq!(workspace.text("a.md"), "x\nx\n");
+    write("overwrite");
+    assert_eq!(workspace.text("a.md"), "\u{feff}x\n");
 }
 
 #[test]
@@ -164,31 +190,115 @@ fn replace_changes_the_first_places() {
 /// Two servers on one vault, as two processes would be: they share no lock but the file's.
 #[test]
 fn a_replacement_loses_nothing_that_others_append_meanwhile() {
-    const APPENDS: usize = 200;
-
     let workspace = Workspace::new();
     workspace.note("a.md", "toggle 0\n");
-    std::thread::scope(|scope| {
-        let appends = scope.spawn(|| {
+    let done = AtomicBool::new(false);
+    let replaced = AtomicUsize::new(0);
+    let appended = std::thread::scope(|scope| {
+        scope.spawn(|| {
             let client = workspace.open();
-            for line in 0..APPENDS {
-                let arguments =
-                    json!({ "path": "a.md", "content": format!("line {line}\n"), "mode": "append" });
-                client.ok("vault_write", &arguments);
+            for count in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (find, replace) = (format!("toggle {count}\n"), format!("toggle {}\n", count + 1));
+                client.ok("vault_replace", &json!({ "path": "a.md", "find": find, "replace": replace }));
+                replaced.store(count, Ordering::Relaxed);
             }
         });
+        let _done = OnDrop(&done);
         let client = workspace.open();
-        let mut replaced = 0;
-        while !appends.is_finished() {
-            let (find, replace) = (format!("toggle {replaced}\n"), format!("toggle {}\n", replaced + 1));
-            client.ok("vault_replace", &json!({ "path": "a.md", "find": find, "replace": replace }));
-            replaced += 1;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut line = 0;
+        while (line < 200 || replaced.load(Ordering::Relaxed) < 20) && Instant::now() < deadline {
+            let arguments = json!({ "path": "a.md", "content": format!("line {line}\n"), "mode": "append" });
+            client.ok("vault_write", &arguments);
+            line += 1;
         }
-        assert!(replaced > 10, "there was no race");
+        line
     });
+    assert!(replaced.load(Ordering::Relaxed) > 0, "there was no race");
     let lines: Vec<_> = workspace.text("a.md").lines().skip(1).map(str::to_owned).collect();
-    let want: Vec<_> = (0..APPENDS).map(|line| format!("line {line}")).collect();
+    let want: Vec<_> = (0..appended).map(|line| format!("line {line}")).collect();
     assert_eq!(lines, want);
+}
+
+/// Whatever the replacement was made from, it does not come back over a later overwrite.
+#[test]
+fn a_replacement_undoes_no_overwrite_of_others() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "gen 0 toggle\n");
+    let done = AtomicBool::new(false);
+    let replaced = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = workspace.open();
+            let arguments = json!({ "path": "a.md", "find": "toggle", "replace": "TOGGLE" });
+            while !done.load(Ordering::Relaxed) {
+                let answer = client.call("vault_replace", &arguments);
+                replaced.fetch_add(usize::from(answer["isError"] == false), Ordering::Relaxed);
+            }
+        });
+        let _done = OnDrop(&done);
+        let client = workspace.open();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut generation = 0;
+        while (generation < 200 || replaced.load(Ordering::Relaxed) < 50) && Instant::now() < deadline {
+            generation += 1;
+            let content = format!("gen {generation} toggle\n");
+            client.ok("vault_write", &json!({ "path": "a.md", "content": content, "mode": "overwrite" }));
+            // What is lost shows at once, or when a replacement that has begun is finished.
+            for _ in 0..5 {
+                let text = workspace.text("a.md");
+                assert!(text.starts_with(&format!("gen {generation} ")), "{generation}: {text}");
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    });
+    assert!(replaced.load(Ordering::Relaxed) > 0, "there was no race");
+    assert_eq!(workspace.vault(), ["a.md"]);
+}
+
+#[test]
+fn a_replacement_that_would_be_too_large_is_not_made() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "a".repeat(100));
+    let client = workspace.open();
+    let call = |most: usize| json!({ "path": "a.md", "find": "a", "replace": "b".repeat(1 << 20), "max_replacements": most });
+    let error = client.refused("vault_replace", &call(64));
+    assert_eq!(error["code"], "forbidden");
+    let size = (64 << 20) + 36;
+    assert_eq!(error["details"], json!({ "size_bytes": size, "limit_bytes": 64 << 20 }));
+    assert_eq!(workspace.text("a.md"), "a".repeat(100));
+    client.ok("vault_replace", &call(2));
+}
+
+/// A program that locks a file and forgets it.
+#[test]
+fn a_lock_on_one_file_holds_up_no_other() {
+    let workspace = Workspace::new();
+    let held = fs::File::open(workspace.note("held.md", "x")).unwrap();
+    workspace.note("free.md", "y");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let client = workspace.open();
+    let call = |path: &str| {
+        let arguments = json!({ "path": path, "content": "z", "mode": "append" });
+        ToolCall::new("vault_write", RawJson::from(&arguments))
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let waiting = runtime.spawn({
+        let (documents, call) = (client.documents.clone(), call("held.md"));
+        async move { documents.call(call, CallContext::default()).await.unwrap().as_str().to_owned() }
+    });
+    for _ in 0..20 {
+        runtime.block_on(client.documents.call(call("free.md"), CallContext::default())).unwrap();
+    }
+    assert!(!waiting.is_finished(), "it waits for the lock");
+    assert_eq!(workspace.text("held.md"), "x");
+    drop(held);
+    let answer = runtime.block_on(waiting).unwrap();
+    assert!(answer.contains("\"written_bytes\":2"), "{answer}");
+    assert_eq!(workspace.text("held.md"), "x\nz");
 }
 
 #[test]
