@@ -35,5 +35,6 @@ mod _native {
 
     /// The version of all of it.
     #[pymodule_export]
-    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from support import TRANSPORTS, Transport, World
@@ -34,6 +36,13 @@ def world() -> Iterator[Callable[[str], World]]:
     finally:
         for one in worlds:
             one.close()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path is short enough for a socket, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
 @pytest.fixture(params=TRANSPORTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,11 +23,14 @@ Transport = Literal["stdio", "sdk"]
 
 TRANSPORTS: tuple[Transport, ...] = ("stdio", "sdk")
 
-# 1 × 1, red.
+# One red dot.
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
     "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
+
+
+REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
 
 
 def named(variable: str) -> str:
@@ -96,7 +100,7 @@ class World:
         """What the model was sent, except for the CLI's own small questions."""
         if not self._log.exists():
             return []
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [json.loads(line) for line in self._log.read_text().split("\n") if line]
 
     @property
     def offered(self) -> list[str]:
@@ -105,19 +109,25 @@ class World:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The tool results in the last request to the model."""
-        content = self.requests[-1]["messages"][-1]["content"]
-        return [block for block in content if block["type"] == "tool_result"]
+        """The tool results in the last request to the model, in the order of the calls.
+
+        Their content is a list of blocks, without what the CLI itself reminds the model of.
+        """
+        *_, asked, answered = self.requests[-1]["messages"]
+        ids = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+        results = [block for block in answered["content"] if block["type"] == "tool_result"]
+        for result in results:
+            content = result["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            for block in blocks:
+                if "text" in block:
+                    block["text"] = REMINDER.sub("", block["text"]).rstrip("\n")
+            result["content"] = [block for block in blocks if block.get("text") != ""] or blocks[:1]
+        return sorted(results, key=lambda result: ids.index(result["tool_use_id"]))
 
     @property
     def result_texts(self) -> list[str]:
-        texts = []
-        for result in self.results:
-            content = result["content"]
-            if not isinstance(content, str):
-                content = "".join(block.get("text", "") for block in content)
-            texts.append(content)
-        return texts
+        return ["".join(block.get("text", "") for block in result["content"]) for result in self.results]
 
     @property
     def processes(self) -> dict[int, str]:

@@ -3,7 +3,7 @@
 `ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that somebody else starts.
 """
 
-from ._native import VERSION as __version__
+from ._native import __version__
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,

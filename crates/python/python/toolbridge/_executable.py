@@ -12,4 +12,4 @@ PATH = Path(__file__).parent / "_bin" / "toolbridge"
 
 def main() -> NoReturn:
     """Becomes the executable."""
-    os.execv(PATH, [str(PATH), *sys.argv[1:]])  # noqa: S606
+    os.execv(PATH, [str(PATH), *sys.argv[1:]])

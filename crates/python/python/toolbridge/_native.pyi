@@ -4,16 +4,14 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeAlias, TypeVar, final
 
-T = TypeVar("T", contravariant=True)
+T = TypeVar("T")
 
-VERSION: str
+Done: TypeAlias = Callable[[T | None, BaseException | None], None]
+"""Is told how a task ended: with a value, or with an exception."""
 
-class Done(Protocol[T]):
-    """Is told how a task ended: with a value, or with an exception."""
-
-    def __call__(self, value: T | None, error: BaseException | None, /) -> None: ...
+__version__: str
 
 class Host(Protocol):
     """What Python offers in one request."""

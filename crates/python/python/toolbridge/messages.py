@@ -66,9 +66,7 @@ class Conversation:
         self.messages[-1][who].append(piece)
 
 
-async def conversation(
-    messages: Sequence[ModelMessage], parameters: ModelRequestParameters
-) -> Conversation:
+async def conversation(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Conversation:
     """Reads pydantic-ai's messages."""
     read = Conversation()
     for message in messages:
@@ -143,8 +141,8 @@ def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
     return _result(part.tool_call_id, part.tool_name, part.model_response_str(), is_error=is_error)
 
 
-def _result(id: str, name: str, content: str, *, is_error: bool) -> dict[str, Any]:
-    return {"tool_result": {"id": id, "name": name, "content": content, "is_error": is_error}}
+def _result(call_id: str, name: str, content: str, *, is_error: bool) -> dict[str, Any]:
+    return {"tool_result": {"id": call_id, "name": name, "content": content, "is_error": is_error}}
 
 
 def _last_retry(messages: Sequence[ModelMessage]) -> str | None:
@@ -203,8 +201,9 @@ class Reader:
 
     def is_output(self, part: ModelResponsePart) -> bool:
         """Whether the part is the model handing in its output to the CLI."""
-        is_tool = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
-        return self.wanted.schema is not None and is_tool and part.tool_name == CLI_TOOL
+        if self.wanted.schema is None or not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
+            return False
+        return part.tool_name == CLI_TOOL
 
     def output(self, handed_in: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
         """The last parts of an answer with an output: how it was handed in, and the output.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -76,7 +76,7 @@ class _Prepared:
 class ClaudeCodeModel(Model[None]):
     """A model that runs in the Claude Code CLI, and can call tools of this process.
 
-    Each request starts the CLI; it and all that belongs to it are gone when the request ends, however it ends.
+    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way.
     """
 
     unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
@@ -280,8 +280,7 @@ class ClaudeCodeModel(Model[None]):
     ) -> RequestWithMetadata:
         """Asks the model; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
-            json = await completed(lambda done: self._native.request(ready.json, ready.host, done))
-            assert json is not None
+            json = await completed(self._native.request, ready.json, ready.host)
             return answer_of(json, ready.reader, self._model_name)
 
     @asynccontextmanager
@@ -294,8 +293,7 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[StreamedResponse]:
         """Asks the model; the answer comes as it is made. Leaving the context ends the request."""
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
-            stream = await completed(lambda done: self._native.stream(ready.json, ready.host, done))
-            assert stream is not None
+            stream = await completed(self._native.stream, ready.json, ready.host)
             try:
                 yield ClaudeCodeStreamedResponse(
                     ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self._model_name
@@ -308,15 +306,13 @@ class ClaudeCodeModel(Model[None]):
         messages: list[ModelMessage],
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         """Asks the model; yields each message of the CLI, as it wrote it."""
         heard: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         async with self._prepared(
             messages, model_settings, model_request_parameters, None, heard.put_nowait
         ) as ready:
-            request = asyncio.ensure_future(
-                completed(lambda done: self._native.request(ready.json, ready.host, done))
-            )
+            request = asyncio.ensure_future(completed(self._native.request, ready.json, ready.host))
             request.add_done_callback(lambda _: heard.put_nowait(None))
             try:
                 while (message := await heard.get()) is not None:
@@ -324,6 +320,9 @@ class ClaudeCodeModel(Model[None]):
                 await request
             finally:
                 request.cancel()
+                await asyncio.wait([request])
+                if not request.cancelled():
+                    request.exception()  # whoever stopped reading does not want to know
 
     @asynccontextmanager
     async def _prepared(

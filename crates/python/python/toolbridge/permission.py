@@ -59,4 +59,6 @@ async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
         return to_json({"allow": decision.tool_input})
     if isinstance(decision, Deny):
         return to_json({"deny": {"message": decision.message, "interrupt": decision.interrupt}})
-    raise TypeError(f"`can_use_tool` must return a bool, `Allow` or `Deny`, not a `{type(decision).__name__}`")
+    raise TypeError(
+        f"`can_use_tool` must return a bool, `Allow` or `Deny`, not a `{type(decision).__name__}`"
+    )

@@ -28,8 +28,8 @@ from .tools import Host, Toolbox, combined, manager_of
 class Session:
     """Functions of this process on a socket, for the Claude Code CLI or any other MCP client.
 
-    As `async with`, they run on the event loop there; as `with`, on one in a thread of its own. Functions that
-    are not `async` run in worker threads. Leaving the context removes the session's files.
+    As `async with`, they run on the event loop there; as `with`, on one in a thread of its own. Functions
+    that are not `async` run in worker threads. Leaving the context removes the session's files.
 
     >>> def add(a: int, b: int) -> int:
     ...     "Adds two numbers"
@@ -134,7 +134,10 @@ class _Thread:
         self._end: asyncio.Event | None = None
         context = contextvars.copy_context()
         self._thread = threading.Thread(
-            target=context.run, args=(asyncio.run, self._serve(session)), name="toolbridge-session", daemon=True
+            target=context.run,
+            args=(asyncio.run, self._serve(session)),
+            name="toolbridge-session",
+            daemon=True,
         )
         self._thread.start()
 

@@ -23,9 +23,7 @@ from pydantic_core import to_json
 from . import _native
 from .results import error_result, result_of
 
-Toolsets: TypeAlias = (
-    AbstractToolset[Any] | Sequence[AbstractToolset[Any] | Tool[Any] | Callable[..., Any]]
-)
+Toolsets: TypeAlias = AbstractToolset[Any] | Sequence[AbstractToolset[Any] | Tool[Any] | Callable[..., Any]]
 """One toolset, or a sequence of toolsets, tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
