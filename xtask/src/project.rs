@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 8] = [
+    const ALLOWED: [(&str, &[&str]); 9] = [
         ("toolbridge-core", &[]),
         ("toolbridge-ipc", &["toolbridge-core"]),
         ("toolbridge-mcp", &["toolbridge-core"]),
@@ -44,6 +44,7 @@ mod tests {
         ("toolbridge-scripted", &[]),
         ("toolbridge", &["toolbridge-claude", "toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-cli", &["toolbridge"]),
+        ("toolbridge-python", &["toolbridge"]),
         ("xtask", &[]),
     ];
 

@@ -78,6 +78,7 @@ struct AnswerJson<'a> {
     metadata: MetadataJson<'a>,
 }
 
+#[expect(clippy::struct_field_names, reason = "the names that Python has for them")]
 #[derive(Serialize)]
 struct UsageJson {
     input_tokens: u64,

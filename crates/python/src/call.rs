@@ -93,13 +93,8 @@ impl Asker {
     ) -> Answer {
         let (sender, answer) = oneshot::channel();
         let end = Arc::<Mutex<End>>::default();
-        let call = Call {
-            name,
-            arguments,
-            tool_use_id,
-            answer: Mutex::new(Some(sender)),
-            end: Arc::clone(&end),
-        };
+        let call =
+            Call { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end: Arc::clone(&end) };
         let _unwanted = Unwanted { asker: Arc::clone(&self), end };
         let posted = Python::try_attach(|py| {
             let call = Bound::new(py, call)?.into_any();

@@ -10,9 +10,7 @@ use pyo3::PyResult;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolbridge::claude::{
-    ClaudeCodeModelBuilder, Conversation, Input, Message, PermissionMode, Settings,
-};
+use toolbridge::claude::{ClaudeCodeModelBuilder, Conversation, Input, Message, PermissionMode, Settings};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Part, RawJson, Request};
 
 use crate::error::invalid;
@@ -175,9 +173,9 @@ impl SettingsConfig {
         let fork = self.fork_session;
         let wrong = |reason: &str| Err(ClaudeCodeError::InvalidRequest { reason: reason.into() });
         match (self.continue_conversation, &self.resume) {
-            (true, Some(_)) => {
-                wrong("`continue_conversation` and `resume` exclude each other: the last conversation, or that one")
-            }
+            (true, Some(_)) => wrong(
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
             (true, None) => Ok(Some(Conversation::Continue { fork })),
             (false, Some(id)) => Ok(Some(Conversation::Resume { session_id: id.clone(), fork })),
             (false, None) if fork => {

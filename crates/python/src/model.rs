@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use toolbridge::ClaudeCodeModel;
+use toolbridge::claude::ClaudeCodeModelBuilder;
 
 use crate::answer::answer_json;
 use crate::config::{ModelConfig, request};
@@ -61,7 +62,11 @@ impl Model {
     #[new]
     fn new(config: &[u8]) -> PyResult<Self> {
         let config = ModelConfig::parse(config)?;
-        config.clone().builder().and_then(|builder| builder.build()).map_err(|error| exception(&error))?;
+        config
+            .clone()
+            .builder()
+            .and_then(ClaudeCodeModelBuilder::build)
+            .map_err(|error| exception(&error))?;
         Ok(Self { config, running: Running::default() })
     }
 
@@ -108,11 +113,7 @@ impl Model {
 }
 
 impl Model {
-    fn for_request(
-        &self,
-        py: Python<'_>,
-        host: &Bound<'_, PyAny>,
-    ) -> PyResult<(ClaudeCodeModel, EventLoop)> {
+    fn for_request(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<(ClaudeCodeModel, EventLoop)> {
         let event_loop: EventLoop = host.extract()?;
         let host: Host = host.extract()?;
         let model = self.config.clone().builder().and_then(|builder| host.model(py, &event_loop, builder));

@@ -83,7 +83,9 @@ impl Session {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let session = running.as_ref().filter(|_| self.pid == std::process::id());
         session.cloned().ok_or_else(|| {
-            crate::error::invalid("the session has ended, or belongs to the process that this one was forked from")
+            crate::error::invalid(
+                "the session has ended, or belongs to the process that this one was forked from",
+            )
         })
     }
 

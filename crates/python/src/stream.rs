@@ -67,13 +67,8 @@ impl Drop for Held {
 
 impl Stream {
     pub(crate) fn new(stream: ResponseStream, place: Place, event_loop: EventLoop) -> Self {
-        let held =
-            Held { stream: Some(stream), _place: place, error: None, pid: std::process::id() };
-        Self {
-            open: Open(Arc::new(Mutex::new(Some(held)))),
-            event_loop,
-            closed: CancellationToken::new(),
-        }
+        let held = Held { stream: Some(stream), _place: place, error: None, pid: std::process::id() };
+        Self { open: Open(Arc::new(Mutex::new(Some(held)))), event_loop, closed: CancellationToken::new() }
     }
 }
 

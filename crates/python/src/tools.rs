@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
-use toolbridge::{CallContext, ClaudeCodeError, RawJson, Tool, ToolError, ToolSource, Toolset};
+use toolbridge::{
+    CallContext, ClaudeCodeError, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
+};
 
 use crate::call::Asker;
 use crate::event_loop::EventLoop;
@@ -73,11 +75,10 @@ impl PyTools {
         event_loop: EventLoop,
         call: Py<PyAny>,
     ) -> Result<Self, ClaudeCodeError> {
-        let described: Vec<Described> =
-            serde_json::from_slice(described).map_err(|error| ClaudeCodeError::InvalidRequest {
-                reason: format!("the tools are not understood: {error}"),
-            })?;
-        let builder = described.into_iter().map(Tool::from).fold(Toolset::builder(), |all, one| all.with(one));
+        let described: Vec<Described> = serde_json::from_slice(described).map_err(|error| {
+            ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
+        })?;
+        let builder = described.into_iter().map(Tool::from).fold(Toolset::builder(), ToolsetBuilder::with);
         Ok(Self { described: builder.build()?, asker: Arc::new(Asker::new(event_loop, call)) })
     }
 }

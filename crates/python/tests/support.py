@@ -141,10 +141,15 @@ class World:
                 continue  # it ended while we looked
         return {pid: command for pid, command in found.items() if command}
 
+    @property
+    def files(self) -> list[Path]:
+        """The files of sessions."""
+        return list(self.sessions.glob("claudecode_ipc_*"))
+
     def nothing_is_left(self) -> None:
         """Within 3 s there is no file of a session and no process of this world."""
         until = time.monotonic() + 3
-        while left := [*self.processes.values(), *map(str, self.sessions.iterdir())]:
+        while left := [*self.processes.values(), *map(str, self.files)]:
             assert time.monotonic() < until, f"left behind: {left}"
             time.sleep(0.02)
 

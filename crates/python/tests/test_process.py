@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_nothing(world: MakeWorld, transport: Transport, how: str)
     assert code in (130, -signal.SIGINT)
     assert "KeyboardInterrupt" in stderr
     assert "never awaited" not in stderr
-    assert list(here.sessions.iterdir()) == []
+    assert here.files == []
     here.nothing_is_left()
 
 
@@ -108,7 +108,7 @@ def test_a_task_that_is_left_under_way_does_not_hold_the_end(world: MakeWorld, t
     )
     code, stdout, stderr = ended(running)
     assert (code, stdout.replace("hanging\n", ""), stderr) == (0, "end\n", "")
-    assert list(here.sessions.iterdir()) == []
+    assert here.files == []
 
 
 def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
@@ -131,7 +131,7 @@ def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
     code, stdout, stderr = ended(running)
     assert stdout.endswith("end\n")
     assert code == 0, stderr
-    assert list(here.sessions.iterdir()) == []
+    assert here.files == []
 
 
 def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> None:
@@ -140,7 +140,7 @@ def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> 
     hanging(running)
     running.kill()
     ended(running)
-    assert len(list(here.sessions.iterdir())) == 2
+    assert len(here.files) == 2
     until = time.monotonic() + 10
     while here.processes:
         assert time.monotonic() < until, here.processes
@@ -148,7 +148,7 @@ def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> 
     next_one = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
     next_one.sessions = here.sessions
     assert ended(program(next_one, "stdio", "print(asyncio.run(agent.run('go')).output)"))[1] == "2\n"
-    assert list(here.sessions.iterdir()) == []
+    assert here.files == []
 
 
 def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld, transport: Transport) -> None:
