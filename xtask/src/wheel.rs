@@ -109,7 +109,7 @@ pub(crate) fn pytest(root: &Path, target: &Path, python: &Path, cli: &Path) -> C
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
     // Not from the folder of the sources: the wheel is what is tested.
-    command.args(["-X", "dev", "-W", "error", "-m", "pytest", "-q", "-c"]);
+    command.args(["-W", "error", "-m", "pytest", "-q", "-c"]);
     command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);
     command.env("TOOLBRIDGE_SCRIPTED_MODEL", target.join("debug/scripted-model"));

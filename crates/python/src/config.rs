@@ -10,7 +10,9 @@ use pyo3::PyResult;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolbridge::claude::{ClaudeCodeModelBuilder, Conversation, Input, Message, PermissionMode, Settings};
+use toolbridge::claude::{
+    ClaudeCodeModelBuilder, Conversation, Input, Message, PermissionMode, Settings, find_cli,
+};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Part, RawJson, Request};
 
 use crate::error::invalid;
@@ -22,6 +24,8 @@ pub(crate) struct ModelConfig {
     settings: SettingsConfig,
     bridge: PathBuf,
     cli: Option<PathBuf>,
+    /// The CLI in a package of this Python's, for when there is no other.
+    bundled_cli: Option<PathBuf>,
     session_dir: Option<PathBuf>,
     inherit_env: bool,
     strict_mcp_config: bool,
@@ -141,7 +145,8 @@ impl ModelConfig {
             .inherit_env(self.inherit_env)
             .strict_mcp_config(self.strict_mcp_config)
             .tool_parameter_restrictions(self.restrictions);
-        if let Some(cli) = self.cli {
+        let bundled = || self.bundled_cli.filter(|_| find_cli(None).is_err());
+        if let Some(cli) = self.cli.or_else(bundled) {
             builder = builder.cli(cli);
         }
         if let Some(dir) = self.session_dir {

@@ -147,8 +147,8 @@ class World:
         return list(self.sessions.glob("claudecode_ipc_*"))
 
     def nothing_is_left(self) -> None:
-        """Within 3 s there is no file of a session and no process of this world."""
-        until = time.monotonic() + 3
+        """Soon there is no file of a session and no process of this world."""
+        until = time.monotonic() + 10
         while left := [*self.processes.values(), *map(str, self.files)]:
             assert time.monotonic() < until, f"left behind: {left}"
             time.sleep(0.02)

@@ -29,7 +29,7 @@ def shown(here: World, name: str) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", EXAMPLES / name],
+        [sys.executable, "-W", "error", EXAMPLES / name],
         env=environment,
         cwd=here.home,
         capture_output=True,
@@ -62,3 +62,23 @@ def test_streaming(world: MakeWorld) -> None:
     assert shown(here, "streaming.py") == (
         'Let me wait.\n→ wait {"seconds":0.1}\n← waited for 0.1 seconds\nHello.\n6 characters in the answer\n'
     )
+
+
+def test_the_programs_of_the_readme_are_programs(short_path: Path) -> None:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(programs) == 4
+    for number, program in enumerate(programs):
+        compile(program, f"program {number}", "exec")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", programs[-1]],
+        env={"TMPDIR": str(short_path)},
+        input="\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'mcpServers': {'tools': {" in done.stdout
+    assert list(short_path.iterdir()) == []

@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import Transport, World, prompt
+from support import Transport, World, named, prompt
 
 from toolbridge import (
     DEFAULT_TRANSPORT,
@@ -211,6 +211,21 @@ async def test_names_that_the_cli_would_not_take_are_errors(world: MakeWorld) ->
     with pytest.raises(InvalidRequestError, match="server name `no good`") as raised:
         await model.request(prompt(), None, ModelRequestParameters())
     assert raised.value.hint
+
+
+async def test_the_cli_of_a_python_package_is_found(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world("text ok")
+    package = here.root / "claude_agent_sdk"
+    (package / "_bundled").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_bundled" / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+    monkeypatch.syspath_prepend(here.root)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("HOME", str(here.home))
+    model = ClaudeCodeModel(**{**here.options, "cli_path": None})
+    assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
 
 
 def test_defaults() -> None:

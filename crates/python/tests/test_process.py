@@ -53,7 +53,7 @@ def program(here: World, transport: Transport, text: str) -> subprocess.Popen[st
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + textwrap.dedent(text)],
+        [sys.executable, "-W", "error", "-c", PROGRAM + textwrap.dedent(text)],
         env=environment,
         cwd=here.home,
         stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> 
     running.kill()
     ended(running)
     assert len(here.files) == 2
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while here.processes:
         assert time.monotonic() < until, here.processes
         time.sleep(0.05)

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolReturn
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import BinaryContent, DocumentUrl, NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from support import PICTURE, Transport, World, prompt
 
 from toolbridge import ClaudeCodeModel, read_only
@@ -185,6 +187,24 @@ async def test_a_tool_that_needs_an_approval_says_so(world: MakeWorld) -> None:
     await asked(here.model(), Tool(delete, requires_approval=True))
     assert "needs an approval" in here.result_texts[0]
     assert not ran
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_capability_can_approve(world: MakeWorld, approved: bool) -> None:
+    here = world("call delete {}\n---\ntext ok")
+
+    async def decide(_: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(approvals={part.tool_call_id: approved for part in requests.approvals})
+
+    agent = Agent(here.model(), capabilities=[HandleDeferredToolCalls(handler=decide)])
+
+    @agent.tool_plain(requires_approval=True)
+    def delete() -> str:
+        return "deleted"
+
+    await agent.run("go")
+    assert (here.result_texts[0] == "deleted") is approved
+    assert bool(here.results[0].get("is_error")) is not approved
 
 
 async def test_tools_run_on_the_callers_loop_or_in_a_worker_thread(

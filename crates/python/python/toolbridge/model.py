@@ -152,7 +152,8 @@ class ClaudeCodeModel(Model[None]):
             inherit_env: Whether the CLI gets this process's environment, or only `env`.
             mcp_servers: Further MCP servers, as in the CLI's `mcpServers`.
             strict_mcp_config: Whether the MCP servers of the user's own configuration are left out.
-            cli_path: The CLI's executable, instead of the one on the PATH or in the usual places.
+            cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
+                package `claude-agent-sdk`.
             session_dir: Where the files of sessions are, instead of the temporary directory.
             message_callback: Is called with each message of the CLI.
             can_use_tool: Decides about tools that no rule allows or forbids.
@@ -195,10 +196,12 @@ class ClaudeCodeModel(Model[None]):
             for tool, parameters in (tool_parameter_restrictions or {}).items()
             for parameter, schema in parameters.items()
         ]
+        bundled_cli = _executable.bundled_cli()
         config = {
             "settings": {"model": model_name, **known(own)},
             "bridge": str(_executable.PATH),
             "cli": None if cli_path is None else os.fspath(cli_path),
+            "bundled_cli": bundled_cli and str(bundled_cli),
             "session_dir": None if session_dir is None else os.fspath(session_dir),
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
@@ -110,9 +110,34 @@ class Toolbox:
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
         manager = self.managers[call.name]
-        # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
-        value = await manager.handle_call(part, wrap_validation_errors=False)
+        if (manager.tools or {})[call.name].tool_def.defer:
+            value = await resolved(manager, part)
+        else:
+            # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
+            value = await manager.handle_call(part, wrap_validation_errors=False)
         return result_of(call.name, value)
+
+
+async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+    """Calls a tool that needs an approval or is run elsewhere, if a capability of the agent sees to that.
+
+    Not all versions of the manager ask by themselves, and a tool must not run without its approval.
+    """
+    kind = (manager.tools or {})[part.tool_name].tool_def.kind
+    needs_approval = kind == "unapproved"
+    approvals, calls = ([part], []) if needs_approval else ([], [part])
+    requests = DeferredToolRequests(calls=calls, approvals=approvals)
+    results = await manager.resolve_deferred_tool_calls(requests)
+    result = results and results.to_tool_call_results().get(part.tool_call_id)
+    if result is None:
+        raise ApprovalRequired if needs_approval else CallDeferred
+    if isinstance(result, Exception):
+        raise result
+    if isinstance(result, ToolApproved):
+        if result.override_args is not None:
+            part = replace(part, args=result.override_args)
+        return await manager.handle_call(part, approved=True, wrap_validation_errors=False)
+    return result
 
 
 async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
