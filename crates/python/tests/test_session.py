@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import json
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, World, named
 
+import toolbridge.session
 from toolbridge import InvalidRequestError, Session, read_only
 
 MakeWorld = Callable[[str], World]
@@ -60,6 +62,10 @@ def test_functions_are_offered_from_a_program_without_a_loop(short_path: Path) -
     assert list(short_path.iterdir()) == []
     with pytest.raises(InvalidRequestError, match="does not run"):
         session.mcp_config()
+
+
+def test_the_example_in_the_documentation_is_true() -> None:
+    assert doctest.testmod(toolbridge.session).failed == 0
 
 
 async def test_functions_run_on_the_loop_of_the_session(short_path: Path) -> None:

@@ -76,9 +76,7 @@ OWN_SETTINGS: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__
 
 def known(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings that the CLI understands, as JSON has them; those that are `None` are not set."""
-    found = {name: value for name, value in (settings or {}).items() if name in OWN_SETTINGS}
-    for name in ("working_directory",):
-        if found.get(name) is not None:
-            found[name] = os.fspath(found[name])
-    plain: dict[str, Any] = to_jsonable_python({k: v for k, v in found.items() if v is not None})
+    given = (settings or {}).items()
+    found = {name: value for name, value in given if name in OWN_SETTINGS and value is not None}
+    plain: dict[str, Any] = to_jsonable_python(found, fallback=os.fspath)
     return plain
