@@ -1,10 +1,11 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask bench`.
+//! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod bench;
 mod project;
 mod python;
 mod test;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -13,8 +14,12 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("test") => test::run(),
         Some("bench") => bench::run(&args[1..]),
+        Some("wheel") => wheel::run(&args[1..]),
         _ => {
-            eprintln!("usage: cargo xtask test | cargo xtask bench [--quick] [--json]");
+            eprintln!(
+                "usage: cargo xtask test | cargo xtask bench [--quick] [--json] | cargo xtask wheel [--profile PROFILE] \
+                 [--out DIR]"
+            );
             return ExitCode::from(2);
         }
     };

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 9] = [
+    const ALLOWED: [(&str, &[&str]); 10] = [
         ("toolbridge-core", &[]),
         ("toolbridge-ipc", &["toolbridge-core"]),
         ("toolbridge-mcp", &["toolbridge-core"]),
@@ -48,6 +48,7 @@ mod tests {
             &["toolbridge-claude", "toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"],
         ),
         ("toolbridge-cli", &["toolbridge"]),
+        ("toolbridge-python", &["toolbridge"]),
         ("xtask", &[]),
     ];
 

@@ -1,41 +1,65 @@
-//! The Python environment of the tests, under `target/`.
+//! Python environments of the tests, under `target/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What the tests need from `PyPI`, with versions, so that a run today and a run next year are the same.
-const REQUIREMENTS: &str = "tests/python/requirements.txt";
-
 /// Interpreters that may be there, the oldest supported first.
 const INTERPRETERS: [&str; 5] = ["python3", "python3.11", "python3.12", "python3.13", "python"];
 
-/// Makes the virtual environment if it is missing or its requirements changed; returns its interpreter.
-///
-/// # Errors
-///
-/// When there is no Python 3.11 or newer, or the packages cannot be installed.
-pub(crate) fn environment(root: &Path, target: &Path) -> Result<PathBuf> {
-    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS))
-        .with_context(|| format!("cannot read {REQUIREMENTS}"))?;
-    let venv = target.join("venv");
-    let python = venv.join("bin/python");
-    let stamp = venv.join("requirements.txt");
-    if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        return Ok(python);
+/// A virtual environment: where it is under `target/`, and what it needs from `PyPI`, with versions, so that a
+/// run today and a run next year are the same.
+pub(crate) struct Environment {
+    pub(crate) folder: &'static str,
+    pub(crate) requirements: &'static str,
+}
+
+/// The official MCP client, and the real CLI.
+pub(crate) const CLIENT: Environment =
+    Environment { folder: "venv", requirements: "tests/python/requirements.txt" };
+
+/// The newest pydantic-ai, and what builds and checks the Python package.
+pub(crate) const NEWEST: Environment =
+    Environment { folder: "venv-newest", requirements: "crates/python/tests/requirements/newest.txt" };
+
+/// The oldest pydantic-ai that is supported.
+pub(crate) const OLDEST: Environment =
+    Environment { folder: "venv-oldest", requirements: "crates/python/tests/requirements/oldest.txt" };
+
+impl Environment {
+    /// Makes the environment if it is missing or its requirements changed; returns its interpreter.
+    ///
+    /// # Errors
+    ///
+    /// When there is no Python 3.11 or newer, or the packages cannot be installed.
+    pub(crate) fn install(&self, root: &Path, target: &Path) -> Result<PathBuf> {
+        let requirements = root.join(self.requirements);
+        let wanted = std::fs::read_to_string(&requirements)
+            .with_context(|| format!("cannot read {}", self.requirements))?;
+        let venv = target.join(self.folder);
+        let python = venv.join("bin/python");
+        let stamp = venv.join("requirements.txt");
+        if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+            return Ok(python);
+        }
+        let system = INTERPRETERS
+            .iter()
+            .find(|name| is_new_enough(name))
+            .context("the tests need Python 3.11 or newer: install it, with its venv module")?;
+        _ = std::fs::remove_dir_all(&venv);
+        run(Command::new(system).args(["-m", "venv"]).arg(&venv))?;
+        run(pip(&python).arg("-r").arg(requirements))?;
+        std::fs::write(stamp, wanted)?;
+        Ok(python)
     }
-    let system = INTERPRETERS
-        .iter()
-        .find(|name| is_new_enough(name))
-        .context("the tests need Python 3.11 or newer: install it, with its venv module")?;
-    _ = std::fs::remove_dir_all(&venv);
-    run(Command::new(system).args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
-        .arg(root.join(REQUIREMENTS)))?;
-    std::fs::write(stamp, wanted)?;
-    Ok(python)
+}
+
+/// `pip install`, without talk.
+pub(crate) fn pip(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    command
 }
 
 fn is_new_enough(python: &str) -> bool {
@@ -43,7 +67,7 @@ fn is_new_enough(python: &str) -> bool {
     Command::new(python).args(["-c", check]).output().is_ok_and(|output| output.status.success())
 }
 
-fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed with {status}");
     Ok(())

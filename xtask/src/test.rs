@@ -1,12 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{project, python};
+use crate::{project, python, wheel};
 
 /// Runs every check, in the order of their cost. Each says how long it took.
 pub(crate) fn run() -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<()> {
     step("formatting", &mut cargo("fmt --all --check"))?;
     step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
     // The tests of the model need the real CLI, which comes with this.
-    let python = installing(|| python::environment(&root, &target))?;
+    let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(&root, &target))?;
     step("tests and doctests", &mut cargo("test --workspace --quiet"))?;
     step("documentation", cargo("doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))?;
     step(
@@ -30,6 +30,7 @@ pub(crate) fn run() -> Result<()> {
     let executable = target.join("debug/toolbridge");
     step("demo", Command::new(&executable).arg("demo"))?;
     step("tests of other languages", &mut pytest(&root, &python, &executable))?;
+    python_package(&root, &target, &python)?;
     step("benchmark, shortly", &mut cargo("xtask bench --quick"))?;
     if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
@@ -51,13 +52,34 @@ fn step(name: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn installing(install: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
-    const NAME: &str = "Python packages and the Claude Code CLI";
-    eprintln!("── {NAME}");
+fn timed<T>(name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    eprintln!("── {name}");
     let started = Instant::now();
-    let installed = install().context(NAME)?;
-    eprintln!("── {NAME}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
-    Ok(installed)
+    let done = work().context(name)?;
+    eprintln!("── {name}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
+    Ok(done)
+}
+
+/// Builds the wheel, and tests it in clean environments, with the newest and the oldest pydantic-ai.
+fn python_package(root: &Path, target: &Path, client: &Path) -> Result<()> {
+    let newest = timed("Python packages for the wheel", || python::NEWEST.install(root, target))?;
+    let wheel = timed("wheel", || wheel::build(root, target, "dev", &target.join("wheels-dev")))?;
+    timed("wheel, installed", || wheel::install(&newest, &wheel))?;
+    for mut check in wheel::checks(root, &newest) {
+        step("style and types of the Python package", &mut check)?;
+    }
+    let mut scripted = project::cargo();
+    scripted.args(["build", "--quiet", "--package", "toolbridge-scripted", "--bins"]).current_dir(root);
+    step("scripted model", &mut scripted)?;
+    let cli = wheel::bundled_cli(client)?;
+    step("tests of the Python package", &mut wheel::pytest(root, target, &newest, &cli))?;
+
+    let oldest = timed("the oldest pydantic-ai", || python::OLDEST.install(root, target))?;
+    timed("wheel, installed there", || wheel::install(&oldest, &wheel))?;
+    step(
+        "tests of the Python package with the oldest pydantic-ai",
+        wheel::pytest(root, target, &oldest, &cli).args(["-k", "agent or tools"]),
+    )
 }
 
 fn pytest(root: &Path, python: &Path, executable: &Path) -> Command {

@@ -1,0 +1,63 @@
+"""Lets a model in the Claude Code CLI call functions inside your running Python process.
+
+`ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that somebody else starts.
+"""
+
+from ._native import __version__
+from .errors import (
+    BridgeStartupError,
+    ClaudeCodeError,
+    CLIExecutionError,
+    CLIInterruptedError,
+    CLINotFoundError,
+    CLIResponseParseError,
+    InvalidRequestError,
+    IPCConnectionError,
+    IPCError,
+    IPCMessageSizeError,
+    IPCToolExecutionError,
+    StructuredOutputError,
+    ToolNotFoundError,
+    ToolsetNotRegisteredError,
+)
+from .messages import CLIResponse, CLIUsage, RequestWithMetadata
+from .model import ClaudeCodeModel, MessageCallback
+from .permission import Allow, CanUseTool, Decision, Deny, PermissionRequest
+from .session import Session
+from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
+from .tools import Toolsets, read_only
+
+__all__ = [
+    "DEFAULT_TRANSPORT",
+    "Allow",
+    "BridgeStartupError",
+    "CLIExecutionError",
+    "CLIInterruptedError",
+    "CLINotFoundError",
+    "CLIResponse",
+    "CLIResponseParseError",
+    "CLIUsage",
+    "CanUseTool",
+    "ClaudeCodeError",
+    "ClaudeCodeModel",
+    "ClaudeCodeModelSettings",
+    "Decision",
+    "Deny",
+    "IPCConnectionError",
+    "IPCError",
+    "IPCMessageSizeError",
+    "IPCToolExecutionError",
+    "InvalidRequestError",
+    "MessageCallback",
+    "PermissionMode",
+    "PermissionRequest",
+    "RequestWithMetadata",
+    "Session",
+    "StructuredOutputError",
+    "ToolNotFoundError",
+    "ToolsetNotRegisteredError",
+    "Toolsets",
+    "TransportType",
+    "__version__",
+    "read_only",
+]

@@ -1,0 +1,24 @@
+"""The executable that the CLI starts as the bridge, which comes with this package; and the CLI itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+PATH = Path(__file__).parent / "_bin" / "toolbridge"
+
+
+def bundled_cli() -> Path | None:
+    """The CLI that comes with the package `claude-agent-sdk`, if that is installed beside this one."""
+    spec = find_spec("claude_agent_sdk")
+    places = (spec and spec.submodule_search_locations) or []
+    found = (Path(place) / "_bundled" / "claude" for place in places)
+    return next((path for path in found if path.is_file()), None)
+
+
+def main() -> NoReturn:
+    """Becomes the executable."""
+    os.execv(PATH, [str(PATH), *sys.argv[1:]])

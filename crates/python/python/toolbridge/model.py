@@ -1,0 +1,429 @@
+"""The Claude Code CLI as a model of pydantic-ai."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from pydantic_ai import RunContext
+from pydantic_ai._run_context import get_current_run_context
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import (
+    Model,
+    ModelRequestParameters,
+    StreamedResponse,
+    check_allow_model_requests,
+)
+from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from . import _executable, _native
+from ._waiting import completed
+from .errors import InvalidRequestError
+from .messages import SYSTEM, Reader, RequestWithMetadata, answer_of, conversation
+from .output import wanted
+from .permission import CanUseTool, decided
+from .settings import (
+    DEFAULT_MODEL,
+    DEFAULT_SERVER_NAME,
+    DEFAULT_TIMEOUT_SECONDS,
+    DEFAULT_TRANSPORT,
+    PermissionMode,
+    TransportType,
+    known,
+)
+from .stream import ClaudeCodeStreamedResponse
+from .tools import Host, Toolbox, Toolsets, combined, manager_of
+
+MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
+"""Is called with each message of the CLI, on the event loop of the request."""
+
+_PROFILE = ModelProfile(
+    supports_tools=True,
+    supports_json_schema_output=True,
+    default_structured_output_mode="native",
+    supports_image_output=False,
+    supports_audio_file_input=False,
+    supports_video_input=False,
+)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    toolset: AbstractToolset[Any]
+    server_name: str
+    transport: TransportType
+    deps: Any
+
+
+@dataclass
+class _Prepared:
+    """A request that can be started."""
+
+    json: bytes
+    host: Host
+    reader: Reader
+    parameters: ModelRequestParameters
+
+
+class ClaudeCodeModel(Model[None]):
+    """A model that runs in the Claude Code CLI, and can call tools of this process.
+
+    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way.
+    """
+
+    unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
+        {
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "parallel_tool_calls",
+            "seed",
+            "presence_penalty",
+            "frequency_penalty",
+            "logit_bias",
+            "stop_sequences",
+            "extra_headers",
+            "extra_body",
+            "service_tier",
+        }
+    )
+
+    def __init__(
+        self,
+        model_name: str = DEFAULT_MODEL,
+        *,
+        working_directory: str | os.PathLike[str] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        allowed_tools: Sequence[str] | None = None,
+        disallowed_tools: Sequence[str] | None = None,
+        builtin_tools: Sequence[str] | None = None,
+        permission_mode: PermissionMode | str | None = None,
+        max_turns: int | None = None,
+        max_budget_usd: float | None = None,
+        system_prompt: str | None = None,
+        append_system_prompt: str | None = None,
+        continue_conversation: bool = False,
+        resume: str | None = None,
+        fork_session: bool = False,
+        setting_sources: Sequence[str] | None = None,
+        extra_args: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        inherit_env: bool = True,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
+        strict_mcp_config: bool = True,
+        cli_path: str | os.PathLike[str] | None = None,
+        session_dir: str | os.PathLike[str] | None = None,
+        message_callback: MessageCallback | None = None,
+        can_use_tool: CanUseTool | None = None,
+        allow_own_tools: bool | None = None,
+        tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: ModelSettings | None = None,
+        profile: ModelProfileSpec | None = None,
+    ) -> None:
+        """A model; what is given here holds for all its requests.
+
+        Args:
+            model_name: The model to ask.
+            working_directory: Where the CLI works, instead of this process's directory.
+            timeout: How many seconds a request may take.
+            allowed_tools: Rules for tools that run without anybody being asked.
+            disallowed_tools: Rules for tools that must not run.
+            builtin_tools: The CLI's own tools that the model gets; none of them if this is empty.
+            permission_mode: What the CLI does about tools that no rule allows.
+            max_turns: How often the model may be asked in a request.
+            max_budget_usd: What a request may cost.
+            system_prompt: The system prompt, in place of the CLI's own.
+            append_system_prompt: What is added to the system prompt, before an agent's own instructions.
+            continue_conversation: Whether requests belong to the last conversation in the working directory.
+            resume: The session id of the conversation that requests belong to.
+            fork_session: Whether that conversation goes on as a copy.
+            setting_sources: The settings files that the CLI reads: `user`, `project`, `local`.
+            extra_args: Further arguments for the CLI.
+            env: Variables of the CLI's environment.
+            inherit_env: Whether the CLI gets this process's environment, or only `env`.
+            mcp_servers: Further MCP servers, as in the CLI's `mcpServers`.
+            strict_mcp_config: Whether the MCP servers of the user's own configuration are left out.
+            cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
+                package `claude-agent-sdk`.
+            session_dir: Where the files of sessions are, instead of the temporary directory.
+            message_callback: Is called with each message of the CLI.
+            can_use_tool: Decides about tools that no rule allows or forbids.
+            allow_own_tools: Whether this process's tools run without anybody being asked. They do, unless
+                there is a `can_use_tool` to ask.
+            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter.
+            settings: Settings for all requests; those of an agent or a request win.
+            profile: What pydantic-ai is to know about the model, over what it knows already.
+
+        Raises:
+            InvalidRequestError: When a setting makes no sense, or two exclude each other.
+        """
+        super().__init__(settings=settings, profile=_profile(profile))
+        self._model_name = model_name
+        self._message_callback = message_callback
+        self._can_use_tool = can_use_tool
+        self._append_system_prompt = append_system_prompt
+        self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
+        self._registered: _Registered | None = None
+        own = {
+            "working_directory": working_directory,
+            "timeout": timeout,
+            "allowed_tools": allowed_tools,
+            "disallowed_tools": disallowed_tools,
+            "builtin_tools": builtin_tools,
+            "permission_mode": permission_mode,
+            "max_turns": max_turns,
+            "max_budget_usd": max_budget_usd,
+            "system_prompt": system_prompt,
+            "continue_conversation": continue_conversation,
+            "resume": resume,
+            "fork_session": fork_session,
+            "setting_sources": setting_sources,
+            "extra_args": extra_args,
+            "env": env,
+            "mcp_servers": self._mcp_servers or None,
+        }
+        restrictions = [
+            (tool, parameter, schema)
+            for tool, parameters in (tool_parameter_restrictions or {}).items()
+            for parameter, schema in parameters.items()
+        ]
+        bundled_cli = _executable.bundled_cli()
+        config = {
+            "settings": {"model": model_name, **known(own)},
+            "bridge": str(_executable.PATH),
+            "cli": None if cli_path is None else os.fspath(cli_path),
+            "bundled_cli": bundled_cli and str(bundled_cli),
+            "session_dir": None if session_dir is None else os.fspath(session_dir),
+            "inherit_env": inherit_env,
+            "strict_mcp_config": strict_mcp_config,
+            "allow_own_tools": allow_own_tools,
+            "restrictions": to_jsonable_python(restrictions),
+        }
+        self._native = _native.Model(to_json(config))
+
+    @property
+    def model_name(self) -> str:
+        """The model that is asked."""
+        return self._model_name
+
+    @property
+    def system(self) -> str:
+        """The provider's name in messages."""
+        return SYSTEM
+
+    @property
+    def provider(self) -> None:
+        """There is none: the CLI has the account."""
+        return None
+
+    def set_agent_toolsets(
+        self,
+        toolsets: Toolsets | None,
+        *,
+        server_name: str = DEFAULT_SERVER_NAME,
+        transport: TransportType = DEFAULT_TRANSPORT,
+        deps: Any = None,
+    ) -> None:
+        """Offers tools to the model, in all requests from now on; they replace those of a former call.
+
+        The tools of an agent need this only for another `server_name` or `transport`: an agent's run brings
+        its tools, and its dependencies, along.
+
+        Args:
+            toolsets: A toolset, or a sequence of toolsets, tools and functions; none at all if `None`.
+            server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
+            transport: How calls travel.
+            deps: What tools find as the dependencies of their context, where no agent runs.
+        """
+        if transport not in ("auto", "stdio", "sdk"):
+            raise InvalidRequestError(
+                f"there is no transport `{transport}`; there are `auto`, `stdio` and `sdk`"
+            )
+        self._registered = _Registered(combined(toolsets or []), server_name, transport, deps)
+
+    def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
+        """The MCP servers that the CLI is told of. That of the tools gets new paths in each request."""
+        servers = dict(self._mcp_servers)
+        if (registered := self._registered) is not None:
+            if registered.transport == "sdk":
+                servers[registered.server_name] = {"type": "sdk", "name": registered.server_name}
+            else:
+                command = str(_executable.PATH)
+                servers[registered.server_name] = {"type": "stdio", "command": command, "args": ["bridge"]}
+        return servers
+
+    def interrupt(self) -> int:
+        """Interrupts all requests under way, as a user would, and returns how many there are."""
+        return self._native.interrupt()
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Asks the model, and waits for its answer."""
+        answer = await self.request_with_metadata(messages, model_settings, model_request_parameters)
+        return answer.response
+
+    async def request_with_metadata(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> RequestWithMetadata:
+        """Asks the model; returns the answer with its cost, turns, session id and durations."""
+        async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
+            json = await completed(self._native.request, ready.json, ready.host)
+            return answer_of(json, ready.reader, self._model_name)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Asks the model; the answer comes as it is made. Leaving the context ends the request."""
+        async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
+            stream = await completed(self._native.stream, ready.json, ready.host)
+            try:
+                yield ClaudeCodeStreamedResponse(
+                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self._model_name
+                )
+            finally:
+                stream.close()
+
+    async def stream_messages(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Asks the model; yields each message of the CLI, as it wrote it."""
+        heard: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        async with self._prepared(
+            messages, model_settings, model_request_parameters, None, heard.put_nowait
+        ) as ready:
+            request = asyncio.ensure_future(completed(self._native.request, ready.json, ready.host))
+            request.add_done_callback(lambda _: heard.put_nowait(None))
+            try:
+                while (message := await heard.get()) is not None:
+                    yield message
+                await request
+            finally:
+                request.cancel()
+                await asyncio.wait([request])
+                if not request.cancelled():
+                    request.exception()  # whoever stopped reading does not want to know
+
+    @asynccontextmanager
+    async def _prepared(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None,
+        listener: Callable[[dict[str, Any]], None] | None = None,
+    ) -> AsyncGenerator[_Prepared]:
+        """A request that can be started; what belongs to it goes when the context is left."""
+        check_allow_model_requests()
+        settings, parameters = self.prepare_request(model_settings, model_request_parameters)
+        async with AsyncExitStack() as stack:
+            toolbox, names = await self._toolbox(parameters, run_context or get_current_run_context(), stack)
+            read = await conversation(messages, parameters)
+            own = known(settings)
+            prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
+            own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
+            output = wanted(parameters)
+            registered = self._registered
+            host = Host(
+                toolbox,
+                server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
+                transport=registered.transport if registered else DEFAULT_TRANSPORT,
+                decider=self._decider(),
+                message=_teller([one for one in (self._message_callback, listener) if one is not None]),
+            )
+            stack.push_async_callback(host.end)
+            request = {
+                "messages": read.messages,
+                "settings": own,
+                "tools": names,
+                "output_schema": output.schema,
+            }
+            reader = Reader(host.server_name, output)
+            yield _Prepared(to_json(request), host, reader, parameters)
+
+    async def _toolbox(
+        self,
+        parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None,
+        stack: AsyncExitStack,
+    ) -> tuple[Toolbox, list[str] | None]:
+        """The tools that there are, and the names of those that the request wants, if it says.
+
+        Those of the agent that makes the request are called through its own manager, with its context.
+        """
+        toolbox = Toolbox()
+        wanted_tools = {tool.name: tool for tool in parameters.function_tools}
+        manager = run_context.tool_manager if run_context is not None else None
+        if manager is not None:
+            own = manager.tools or {}
+            toolbox.add(manager, [tool for name, tool in wanted_tools.items() if name in own])
+        registered = self._registered
+        if registered is not None and not _is_of(registered.toolset, run_context):
+            missing = set(wanted_tools) - set(toolbox.definitions)
+            if missing or not wanted_tools:
+                deps = registered.deps
+                if deps is None and run_context is not None:
+                    deps = run_context.deps
+                other = await manager_of(registered.toolset, self, deps, stack)
+                known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
+                toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
+        return toolbox, list(wanted_tools) or None
+
+    def _decider(self) -> Callable[[_native.Call], Any] | None:
+        can_use_tool = self._can_use_tool
+        return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
+
+
+def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -> bool:
+    """Whether the toolset is one of the agent that makes the request, which then decides about it."""
+    agent = run_context.agent if run_context is not None else None
+    return agent is not None and any(toolset is own for own in agent.toolsets)
+
+
+def _teller(callbacks: Sequence[MessageCallback]) -> Callable[[bytes], None] | None:
+    """Tells all who listen."""
+    if not callbacks:
+        return None
+    running: set[asyncio.Future[None]] = set()
+
+    def tell(message: bytes) -> None:
+        for callback in callbacks:
+            told = callback(from_json(message))
+            if inspect.isawaitable(told):
+                task = asyncio.ensure_future(told)
+                running.add(task)
+                task.add_done_callback(running.discard)
+
+    return tell
+
+
+def _profile(given: ModelProfileSpec | None) -> ModelProfileSpec:
+    """What this model is like, and over that what the user says."""
+    if given is None:
+        return _PROFILE
+    if callable(given):
+        return lambda default: given(ModelProfile(**{**default, **_PROFILE}))
+    return ModelProfile(**{**_PROFILE, **given})

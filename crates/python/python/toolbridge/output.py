@@ -1,0 +1,92 @@
+"""Output that fits a schema: what the CLI is asked for, and what becomes of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.messages import ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import from_json, to_json
+
+CLI_TOOL = "StructuredOutput"
+"""The tool of the CLI's own with which the model hands in its output."""
+
+_TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What kind of output a request wants."""
+
+    schema: dict[str, Any] | None = None
+    """The JSON Schema that the output has to fit, if any."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """The output tools whose call the output stands for; without them it stands for itself, as text."""
+    is_choice: bool = False
+    """Whether the output says which of the tools it is for."""
+
+    def part(self, output: str) -> ModelResponsePart:
+        """The part of the response that the output, a JSON text, is."""
+        if not self.tools:
+            return TextPart(output)
+        if not self.is_choice:
+            return ToolCallPart(self.tools[0].name, output)
+        chosen = from_json(output)["output"]
+        if chosen["kind"] == _TEXT:
+            return TextPart(chosen["data"])
+        return ToolCallPart(chosen["kind"], to_json(chosen["data"]).decode())
+
+
+def wanted(parameters: ModelRequestParameters) -> Wanted:
+    """What kind of output these parameters want."""
+    if parameters.output_mode == "native" and parameters.output_object is not None:
+        return Wanted(_described(parameters.output_object.json_schema, parameters.output_object.description))
+    tools = tuple(parameters.output_tools)
+    if parameters.output_mode != "tool" or not tools:
+        return Wanted()
+    if len(tools) == 1 and not parameters.allow_text_output:
+        return Wanted(_described(tools[0].parameters_json_schema, tools[0].description), tools)
+    return Wanted(_choice(tools, parameters.allow_text_output), tools, is_choice=True)
+
+
+def _described(schema: dict[str, Any], description: str | None) -> dict[str, Any]:
+    return {"description": description, **schema} if description else schema
+
+
+def _choice(tools: tuple[ToolDefinition, ...], or_text: bool) -> dict[str, Any]:
+    """A schema of which exactly one branch fits; each says its name."""
+    definitions: dict[str, Any] = {}
+    branches: list[dict[str, Any]] = []
+    for tool in tools:
+        # As a definition of its own, with its own definitions inside, so that no two of them meet.
+        definitions[tool.name] = _moved(tool.parameters_json_schema, f"#/$defs/{tool.name}/$defs/")
+        branches.append(_branch(tool.name, {"$ref": f"#/$defs/{tool.name}"}, tool.description))
+    if or_text:
+        branches.append(_branch(_TEXT, {"type": "string"}, "an answer in plain text"))
+    output = {"anyOf": branches}
+    return {"type": "object", "properties": {"output": output}, "required": ["output"], "$defs": definitions}
+
+
+def _branch(name: str, data: dict[str, Any], description: str | None) -> dict[str, Any]:
+    branch = {
+        "type": "object",
+        "properties": {"kind": {"const": name}, "data": data},
+        "required": ["kind", "data"],
+    }
+    return _described(branch, description)
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema whose references to its own definitions lead to another place."""
+    if isinstance(schema, dict):
+        return {
+            key: value.replace("#/$defs/", place, 1)
+            if key == "$ref" and isinstance(value, str)
+            else _moved(value, place)
+            for key, value in schema.items()
+        }
+    if isinstance(schema, list):
+        return [_moved(value, place) for value in schema]
+    return schema

@@ -1,0 +1,79 @@
+"""What a tool returns, as an MCP result."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    CachePoint,
+    FileUrl,
+    TextContent,
+    ToolReturn,
+    ToolReturnPart,
+    UploadedFile,
+    is_multi_modal_content,
+)
+from pydantic_ai.tools import ToolDenied
+from pydantic_core import to_json
+
+
+def result_of(tool: str, value: Any) -> bytes:
+    """The JSON text of the MCP result for what a tool returned."""
+    if isinstance(value, ToolDenied):
+        return error_result(value.message)
+    blocks: list[dict[str, Any]]
+    if isinstance(value, ToolReturn):
+        blocks = [*_blocks(tool, value.return_value), *_more(value.content)]
+    else:
+        blocks = _blocks(tool, value)
+    return to_json({"content": blocks})
+
+
+def error_result(message: str) -> bytes:
+    """The JSON text of an MCP result that says what went wrong."""
+    return to_json({"content": [_text(message)], "isError": True})
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _blocks(tool: str, value: Any) -> list[dict[str, Any]]:
+    if value is None:
+        return [_text("")]
+    part = ToolReturnPart(tool_name=tool, content=value)
+    items: list[Any] = part.content_items()
+    if not any(is_multi_modal_content(item) for item in items):
+        return [_text(part.model_response_str())]
+    return [_block(item) for item in part.content_items(mode="str")]
+
+
+def _more(content: Any) -> Iterable[dict[str, Any]]:
+    """What a `ToolReturn` says besides its value."""
+    if content is None:
+        return []
+    items = [content] if isinstance(content, str) else content
+    return [_block(item) for item in items if not isinstance(item, CachePoint)]
+
+
+def _block(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return _text(item)
+    if isinstance(item, TextContent):
+        return _text(item.content)
+    if isinstance(item, FileUrl):
+        link = {"type": "resource_link", "uri": item.url, "name": item.identifier}
+        return {**link, "mimeType": item.media_type}
+    if isinstance(item, BinaryContent):
+        kind = item.media_type.partition("/")[0]
+        data = base64.b64encode(item.data).decode()
+        if kind in ("image", "audio"):
+            return {"type": kind, "data": data, "mimeType": item.media_type}
+        uri = f"file:///{item.identifier}"
+        return {"type": "resource", "resource": {"uri": uri, "mimeType": item.media_type, "blob": data}}
+    if isinstance(item, UploadedFile):
+        raise TypeError(f"a file uploaded to `{item.provider_name}` cannot be shown to this model")
+    return _text(to_json(item).decode())

@@ -1,0 +1,158 @@
+"""Functions of this process for an MCP client that somebody else starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic_ai import Tool
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import from_json
+
+from . import _executable, _native
+from ._waiting import completed
+from .errors import InvalidRequestError
+from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
+from .tools import Host, Toolbox, combined, manager_of
+
+
+class Session:
+    """Functions of this process on a socket, for the Claude Code CLI or any other MCP client.
+
+    As `async with`, they run on the event loop there; as `with`, on one in a thread of its own. Functions
+    that are not `async` run in worker threads. Leaving the context removes the session's files.
+
+    >>> def add(a: int, b: int) -> int:
+    ...     "Adds two numbers"
+    ...     return a + b
+    >>> with Session(add) as session:
+    ...     server = session.mcp_config("tools")["mcpServers"]["tools"]
+    >>> server["type"]
+    'stdio'
+    """
+
+    def __init__(
+        self,
+        *tools: Callable[..., Any] | Tool[Any] | AbstractToolset[Any],
+        deps: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """A session that has not started.
+
+        Args:
+            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets.
+            deps: What tools that take a `RunContext` find in it.
+            directory: Where its files are, instead of the temporary directory.
+        """
+        self._toolset = combined(list(tools))
+        self._deps = deps
+        self._directory = None if directory is None else Path(directory)
+        self._stack: AsyncExitStack | None = None
+        self._session: _native.Session | None = None
+        self._thread: _Thread | None = None
+
+    def mcp_config(self, name: str = DEFAULT_SERVER_NAME) -> dict[str, Any]:
+        """The whole object for `claude --mcp-config`, with this session as the server of that name."""
+        config: dict[str, Any] = from_json(self._running.mcp_config(name))
+        return config
+
+    @property
+    def socket_path(self) -> Path:
+        """The socket."""
+        return Path(self._running.socket_path)
+
+    @property
+    def schema_path(self) -> Path:
+        """The file that tells a bridge of the tools."""
+        return Path(self._running.schema_path)
+
+    @property
+    def _running(self) -> _native.Session:
+        if self._session is None:
+            raise InvalidRequestError(
+                "the session does not run", hint="use it inside of `with Session(…) as session:`"
+            )
+        return self._session
+
+    async def __aenter__(self) -> Session:
+        if self._stack is not None:
+            raise InvalidRequestError("the session runs already")
+        async with AsyncExitStack() as stack:
+            toolbox = Toolbox()
+            toolbox.add(await manager_of(self._toolset, TestModel(), self._deps, stack))
+            host = Host(toolbox, server_name=DEFAULT_SERVER_NAME, transport=DEFAULT_TRANSPORT)
+            if host.tools is None:
+                raise InvalidRequestError("a session needs at least one tool")
+            session = _native.Session(host, _executable.PATH, self._directory)
+            self._session = session
+            stack.push_async_callback(host.end)
+            stack.push_async_callback(completed, session.stop)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack, self._stack, self._session = self._stack, None, None
+        if stack is not None:
+            await stack.aclose()
+
+    def __enter__(self) -> Session:
+        self._thread = _Thread(self)
+        self._thread.started.result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()
+
+
+class _Thread:
+    """An event loop in a thread, for a session in a program that has none."""
+
+    def __init__(self, session: Session) -> None:
+        self.started: Future[None] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run,
+            args=(asyncio.run, self._serve(session)),
+            name="toolbridge-session",
+            daemon=True,
+        )
+        self._thread.start()
+
+    async def _serve(self, session: Session) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with session:
+                self.started.set_result(None)
+                await self._end.wait()
+        except BaseException as error:
+            if self.started.done():
+                raise
+            self.started.set_exception(error)
+
+    def end(self) -> None:
+        if self._loop is not None and self._end is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()

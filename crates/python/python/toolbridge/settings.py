@@ -1,0 +1,82 @@
+"""How the CLI is to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from pydantic_ai.settings import ModelSettings
+from pydantic_core import to_jsonable_python
+
+TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
+"""How tool calls travel between the CLI and this process.
+
+`stdio`: the CLI starts a bridge, which calls this process over a Unix socket. `sdk`: over the CLI's own stdin
+and stdout. `auto`: whatever works with every version of the CLI; today `stdio`.
+"""
+
+DEFAULT_TRANSPORT: TransportType = "auto"
+
+DEFAULT_MODEL = "claude-sonnet-4-5"
+
+DEFAULT_TIMEOUT_SECONDS = 120.0
+
+DEFAULT_SERVER_NAME = "pydantic_tools"
+
+PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk"]
+"""What the CLI does about tools that no rule allows."""
+
+
+class ClaudeCodeModelSettings(ModelSettings, total=False):
+    """Settings of one request, or of an agent. They win over those of the model.
+
+    `timeout`, in seconds, is among those that every model has.
+    """
+
+    working_directory: str | os.PathLike[str]
+    """Where the CLI works."""
+    allowed_tools: Sequence[str]
+    """Rules for tools that run without anybody being asked, such as `Read` or `Bash(git log *)`."""
+    disallowed_tools: Sequence[str]
+    """Rules for tools that must not run."""
+    builtin_tools: Sequence[str]
+    """The CLI's own tools that the model gets; none of them if this is empty."""
+    permission_mode: PermissionMode | str
+    """What the CLI does about tools that no rule allows."""
+    max_turns: int
+    """How often the model may be asked in a request."""
+    max_budget_usd: float
+    """What a request may cost."""
+    system_prompt: str
+    """The system prompt, in place of the CLI's own."""
+    append_system_prompt: str
+    """What is added to the system prompt, before the agent's own instructions."""
+    continue_conversation: bool
+    """Whether the request belongs to the last conversation in the working directory."""
+    resume: str
+    """The session id of the conversation that the request belongs to."""
+    fork_session: bool
+    """Whether that conversation goes on as a copy."""
+    setting_sources: Sequence[str]
+    """The settings files that the CLI reads: `user`, `project`, `local`."""
+    extra_args: Sequence[str]
+    """Further arguments for the CLI."""
+    env: Mapping[str, str]
+    """Variables of the CLI's environment."""
+    mcp_servers: Mapping[str, Mapping[str, Any]]
+    """Further MCP servers, as in the CLI's `mcpServers`."""
+
+
+OWN_SETTINGS: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - frozenset(
+    ModelSettings.__annotations__
+) | {"timeout"}
+"""The settings that the CLI understands."""
+
+
+def known(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings that the CLI understands, as JSON has them; those that are `None` are not set."""
+    given = (settings or {}).items()
+    found = {name: value for name, value in given if name in OWN_SETTINGS and value is not None}
+    plain: dict[str, Any] = to_jsonable_python(found, fallback=os.fspath)
+    return plain

@@ -1,0 +1,109 @@
+"""A response as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent
+from pydantic_ai.models import StreamedResponse
+from pydantic_core import from_json
+
+from . import _native
+from ._waiting import completed
+from .messages import SYSTEM, CLIResponse, Reader
+
+
+@dataclass
+class ClaudeCodeStreamedResponse(StreamedResponse):
+    """The events of a request, as pydantic-ai's."""
+
+    _stream: _native.Stream
+    _reader: Reader
+    _model_name: str
+    _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
+    _block: int = field(default=0, init=False)
+    """The block that deltas belong to."""
+    _streamed: str = field(default="", init=False)
+    """What has come of it."""
+    _handed_in: list[ModelResponsePart] = field(default_factory=list, init=False)
+    """How the model handed in its output."""
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        while events := await completed(self._stream.next):
+            for event in events:
+                for known in self._read(from_json(event)):
+                    yield known
+
+    def _read(self, event: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
+        match event["type"]:
+            case "started":
+                self._model_name = event["model"] or self._model_name
+            case "text_delta":
+                yield from self._text(event["text"])
+            case "thinking_delta":
+                yield from self._thinking(event["text"])
+            case "part":
+                yield from self._whole(event["part"])
+            case "result":
+                yield from self._end(event)
+
+    def _text(self, delta: str) -> Iterator[ModelResponseStreamEvent]:
+        self._streamed += delta
+        yield from self._parts_manager.handle_text_delta(vendor_part_id=self._block, content=delta)
+
+    def _thinking(self, delta: str, signature: str | None = None) -> Iterator[ModelResponseStreamEvent]:
+        self._streamed += delta
+        if delta or signature:
+            yield from self._parts_manager.handle_thinking_delta(
+                vendor_part_id=self._block, content=delta, signature=signature, provider_name=SYSTEM
+            )
+
+    def _whole(self, part: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
+        """A part that is complete. Text and thoughts have mostly come already, in pieces."""
+        if part["kind"] in ("text", "thinking"):
+            rest = part["text"].removeprefix(self._streamed)
+            if part["kind"] == "thinking":
+                yield from self._thinking(rest, part["signature"])
+            elif rest:
+                yield from self._text(rest)
+            self._block += 1
+            self._streamed = ""
+        elif (known := self._reader.part(part)) is not None:
+            if self._reader.is_output(known):
+                self._handed_in.append(known)
+            else:
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
+
+    def _end(self, answer: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
+        cli_response = CLIResponse.of(answer)
+        self._usage = cli_response.request_usage
+        self._model_name = answer["model"] or self._model_name
+        self.provider_details = cli_response.details
+        self.provider_response_id = cli_response.session_id
+        self.finish_reason = cli_response.finish_reason
+        if (output := answer["structured_output"]) is not None:
+            for part in self._reader.output(self._handed_in, output):
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+
+    async def close_stream(self) -> None:
+        """Ends the request, if it still runs."""
+        self._stream.close()
+
+    @property
+    def model_name(self) -> str:
+        return self._model_name
+
+    @property
+    def provider_name(self) -> str:
+        return SYSTEM
+
+    @property
+    def provider_url(self) -> None:
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        return self._timestamp

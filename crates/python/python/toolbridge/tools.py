@@ -1,0 +1,208 @@
+"""The tools of a request: what the model is told about them, and how they are called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.tool_manager import ToolManager
+from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_json
+
+from . import _native
+from .results import error_result, result_of
+
+Toolsets: TypeAlias = AbstractToolset[Any] | Sequence[AbstractToolset[Any] | Tool[Any] | Callable[..., Any]]
+"""One toolset, or a sequence of toolsets, tools and functions."""
+
+END_PATIENCE_SECONDS = 1.0
+"""How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
+
+_HINTS = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+
+
+def read_only(function: Callable[..., Any]) -> Tool[Any]:
+    """Marks a function as a tool that changes nothing, so that its calls may run side by side."""
+    return Tool(function, metadata={"read_only": True})
+
+
+def combined(toolsets: Toolsets) -> AbstractToolset[Any]:
+    """One toolset out of whatever was given."""
+    if isinstance(toolsets, AbstractToolset):
+        return toolsets
+    given = list(toolsets)
+    found = [one for one in given if isinstance(one, AbstractToolset)]
+    tools = [one for one in given if not isinstance(one, AbstractToolset)]
+    if tools:
+        found.append(FunctionToolset(tools))
+    return found[0] if len(found) == 1 else CombinedToolset(found)
+
+
+def described(tool: ToolDefinition) -> dict[str, Any]:
+    """What the native module is told about a tool."""
+    metadata = tool.metadata or {}
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, Mapping):
+        annotations = vars(annotations)
+    said: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description or "",
+        "input_schema": {"type": "object", **tool.parameters_json_schema},
+        "title": metadata.get("title") or annotations.get("title"),
+        "max_result_chars": metadata.get("max_result_chars"),
+    }
+    for name, hint in _HINTS.items():
+        values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
+        said[name] = next((value for value in values if value is not None), None)
+    return said
+
+
+async def manager_of(
+    toolset: AbstractToolset[Any], model: Model, deps: Any, stack: AsyncExitStack
+) -> ToolManager[Any]:
+    """A manager for a toolset that no agent runs. It is left when `stack` is."""
+    context: RunContext[Any] = RunContext(deps=deps, model=model, usage=RunUsage())
+    toolset = await toolset.for_run(context)
+    await stack.enter_async_context(toolset)
+    return await ToolManager(toolset).for_run_step(context)
+
+
+@dataclass
+class Toolbox:
+    """Tools by name, each with the manager that calls it."""
+
+    definitions: dict[str, ToolDefinition] = field(default_factory=dict)
+    managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
+
+    def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
+        """Adds the tools of a manager, or those of them that are given."""
+        if definitions is None:
+            definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
+        for definition in definitions:
+            self.definitions[definition.name] = definition
+            self.managers[definition.name] = manager
+
+    def to_json(self) -> bytes | None:
+        """The tools as the native module reads them."""
+        if not self.definitions:
+            return None
+        return to_json([described(tool) for tool in self.definitions.values()])
+
+    async def call(self, call: _native.Call) -> bytes:
+        """Calls a tool; returns the JSON text of an MCP result."""
+        part = ToolCallPart(call.name, call.arguments.decode())
+        if call.tool_use_id is not None:
+            part.tool_call_id = call.tool_use_id
+        manager = self.managers[call.name]
+        if (manager.tools or {})[call.name].tool_def.defer:
+            value = await resolved(manager, part)
+        else:
+            # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
+            value = await manager.handle_call(part, wrap_validation_errors=False)
+        return result_of(call.name, value)
+
+
+async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+    """Calls a tool that needs an approval or is run elsewhere, if a capability of the agent sees to that.
+
+    Not all versions of the manager ask by themselves, and a tool must not run without its approval.
+    """
+    kind = (manager.tools or {})[part.tool_name].tool_def.kind
+    needs_approval = kind == "unapproved"
+    approvals, calls = ([part], []) if needs_approval else ([], [part])
+    requests = DeferredToolRequests(calls=calls, approvals=approvals)
+    results = await manager.resolve_deferred_tool_calls(requests)
+    result = results and results.to_tool_call_results().get(part.tool_call_id)
+    if result is None:
+        raise ApprovalRequired if needs_approval else CallDeferred
+    if isinstance(result, Exception):
+        raise result
+    if isinstance(result, ToolApproved):
+        if result.override_args is not None:
+            part = replace(part, args=result.override_args)
+        return await manager.handle_call(part, approved=True, wrap_validation_errors=False)
+    return result
+
+
+async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+    """Gives a call its answer, whatever comes of the work."""
+    try:
+        call.answer(await work)
+    except ModelRetry as error:
+        call.answer(error_result(error.message))
+    except ValidationError as error:
+        call.fail("ValidationError", explained(error))
+    except (ApprovalRequired, CallDeferred) as error:
+        reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
+        call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
+    except Exception as error:
+        message = getattr(error, "message", None) or str(error)
+        call.fail(type(error).__name__, str(message) or "no message")
+    except BaseException as error:
+        call.fail(type(error).__name__, f"tool `{call.name}` was ended")
+        raise
+
+
+def explained(error: ValidationError) -> str:
+    """What is wrong with arguments, for the model: where, and what."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"at `/{'/'.join(map(str, fault['loc']))}`: {fault['msg']}" for fault in faults]
+    return f"invalid arguments: {'; '.join(lines)}"
+
+
+@dataclass
+class Host:
+    """What this process offers in one request or session; all of it runs on one event loop."""
+
+    toolbox: Toolbox
+    server_name: str
+    transport: str
+    decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
+    message: Callable[[bytes], None] | None = None
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def tools(self) -> bytes | None:
+        return self.toolbox.to_json()
+
+    @property
+    def decide(self) -> Callable[[_native.Call], None] | None:
+        decider = self.decider
+        return None if decider is None else lambda call: self.start(call, decider(call))
+
+    def call(self, call: _native.Call, /) -> None:
+        """Starts a tool, in the context of the request. The native module calls this on the loop."""
+        self.start(call, self.toolbox.call(call))
+
+    def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+        task = self.loop.create_task(answered(call, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if not call.on_cancel(task.cancel):
+            task.cancel()
+
+    async def end(self) -> None:
+        """Cancels the tools that still run, and waits for them, but not for ever."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=END_PATIENCE_SECONDS)

@@ -1,0 +1,74 @@
+//! Errors, as the exceptions that Python knows.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+use toolbridge::{ClaudeCodeError, IpcError};
+
+/// Where the exception classes are.
+const MODULE: &str = "toolbridge.errors";
+
+/// The class for what the caller did wrong; the specification has no name for it.
+const INVALID: &str = "InvalidRequestError";
+
+/// What an exception carries besides its message.
+#[derive(Default)]
+struct Facts {
+    hint: Option<&'static str>,
+    recoverable: bool,
+    error_type: Option<&'static str>,
+    result: Option<String>,
+    text: Option<String>,
+}
+
+pub(crate) fn exception(error: &ClaudeCodeError) -> PyErr {
+    let class = match error {
+        ClaudeCodeError::InvalidRequest { .. } | ClaudeCodeError::Registration(_) => INVALID,
+        error => error.type_name(),
+    };
+    let facts = Facts {
+        hint: match error {
+            // In a wheel there is nothing to install or to call.
+            ClaudeCodeError::BridgeStartup { .. } => None,
+            error => error.hint(),
+        },
+        recoverable: error.is_recoverable(),
+        error_type: match error {
+            ClaudeCodeError::CliExecution { kind, .. } => Some(kind.as_str()),
+            _ => None,
+        },
+        result: error.result().map(ToString::to_string),
+        text: match error {
+            ClaudeCodeError::StructuredOutput { text, .. } => Some(text.clone()),
+            _ => None,
+        },
+    };
+    make(class, &error.to_string(), facts)
+}
+
+pub(crate) fn ipc_exception(error: &IpcError) -> PyErr {
+    let class = match error {
+        IpcError::Registration(_) => INVALID,
+        error => error.type_name(),
+    };
+    make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })
+}
+
+pub(crate) fn invalid(message: impl std::fmt::Display) -> PyErr {
+    make(INVALID, &message.to_string(), Facts::default())
+}
+
+fn make(class: &str, message: &str, facts: Facts) -> PyErr {
+    Python::attach(|py| {
+        let made = || {
+            let class = py.import(MODULE)?.getattr(class)?.cast_into::<PyType>()?;
+            let details = PyDict::new(py);
+            details.set_item("hint", facts.hint)?;
+            details.set_item("recoverable", facts.recoverable)?;
+            details.set_item("error_type", facts.error_type)?;
+            details.set_item("result", facts.result)?;
+            details.set_item("text", facts.text)?;
+            class.call((message,), Some(&details))
+        };
+        made().map_or_else(|error| error, PyErr::from_value)
+    })
+}

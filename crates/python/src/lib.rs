@@ -1,0 +1,40 @@
+//! `toolbridge._native`: what the Python package needs from the Rust crates, and nothing else.
+//!
+//! It holds no logic: it turns JSON into requests (`config`), events into JSON (`answer`), errors into
+//! exceptions (`error`), calls into calls on an event loop (`call`, `tools`), and futures into objects that
+//! asyncio can wait for and cancel (`task`, `runtime`).
+
+mod answer;
+mod call;
+mod config;
+mod error;
+mod event_loop;
+mod host;
+mod model;
+mod runtime;
+mod session;
+mod stream;
+mod task;
+mod tools;
+
+/// The module that Python imports.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::call::Call;
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::runtime::shutdown;
+    #[pymodule_export]
+    use crate::session::Session;
+    #[pymodule_export]
+    use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::task::Task;
+
+    /// The version of all of it.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,122 @@
+//! The model, for Python.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use toolbridge::ClaudeCodeModel;
+use toolbridge::claude::ClaudeCodeModelBuilder;
+
+use crate::answer::answer_json;
+use crate::config::{ModelConfig, request};
+use crate::error::exception;
+use crate::event_loop::EventLoop;
+use crate::host::Host;
+use crate::stream::{Json, Stream};
+use crate::task::Task;
+
+/// The settings of a model, and its requests under way.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Model {
+    config: ModelConfig,
+    running: Running,
+}
+
+/// The requests under way. Each has a model of its own, because its tools and callbacks belong to the event
+/// loop that it came from.
+#[derive(Clone, Default)]
+struct Running {
+    last: Arc<AtomicU64>,
+    models: Arc<Mutex<HashMap<u64, ClaudeCodeModel>>>,
+}
+
+/// A request's place among those under way.
+pub(crate) struct Place {
+    running: Running,
+    key: u64,
+}
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, ClaudeCodeModel>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, model: ClaudeCodeModel) -> Place {
+        let key = self.last.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(key, model);
+        Place { running: self.clone(), key }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let model = self.running.lock().remove(&self.key);
+        drop(model);
+    }
+}
+
+#[pymethods]
+impl Model {
+    /// A model with the settings of a JSON object, which are checked.
+    #[new]
+    fn new(config: &[u8]) -> PyResult<Self> {
+        let config = ModelConfig::parse(config)?;
+        config
+            .clone()
+            .builder()
+            .and_then(ClaudeCodeModelBuilder::build)
+            .map_err(|error| exception(&error))?;
+        Ok(Self { config, running: Running::default() })
+    }
+
+    /// Starts a request. `done` is called on the host's event loop, with the answer as JSON or an exception.
+    fn request(
+        &self,
+        py: Python<'_>,
+        request_json: &[u8],
+        host: &Bound<'_, PyAny>,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let (model, event_loop) = self.for_request(py, host)?;
+        let request = request(request_json).map_err(|error| exception(&error))?;
+        let place = self.running.add(model.clone());
+        Task::start(py, event_loop, done, async move {
+            let _place = place;
+            let answer = model.request_with_metadata(request).await.map_err(|error| exception(&error))?;
+            Ok(Json(answer_json(&answer)))
+        })
+    }
+
+    /// Starts a request whose events are wanted as they come. `done` gets a [`Stream`] or an exception.
+    fn stream(
+        &self,
+        py: Python<'_>,
+        request_json: &[u8],
+        host: &Bound<'_, PyAny>,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let (model, event_loop) = self.for_request(py, host)?;
+        let request = request(request_json).map_err(|error| exception(&error))?;
+        let place = self.running.add(model.clone());
+        let for_stream = event_loop.clone_ref(py);
+        Task::start(py, event_loop, done, async move {
+            let stream = model.request_stream(request).await.map_err(|error| exception(&error))?;
+            Ok(Stream::new(stream, place, for_stream))
+        })
+    }
+
+    /// Interrupts all requests under way, and returns how many.
+    fn interrupt(&self) -> usize {
+        self.running.lock().values().map(ClaudeCodeModel::interrupt).sum()
+    }
+}
+
+impl Model {
+    fn for_request(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<(ClaudeCodeModel, EventLoop)> {
+        let event_loop: EventLoop = host.extract()?;
+        let host: Host = host.extract()?;
+        let model = self.config.clone().builder().and_then(|builder| host.model(py, &event_loop, builder));
+        Ok((model.map_err(|error| exception(&error))?, event_loop))
+    }
+}

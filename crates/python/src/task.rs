@@ -1,0 +1,165 @@
+//! Work that goes on while Python does something else.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tokio::runtime::Handle;
+
+use crate::event_loop::{EventLoop, undelivered};
+use crate::runtime;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How long a cancellation waits for the thread that is just working on it. It is told anyway.
+const CANCEL_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Work that goes on while Python does something else; its outcome is delivered on the event loop.
+///
+/// Unlike a tokio task's, its future can be dropped by whoever cancels it, there and then.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Task {
+    slot: Arc<Slot>,
+    runtime: Handle,
+    pid: u32,
+}
+
+struct Slot {
+    cancelled: AtomicBool,
+    work: Mutex<Option<Work>>,
+}
+
+impl Task {
+    /// Runs `work`, and then calls `done(value, None)` or `done(None, exception)` on the loop.
+    ///
+    /// # Errors
+    ///
+    /// When there is no runtime.
+    pub(crate) fn start<T>(
+        py: Python<'_>,
+        event_loop: EventLoop,
+        done: Py<PyAny>,
+        work: impl Future<Output = PyResult<T>> + Send + 'static,
+    ) -> PyResult<Self>
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+    {
+        let runtime = runtime::handle(py)?;
+        let work = async move {
+            let outcome = AssertUnwindSafe(work).catch_unwind().await;
+            let outcome =
+                outcome.unwrap_or_else(|_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")));
+            // None when the interpreter is about to end: nobody waits any more.
+            Python::try_attach(|py| {
+                if let Err(error) = deliver(py, &event_loop, &done, outcome) {
+                    undelivered(py, &error);
+                }
+            });
+        };
+        let slot =
+            Arc::new(Slot { cancelled: AtomicBool::new(false), work: Mutex::new(Some(Box::pin(work))) });
+        runtime.spawn(Running(Arc::clone(&slot)));
+        Ok(Self { slot, runtime, pid: std::process::id() })
+    }
+}
+
+fn deliver<T: for<'py> IntoPyObject<'py>>(
+    py: Python<'_>,
+    event_loop: &EventLoop,
+    done: &Py<PyAny>,
+    outcome: PyResult<T>,
+) -> PyResult<()> {
+    let none = || py.None().into_bound(py);
+    let arguments = match outcome.and_then(|value| value.into_bound_py_any(py)) {
+        Ok(value) => [value, none()],
+        Err(error) => [none(), error.into_value(py).into_bound(py).into_any()],
+    };
+    event_loop.post(py, done.bind(py), arguments)
+}
+
+#[pymethods]
+impl Task {
+    /// Drops the work, with all that belongs to it. Does nothing when it is done.
+    fn cancel(&self, py: Python<'_>) {
+        if self.pid != std::process::id() {
+            return; // a child of a fork must not end what its parent does
+        }
+        let (slot, runtime) = (&self.slot, &self.runtime);
+        py.detach(|| {
+            let _runtime = runtime.enter();
+            slot.cancel();
+        });
+    }
+}
+
+impl Slot {
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        let started = Instant::now();
+        loop {
+            if let Some(mut slot) = self.try_lock() {
+                let work = slot.take();
+                drop(slot);
+                drop(work);
+                return;
+            }
+            // Whoever works on it sees the flag. It may be this very thread: a collection of garbage runs anywhere.
+            if started.elapsed() > CANCEL_PATIENCE {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Work>>> {
+        match self.work.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// The work, as the runtime sees it.
+struct Running(Arc<Slot>);
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let cancelled = || self.0.cancelled.load(Ordering::SeqCst);
+        let mut slot = self.0.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(work) = slot.as_mut().filter(|_| !cancelled()) else {
+            let work = slot.take();
+            drop(slot);
+            drop(work);
+            return Poll::Ready(());
+        };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_ready() || cancelled() {
+            let work = slot.take();
+            drop(slot);
+            drop(work);
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Running {
+    /// The runtime ends.
+    fn drop(&mut self) {
+        if let Some(mut slot) = self.0.try_lock() {
+            let work = slot.take();
+            drop(slot);
+            drop(work);
+        }
+    }
+}

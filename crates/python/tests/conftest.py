@@ -1,0 +1,51 @@
+"""Worlds for the tests, each of which is looked at when its test is over."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import TRANSPORTS, Transport, World
+
+# Nobody's account and nobody's settings: not even by accident.
+for name in [name for name in os.environ if name.startswith(("ANTHROPIC", "CLAUDE"))]:
+    del os.environ[name]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def world() -> Iterator[Callable[[str], World]]:
+    """Makes worlds; when the test is over, nothing may be left of its requests."""
+    worlds: list[World] = []
+
+    def make(script: str) -> World:
+        worlds.append(World(script))
+        return worlds[-1]
+
+    try:
+        yield make
+        for one in worlds:
+            one.nothing_is_left()
+    finally:
+        for one in worlds:
+            one.close()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path is short enough for a socket, which pytest's are not."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    chosen: Transport = request.param
+    return chosen

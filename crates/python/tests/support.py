@@ -1,0 +1,158 @@
+"""What the tests share: the real CLI against a scripted model, and a look at what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+
+from toolbridge import ClaudeCodeModel
+
+# Longer than anything here takes on a busy machine. A test that runs into it has failed.
+PATIENCE_SECONDS = 60.0
+
+Transport = Literal["stdio", "sdk"]
+
+TRANSPORTS: tuple[Transport, ...] = ("stdio", "sdk")
+
+# One red dot.
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
+    "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
+
+
+REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
+
+
+def named(variable: str) -> str:
+    """A path that `cargo xtask test` gives."""
+    path = os.environ.get(variable)
+    if not path or not os.access(path, os.X_OK):
+        raise RuntimeError(f"{variable} must name an executable; `cargo xtask test` sets it")
+    return str(Path(path).absolute())
+
+
+def prompt(text: str = "go") -> list[ModelMessage]:
+    return [ModelRequest(parts=[UserPromptPart(text)])]
+
+
+class World:
+    """A scripted model, a home for the CLI and a directory for sessions, all empty."""
+
+    def __init__(self, script: str) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="toolbridge-test-"))
+        self.home = self.root / "home"
+        self.sessions = self.root / "sessions"
+        self.home.mkdir()
+        self.sessions.mkdir()
+        (self.root / "script").write_text(script)
+        self._log = self.root / "log"
+        self._model = subprocess.Popen(
+            [named("TOOLBRIDGE_SCRIPTED_MODEL"), "--log", str(self._log), str(self.root / "script")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._model.stdout is not None
+        self.url: str = json.loads(self._model.stdout.readline())["url"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """All that the CLI may see."""
+        return {
+            "HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "dummy",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "1",
+        }
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "cli_path": named("TOOLBRIDGE_TEST_CLAUDE"),
+            "session_dir": self.sessions,
+            "inherit_env": False,
+            "env": self.environment,
+            "working_directory": self.home,
+            "timeout": PATIENCE_SECONDS,
+        }
+
+    def model(self, transport: Transport | None = None, **options: Any) -> ClaudeCodeModel:
+        """A model that can touch nothing but this world; the tools of agents are called `tools`."""
+        model = ClaudeCodeModel(**{**self.options, **options})
+        model.set_agent_toolsets(None, server_name="tools", transport=transport or "auto")
+        return model
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """What the model was sent, except for the CLI's own small questions."""
+        if not self._log.exists():
+            return []
+        return [json.loads(line) for line in self._log.read_text().split("\n") if line]
+
+    @property
+    def offered(self) -> list[str]:
+        """The tools of MCP servers in the last request to the model."""
+        return [tool["name"] for tool in self.requests[-1]["tools"] if tool["name"].startswith("mcp__")]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The tool results in the last request to the model, in the order of the calls.
+
+        Their content is a list of blocks, without what the CLI itself reminds the model of.
+        """
+        *_, asked, answered = self.requests[-1]["messages"]
+        ids = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+        results = [block for block in answered["content"] if block["type"] == "tool_result"]
+        for result in results:
+            content = result["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            for block in blocks:
+                if "text" in block:
+                    block["text"] = REMINDER.sub("", block["text"]).rstrip("\n")
+            result["content"] = [block for block in blocks if block.get("text") != ""] or blocks[:1]
+        return sorted(results, key=lambda result: ids.index(result["tool_use_id"]))
+
+    @property
+    def result_texts(self) -> list[str]:
+        return ["".join(block.get("text", "") for block in result["content"]) for result in self.results]
+
+    @property
+    def processes(self) -> dict[int, str]:
+        """Processes whose environment names this home: the CLI, and what it starts."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if str(self.home).encode() in (path / "environ").read_bytes():
+                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it ended while we looked
+        return {pid: command for pid, command in found.items() if command}
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of sessions."""
+        return list(self.sessions.glob("claudecode_ipc_*"))
+
+    def nothing_is_left(self) -> None:
+        """Soon there is no file of a session and no process of this world."""
+        until = time.monotonic() + 10
+        while left := [*self.processes.values(), *map(str, self.files)]:
+            assert time.monotonic() < until, f"left behind: {left}"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self._model.communicate(timeout=PATIENCE_SECONDS)
+        shutil.rmtree(self.root, ignore_errors=True)

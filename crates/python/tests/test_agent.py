@@ -1,0 +1,398 @@
+"""Agents on the model: answers, tools, output, history, usage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext, Tool, ToolOutput
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    BinaryContent,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
+
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+ADD = 'call add {"a": 40, "b": 2}\n---\ntext The sum is {result}.'
+
+
+async def test_an_answer_is_the_output_of_a_run(world: MakeWorld) -> None:
+    model = world("text Hello | there.").model()
+    result = await Agent(model).run("hi")
+    assert result.output == "Hello there."
+
+
+async def test_the_agents_own_tools_are_called_without_registration(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world(f"think Add them.\ntext Let me see.\n{ADD}")
+    agent = Agent(here.model(transport), deps_type=list[str])
+
+    @agent.tool
+    async def add(ctx: RunContext[list[str]], a: int, b: int) -> int:
+        """Adds two numbers.
+
+        Args:
+            ctx: Not for the model.
+            a: One.
+            b: The other.
+        """
+        ctx.deps.append(f"{ctx.tool_name} {ctx.tool_call_id} {ctx.retry}")
+        return a + b
+
+    calls: list[str] = []
+    result = await agent.run("What is 40 + 2?", deps=calls)
+    assert result.output == "The sum is 42."
+    [call] = calls
+    assert call.startswith("add toolu_")
+    assert call.endswith(" 0")
+    assert here.offered == ["mcp__tools__add"]
+    [tool] = [tool for tool in here.requests[0]["tools"] if tool["name"] == "mcp__tools__add"]
+    assert tool["description"] == "Adds two numbers."
+    assert tool["input_schema"]["properties"]["a"]["description"] == "One."
+
+    response = result.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    kinds = [type(part) for part in response.parts]
+    assert kinds == [ThinkingPart, TextPart, NativeToolCallPart, NativeToolReturnPart, TextPart]
+    used, returned = response.parts[2:4]
+    assert isinstance(used, NativeToolCallPart)
+    assert isinstance(returned, NativeToolReturnPart)
+    assert used.tool_name == returned.tool_name == "add"
+    assert used.args_as_dict() == {"a": 40, "b": 2}
+    assert returned.content == "42"
+    assert returned.tool_call_id == used.tool_call_id
+    assert len(result.all_messages()) == 2
+
+
+@pytest.fixture
+def own_loop() -> Iterator[None]:
+    """`run_sync` leaves the loop that it makes to the process; here it gets one that is closed."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.mark.usefixtures("own_loop")
+def test_run_sync_works(world: MakeWorld, transport: Transport) -> None:
+    agent = Agent(world(ADD).model(transport))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert agent.run_sync("go").output == "The sum is 42."
+    assert agent.run_sync("again").output == "The sum is 42."
+
+
+async def test_a_stream_comes_in_pieces(world: MakeWorld, transport: Transport) -> None:
+    here = world("think Hm | hm.\ntext One, | two.\n" + ADD.replace("The sum", "The | sum"))
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    events: list[AgentStreamEvent] = []
+
+    async def watch(_: RunContext[object], stream: AsyncIterable[AgentStreamEvent]) -> None:
+        events.extend([event async for event in stream])
+
+    result = await agent.run("go", event_stream_handler=watch)
+    assert result.output == "The sum is 42."
+    starts = [event.part for event in events if isinstance(event, PartStartEvent)]
+    kinds = [type(part) for part in starts]
+    assert kinds == [ThinkingPart, TextPart, NativeToolCallPart, NativeToolReturnPart, TextPart]
+    deltas = [event.delta for event in events if isinstance(event, PartDeltaEvent)]
+    texts = [delta.content_delta for delta in deltas if isinstance(delta, TextPartDelta)]
+    assert texts == ["two.", "sum is 42."]
+    assert any(isinstance(delta, ThinkingPartDelta) for delta in deltas)
+    response = result.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    assert response.usage.output_tokens > 0
+    assert response.provider_details is not None
+    assert response.provider_details["session_id"]
+    assert response.finish_reason == "stop"
+
+
+async def test_run_stream_gives_text_as_it_is_made(world: MakeWorld, transport: Transport) -> None:
+    agent = Agent(world("text One, | two, | three.").model(transport))
+    async with agent.run_stream("go") as result:
+        pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
+    assert "".join(pieces) == "One, two, three."
+    assert len(pieces) > 1
+
+
+async def test_run_stream_with_a_tool_ends_with_the_answer(world: MakeWorld, transport: Transport) -> None:
+    agent = Agent(world(ADD).model(transport))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async with agent.run_stream("go") as result:
+        assert await result.get_output() == "The sum is 42."
+
+
+async def test_a_stream_that_is_left_early_ends_its_request(world: MakeWorld, transport: Transport) -> None:
+    here = world("text One, | two.\ncall wait {}\n---\ntext done")
+    agent = Agent(here.model(transport))
+    ended = asyncio.Event()
+
+    @agent.tool_plain
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            ended.set()
+
+    async with agent.run_stream("go") as result:
+        async for _ in result.stream_text(delta=True, debounce_by=None):
+            break
+        await result.cancel() if hasattr(result, "cancel") else None
+    here.nothing_is_left()
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+class Nothing(BaseModel):
+    reason: str
+
+
+TOKYO = 'call StructuredOutput {"name": "Tokyo", "people": 14}\n---\ntext That was it.'
+
+
+@pytest.mark.parametrize("output_type", [City, NativeOutput(City), ToolOutput(City)])
+@pytest.mark.parametrize("before", ["", "text Let me see.\n"])
+async def test_output_fits_its_type(world: MakeWorld, output_type: Any, before: str) -> None:
+    here = world(before + TOKYO)
+    result = await Agent(here.model(), output_type=output_type).run("Tokyo?")
+    assert result.output == City(name="Tokyo", people=14)
+    [tool] = [tool for tool in here.requests[0]["tools"] if tool["name"] == "StructuredOutput"]
+    assert set(tool["input_schema"]["properties"]) == {"name", "people"}
+
+
+@pytest.mark.parametrize("output_type", [City, ToolOutput(City)])
+async def test_output_is_streamed(world: MakeWorld, output_type: Any) -> None:
+    here = world("text Let me see.\n" + TOKYO)
+    async with Agent(here.model(), output_type=output_type).run_stream("Tokyo?") as result:
+        outputs = [output async for output in result.stream_output(debounce_by=None)]
+    assert outputs[-1] == City(name="Tokyo", people=14)
+
+
+async def test_output_after_a_tool(world: MakeWorld, transport: Transport) -> None:
+    here = world('call people {"city": "Tokyo"}\n---\n' + TOKYO)
+    agent = Agent(here.model(transport), output_type=City)
+
+    @agent.tool_plain
+    def people(city: str) -> int:
+        return len(city)
+
+    assert (await agent.run("Tokyo?")).output == City(name="Tokyo", people=14)
+
+
+@pytest.mark.parametrize(
+    ("handed_in", "output"),
+    [
+        ('{"kind": "final_result_City", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        ('{"kind": "final_result_Nothing", "data": {"reason": "no"}}', Nothing(reason="no")),
+        ('{"kind": "text", "data": "I do not know."}', "I do not know."),
+    ],
+)
+async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, output: Any) -> None:
+    here = world(f'call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
+    agent = Agent(here.model(), output_type=[ToolOutput(City), ToolOutput(Nothing), str])
+    assert (await agent.run("go")).output == output
+
+
+async def test_output_that_is_not_accepted_is_asked_for_again(world: MakeWorld) -> None:
+    here = world('call StructuredOutput {"name": "Tokyo", "people": 14}\n---\ntext done')
+    agent = Agent(here.model(), output_type=ToolOutput(City))
+    refused: list[City] = []
+
+    @agent.output_validator
+    def once(city: City) -> City:
+        if not refused:
+            refused.append(city)
+            raise ModelRetry("that is too few")
+        return city
+
+    result = await agent.run("Tokyo?")
+    assert result.output == refused[0]
+    asked = str(here.requests[-1]["messages"][0]["content"])
+    assert "that is too few" in asked
+    assert "Tokyo?" in asked
+
+
+async def test_history_holds_what_the_tools_did(world: MakeWorld, transport: Transport) -> None:
+    here = world(ADD)
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    first = await agent.run("What is 40 + 2?")
+    saved = ModelMessagesTypeAdapter.dump_json(first.all_messages())
+    history = ModelMessagesTypeAdapter.validate_json(saved)
+    second = await agent.run("And again?", message_history=history)
+    assert second.output == "The sum is 42."
+    said = here.requests[-1]["messages"][0]["content"]
+    text = said if isinstance(said, str) else "".join(block.get("text", "") for block in said)
+    for piece in ('{"user":"What is 40 + 2?"}', '"tool_call":"add"', '"tool_result":"42"', "And again?"):
+        assert piece in text
+
+
+async def test_instructions_and_system_prompts_are_told(world: MakeWorld) -> None:
+    here = world("text ok")
+    model = here.model(append_system_prompt="zebra model")
+    agent = Agent(model, system_prompt="zebra system", instructions="zebra instructions")
+    await agent.run("go")
+    told = str(here.requests[-1]["system"])
+    places = [told.index(words) for words in ("zebra model", "zebra system", "zebra instructions")]
+    assert places == sorted(places)
+
+
+async def test_pictures_are_shown(world: MakeWorld) -> None:
+    here = world("text red")
+    image = BinaryContent(PICTURE, media_type="image/png")
+    await Agent(here.model()).run(["What is it?", image])
+    content = here.requests[-1]["messages"][0]["content"]
+    [shown] = [block for block in content if block["type"] == "image"]
+    assert shown["source"]["media_type"] == "image/png"
+
+
+async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:
+    result = await Agent(world("text ok").model()).run("go")
+    usage = result.usage
+    assert usage.requests == 1
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+    response = result.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    assert response.provider_name == "claude-code"
+    details = response.provider_details
+    assert details is not None
+    assert details["num_turns"] == 1
+    assert details["total_cost_usd"] > 0
+    if hasattr(usage, "cost"):
+        assert float(usage.cost or 0) == pytest.approx(details["total_cost_usd"])
+
+
+async def test_the_settings_of_a_run_win(world: MakeWorld) -> None:
+    here = world(f"{ADD}\n---\ntext more")
+    agent = Agent(here.model(), model_settings=ClaudeCodeModelSettings(max_turns=1))
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with pytest.raises(CLIExecutionError) as raised:
+        await agent.run("go")
+    assert raised.value.error_type == "max_turns"
+    assert raised.value.hint
+    assert raised.value.result is not None
+    assert (await agent.run("go", model_settings=ClaudeCodeModelSettings(max_turns=5))).output
+
+
+async def test_the_agent_decides_which_tools_there_are(world: MakeWorld, transport: Transport) -> None:
+    here = world("text ok")
+
+    async def only_add(_: RunContext[None], tools: list[ToolDefinition]) -> list[ToolDefinition]:
+        return [tool for tool in tools if tool.name == "add"]
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def subtract(a: int, b: int) -> int:
+        return a - b
+
+    toolset: FunctionToolset[None] = FunctionToolset([add, subtract])
+    agent = Agent(here.model(transport), toolsets=[toolset.prepared(only_add)])
+    await agent.run("go")
+    assert here.offered == ["mcp__tools__add"]
+
+
+async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport: Transport) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def subtract(a: int, b: int) -> int:
+        return a - b
+
+    one: FunctionToolset[None] = FunctionToolset([add])
+    two: FunctionToolset[None] = FunctionToolset([subtract])
+    ways: list[tuple[Any, set[str]]] = [
+        ([Tool(add)], {"add"}),
+        ([add, subtract], {"add", "subtract"}),
+        (one, {"add"}),
+        ([one, two], {"add", "subtract"}),
+        (CombinedToolset([one, two]), {"add", "subtract"}),
+        (one.prefixed("my"), {"my_add"}),
+        (CombinedToolset([one, two]).filtered(lambda _, tool: tool.name != "add"), {"subtract"}),
+        (one.renamed({"plus": "add"}), {"plus"}),
+        ([one.prefixed("my"), Tool(subtract)], {"my_add", "subtract"}),
+    ]
+    here = world("text ok")
+    model = here.model()
+    for toolsets, names in ways:
+        model.set_agent_toolsets(toolsets, transport=transport)
+        await Agent(model).run("go")
+        assert set(here.offered) == {f"mcp__pydantic_tools__{name}" for name in names}
+
+
+async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, transport: Transport) -> None:
+    here = world('call mcp__pydantic_tools__add {"a": 40, "b": 2}\n---\ntext The sum is {result}.')
+    model = here.model()
+    agent = Agent(model, deps_type=int)
+
+    @agent.tool
+    def add(ctx: RunContext[int], a: int, b: int) -> int:
+        return a + b + ctx.deps
+
+    model.set_agent_toolsets(agent.toolsets[0], transport=transport)
+    assert (await agent.run("go", deps=1)).output == "The sum is 43."
+    # Without an agent the dependencies are those given with the tools.
+    model.set_agent_toolsets(agent.toolsets[0], transport=transport, deps=2)
+    response = await model.request(prompt(), None, ModelRequestParameters())
+    assert response.text == "The sum is 44."
+    assert model.get_mcp_servers()["pydantic_tools"]["type"] == transport
+
+
+async def test_eight_runs_at_once_do_not_know_of_each_other(world: MakeWorld, transport: Transport) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    agent = Agent(here.model(transport), deps_type=int)
+
+    @agent.tool
+    async def who(ctx: RunContext[int]) -> int:
+        await asyncio.sleep(0.1)
+        return ctx.deps
+
+    results = await asyncio.gather(*(agent.run("go", deps=n) for n in range(8)))
+    assert [result.output for result in results] == [str(n) for n in range(8)]

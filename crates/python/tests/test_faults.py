@@ -1,0 +1,231 @@
+"""However a request ends, nothing of it is left; the fixture `world` looks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models import ModelRequestParameters
+from support import PATIENCE_SECONDS, Transport, World, prompt
+
+from toolbridge import (
+    BridgeStartupError,
+    ClaudeCodeError,
+    ClaudeCodeModel,
+    CLIExecutionError,
+    CLIInterruptedError,
+    CLINotFoundError,
+    CLIResponseParseError,
+    StructuredOutputError,
+)
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+HANG = "call hang {}\n---\ntext done"
+
+
+class Hanging:
+    """A tool that does not return, and knows how it ended."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def hang(self) -> None:
+        self.started.set()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS * 10)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+    def agent(self, model: ClaudeCodeModel) -> Agent[None, str]:
+        agent = Agent(model)
+        agent.tool_plain(self.hang)
+        return agent
+
+
+async def told(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), PATIENCE_SECONDS)
+
+
+async def test_a_cancelled_run_ends_its_tools_and_the_cli(world: MakeWorld, transport: Transport) -> None:
+    here, hanging = world(HANG), Hanging()
+    run = asyncio.create_task(hanging.agent(here.model(transport)).run("go"))
+    await told(hanging.started)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    # Not later: when the run has ended, so have its tools, and the files are gone.
+    assert hanging.cancelled.is_set()
+    assert here.files == []
+
+
+async def test_a_run_cancelled_at_any_moment_leaves_nothing(world: MakeWorld, transport: Transport) -> None:
+    here, hanging = world(HANG), Hanging()
+    agent = hanging.agent(here.model(transport))
+    for seconds in (0, 0.001, 0.02, 0.1, 0.25, 0.4, 0.6):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(agent.run("go"), seconds)
+    assert agent.model is not None
+
+
+async def test_a_cancelled_stream_ends_its_tools_and_the_cli(world: MakeWorld, transport: Transport) -> None:
+    here, hanging = world("text Let me see.\n" + HANG), Hanging()
+    agent = hanging.agent(here.model(transport))
+
+    async def read() -> None:
+        async with agent.run_stream("go") as result:
+            async for _ in result.stream_text():
+                pass
+
+    run = asyncio.create_task(read())
+    await told(hanging.started)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await told(hanging.cancelled)
+
+
+async def test_a_request_that_takes_too_long_is_ended_with_its_tools(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, hanging = world(HANG), Hanging()
+    with pytest.raises(CLIExecutionError, match="no result within 3 s") as raised:
+        await hanging.agent(here.model(transport, timeout=3.0)).run("go")
+    assert raised.value.error_type == "timeout"
+    assert raised.value.recoverable
+    assert raised.value.hint == "give the request a longer time-out, or ask for less"
+    await told(hanging.cancelled)
+
+
+async def test_an_interrupt_ends_all_requests_under_way(world: MakeWorld, transport: Transport) -> None:
+    here, hanging = world(HANG), Hanging()
+    model = here.model(transport)
+    run = asyncio.create_task(hanging.agent(model).run("go"))
+    await told(hanging.started)
+    assert model.interrupt() == 1
+    with pytest.raises(CLIInterruptedError):
+        await run
+    await told(hanging.cancelled)
+    assert model.interrupt() == 0
+
+
+async def test_a_killed_cli_is_an_error(world: MakeWorld, transport: Transport) -> None:
+    here, hanging = world(HANG), Hanging()
+    run = asyncio.create_task(hanging.agent(here.model(transport)).run("go"))
+    await told(hanging.started)
+    [cli] = [pid for pid, command in here.processes.items() if "--output-format" in command]
+    os.kill(cli, signal.SIGKILL)
+    with pytest.raises(CLIExecutionError, match="signal: 9"):
+        await run
+    await told(hanging.cancelled)
+
+
+async def test_a_sync_tool_that_blocks_does_not_hold_a_cancellation(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world(HANG)
+    agent = Agent(here.model(transport))
+    started, go_on = threading.Event(), threading.Event()
+
+    @agent.tool_plain
+    def hang() -> None:
+        started.set()
+        go_on.wait(PATIENCE_SECONDS)
+
+    run = asyncio.create_task(agent.run("go"))
+    await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
+    before = time.monotonic()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert time.monotonic() - before < 5
+    go_on.set()
+
+
+async def test_eleven_megabytes_are_too_much_for_the_socket_and_nothing_breaks(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world('call blob {}\ncall add {"a": 1, "b": 1}\n---\ntext done')
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    def blob() -> str:
+        return "x" * 11_000_000
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert (await agent.run("go")).output == "done"
+    blob_text, sum_text = here.result_texts
+    assert sum_text == "2"
+    if transport == "stdio":
+        assert "IPCMessageSizeError" in blob_text
+    else:
+        assert len(blob_text) < 100_000
+
+
+async def test_a_tool_that_cancels_itself_is_an_error_for_the_model(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world("call give_up {}\n---\ntext done")
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    assert (await agent.run("go")).output == "done"
+    assert "CancelledError" in here.result_texts[0]
+
+
+async def test_a_missing_cli_is_said(world: MakeWorld) -> None:
+    model = world("text ok").model(cli_path="/no/claude")
+    with pytest.raises(CLINotFoundError, match="/no/claude") as raised:
+        await model.request(prompt(), None, ModelRequestParameters())
+    assert raised.value.hint is not None
+    assert any(note.startswith("hint: install it") for note in raised.value.__notes__)
+    assert isinstance(raised.value, ClaudeCodeError)
+
+
+async def test_a_cli_that_is_none_is_said(world: MakeWorld) -> None:
+    here = world("text ok")
+    cli = here.root / "claude"
+    cli.write_text("#!/bin/sh\necho '{\"type\":'; exit 0\n")
+    cli.chmod(0o755)
+    with pytest.raises(CLIResponseParseError):
+        await here.model(cli_path=cli).request(prompt(), None, ModelRequestParameters())
+
+
+async def test_a_bridge_that_does_not_start_is_said(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world("text ok")
+    monkeypatch.setattr("toolbridge._executable.PATH", here.root / "nothing")
+    with pytest.raises(BridgeStartupError, match="nothing"):
+        await Hanging().agent(here.model("stdio")).run("go")
+
+
+async def test_an_error_of_the_api_is_an_error(world: MakeWorld) -> None:
+    model = world("error 529 we are overloaded").model()
+    with pytest.raises(CLIExecutionError, match="overloaded") as raised:
+        await model.request(prompt(), None, ModelRequestParameters())
+    assert raised.value.error_type == "api"
+    assert raised.value.recoverable
+
+
+async def test_text_instead_of_output_is_an_error(world: MakeWorld) -> None:
+    model = world("text I would rather not.\n---\ntext No.\n---\ntext No.\n---\ntext No.").model()
+    with pytest.raises(StructuredOutputError) as raised:
+        await Agent(model, output_type=dict[str, int]).run("go")
+    assert raised.value.text

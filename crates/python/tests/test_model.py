@@ -1,0 +1,239 @@
+"""The model without an agent, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from support import Transport, World, named, prompt
+
+from toolbridge import (
+    DEFAULT_TRANSPORT,
+    Allow,
+    ClaudeCodeModel,
+    ClaudeCodeModelSettings,
+    Deny,
+    InvalidRequestError,
+    PermissionRequest,
+    ToolNotFoundError,
+    ToolsetNotRegisteredError,
+)
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def subtract(a: int, b: int) -> int:
+    return a - b
+
+
+async def test_metadata_comes_with_the_answer(world: MakeWorld) -> None:
+    model = world("text Hello.").model()
+    answer = await model.request_with_metadata(prompt(), None, ModelRequestParameters())
+    assert answer.response.text == "Hello."
+    said = answer.cli_response
+    assert said.num_turns == 1
+    assert said.session_id
+    assert (said.total_cost_usd or 0) > 0
+    assert (said.duration_ms or 0) > 0
+    assert said.usage.output_tokens > 0
+    assert said.raw["type"] == "result"
+
+
+async def test_messages_of_the_cli_are_streamed(world: MakeWorld, transport: Transport) -> None:
+    model = world('call add {"a": 1, "b": 1}\n---\ntext {result}').model()
+    model.set_agent_toolsets([add], server_name="tools", transport=transport)
+    messages = [m async for m in model.stream_messages(prompt(), None, ModelRequestParameters())]
+    kinds = [message["type"] for message in messages]
+    assert kinds.index("system") < kinds.index("assistant") < kinds.index("user") < kinds.index("result")
+    assert messages[-1]["result"] == "2"
+
+
+async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld) -> None:
+    model = world("text one\n---\ntext two").model()
+    stream = model.stream_messages(prompt(), None, ModelRequestParameters())
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert model.interrupt() == 0
+
+
+async def test_a_callback_hears_every_message(world: MakeWorld) -> None:
+    heard: list[str] = []
+    later: list[str] = []
+
+    async def hear_later(message: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        later.append(message["type"])
+
+    here = world("text ok")
+    await here.model(message_callback=lambda m: heard.append(m["type"])).request(
+        prompt(), None, ModelRequestParameters()
+    )
+    assert heard[0] == "system"
+    assert heard[-1] == "result"
+    await here.model(message_callback=hear_later).request(prompt(), None, ModelRequestParameters())
+    assert "assistant" in later
+
+
+async def test_a_request_chooses_from_the_registered_tools(world: MakeWorld, transport: Transport) -> None:
+    here = world("text ok")
+    model = here.model()
+    chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="add")])
+    with pytest.raises(ToolsetNotRegisteredError):
+        await ClaudeCodeModel(**here.options).request(prompt(), None, chosen)
+    model.set_agent_toolsets([add, subtract], transport=transport)
+    await model.request(prompt(), None, chosen)
+    assert here.offered == ["mcp__pydantic_tools__add"]
+    other = ModelRequestParameters(function_tools=[ToolDefinition(name="divide")])
+    with pytest.raises(ToolNotFoundError, match="there is no tool `divide`"):
+        await model.request(prompt(), None, other)
+
+
+async def test_history_without_an_agent(world: MakeWorld) -> None:
+    here = world("text ok")
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart("My name is Ada.")], instructions="zebra"),
+        ModelResponse(parts=[TextPart("Hello Ada!")]),
+        ModelRequest(parts=[UserPromptPart("What is my name?")]),
+    ]
+    await here.model().request(messages, None, ModelRequestParameters())
+    told = str(here.requests[-1]["messages"][0]["content"])
+    assert "Hello Ada!" in told
+    assert "zebra" in str(here.requests[-1]["system"])
+
+
+async def test_a_conversation_goes_on(world: MakeWorld) -> None:
+    here = world("text one\n---\ntext two")
+    model = here.model()
+    first = await model.request_with_metadata(prompt("zebra first"), None, ModelRequestParameters())
+    session = first.cli_response.session_id
+    assert session is not None
+    settings = ClaudeCodeModelSettings(resume=session)
+    second = await model.request_with_metadata(prompt("zebra second"), settings, ModelRequestParameters())
+    assert second.response.text == "two"
+    assert "zebra first" in str(here.requests[-1]["messages"])
+    assert second.cli_response.session_id == session
+
+
+WRITE = 'call Write {"file_path": "%s/note", "content": "hi"}\n---\ntext ok'
+
+
+@pytest.mark.parametrize(
+    ("decision", "written"),
+    [
+        (True, True),
+        (Allow(), True),
+        (False, False),
+        (Deny("this is a reading room"), False),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_somebody_decides_about_tools(
+    world: MakeWorld, decision: Any, written: bool, is_async: bool
+) -> None:
+    asked: list[PermissionRequest] = []
+
+    def decide(request: PermissionRequest) -> Any:
+        asked.append(request)
+        return decision
+
+    async def decide_async(request: PermissionRequest) -> Any:
+        return decide(request)
+
+    here = world("text placeholder")
+    here = world(WRITE % here.home)
+    model = here.model(can_use_tool=decide_async if is_async else decide)
+    await model.request(prompt(), None, ModelRequestParameters())
+    [request] = asked
+    assert request.tool_name == "Write"
+    assert request.tool_input["content"] == "hi"
+    assert bool(here.results[0].get("is_error")) is not written
+    if isinstance(decision, Deny):
+        assert "this is a reading room" in here.result_texts[0]
+
+
+async def test_a_decider_that_raises_denies(world: MakeWorld) -> None:
+    def decide(_: PermissionRequest) -> bool:
+        raise RuntimeError("no idea")
+
+    here = world("text placeholder")
+    here = world(WRITE % here.home)
+    await here.model(can_use_tool=decide).request(prompt(), None, ModelRequestParameters())
+    assert "nobody could decide: no idea (type: RuntimeError)" in here.result_texts[0]
+
+
+async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
+    here = world('call Bash {"command": "rm -r x"}\n---\ntext ok')
+    restrictions = {"Bash": {"command": {"pattern": "^git "}}}
+    model = here.model(tool_parameter_restrictions=restrictions, allowed_tools=["Bash"])
+    await model.request(prompt(), None, ModelRequestParameters())
+    assert "restricted" in here.result_texts[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"continue_conversation": True, "resume": "x"}, "exclude each other"),
+        ({"fork_session": True}, "needs a conversation"),
+        ({"timeout": 0}, "`timeout` is 0"),
+        ({"timeout": -1}, "`timeout` is -1"),
+        ({"max_turns": 0}, "`max_turns` is 0"),
+        ({"max_turns": -1}, "not understood"),
+        ({"max_budget_usd": 0}, "`max_budget_usd` is 0"),
+        ({"env": {"A=B": "x"}}, "cannot be an environment variable"),
+        ({"tool_parameter_restrictions": {"Bash": {"command": {"pattern": "("}}}}, "is not a JSON Schema"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        ClaudeCodeModel(**options)
+    with pytest.raises(ValueError, match=message):
+        ClaudeCodeModel(**options)
+
+
+async def test_names_that_the_cli_would_not_take_are_errors(world: MakeWorld) -> None:
+    model = world("text ok").model()
+    with pytest.raises(InvalidRequestError, match="there is no transport `http`"):
+        model.set_agent_toolsets([add], transport="http")  # type: ignore[arg-type]
+    model.set_agent_toolsets([add], server_name="no good")
+    with pytest.raises(InvalidRequestError, match="server name `no good`") as raised:
+        await model.request(prompt(), None, ModelRequestParameters())
+    assert raised.value.hint
+
+
+async def test_the_cli_of_a_python_package_is_found(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world("text ok")
+    package = here.root / "claude_agent_sdk"
+    (package / "_bundled").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_bundled" / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+    monkeypatch.syspath_prepend(here.root)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("HOME", str(here.home))
+    model = ClaudeCodeModel(**{**here.options, "cli_path": None})
+    assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+
+
+def test_defaults() -> None:
+    model = ClaudeCodeModel()
+    assert model.model_name == "claude-sonnet-4-5"
+    assert model.system == "claude-code"
+    assert DEFAULT_TRANSPORT == "auto"
+    assert model.get_mcp_servers() == {}
+    assert Agent(model).model is model
+    assert model.profile.get("supports_json_schema_output") is True
+    assert ClaudeCodeModel(profile={"supports_tools": False}).profile.get("supports_tools") is False

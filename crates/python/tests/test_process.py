@@ -1,0 +1,256 @@
+"""Processes, threads and event loops: whatever a program does, it ends, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Agent
+from support import PATIENCE_SECONDS, Transport, World, named
+
+MakeWorld = Callable[[str], World]
+
+HANG = "call hang {}\n---\ntext done"
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from pydantic_ai import Agent
+from toolbridge import ClaudeCodeModel
+
+model = ClaudeCodeModel(
+    cli_path=os.environ["TOOLBRIDGE_TEST_CLAUDE"], session_dir=os.environ["SESSIONS"], timeout=60
+)
+model.set_agent_toolsets(None, server_name="tools", transport=os.environ["TRANSPORT"])
+agent = Agent(model)
+
+@agent.tool_plain
+async def hang() -> None:
+    print("hanging", flush=True)
+    await asyncio.sleep(600)
+
+@agent.tool_plain
+def add(a: int, b: int) -> int:
+    return a + b
+
+"""
+
+
+def program(here: World, transport: Transport, text: str) -> subprocess.Popen[str]:
+    """A program of its own, with the model and its agent."""
+    environment = {
+        **here.environment,
+        "TOOLBRIDGE_TEST_CLAUDE": named("TOOLBRIDGE_TEST_CLAUDE"),
+        "SESSIONS": str(here.sessions),
+        "TRANSPORT": transport,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROGRAM + textwrap.dedent(text)],
+        env=environment,
+        cwd=here.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(running: subprocess.Popen[str]) -> tuple[int, str, str]:
+    stdout, stderr = running.communicate(timeout=PATIENCE_SECONDS)
+    return running.returncode, stdout, stderr
+
+
+def hanging(running: subprocess.Popen[str]) -> None:
+    assert running.stdout is not None
+    assert running.stdout.readline() == "hanging\n"
+
+
+def test_a_program_that_is_done_ends_at_once_and_says_nothing(world: MakeWorld, transport: Transport) -> None:
+    here = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
+    running = program(here, transport, "print(asyncio.run(agent.run('go')).output)")
+    assert ended(running) == (0, "2\n", "")
+
+
+@pytest.mark.parametrize("how", ["asyncio.run(agent.run('go'))", "agent.run_sync('go')"])
+def test_ctrl_c_leaves_nothing(world: MakeWorld, transport: Transport, how: str) -> None:
+    here = world(HANG)
+    running = program(here, transport, how)
+    hanging(running)
+    running.send_signal(signal.SIGINT)
+    code, _, stderr = ended(running)
+    assert code in (130, -signal.SIGINT)
+    assert "KeyboardInterrupt" in stderr
+    assert "never awaited" not in stderr
+    assert here.files == []
+    here.nothing_is_left()
+
+
+def test_a_task_that_is_left_under_way_does_not_hold_the_end(world: MakeWorld, transport: Transport) -> None:
+    here = world(HANG)
+    running = program(
+        here,
+        transport,
+        """
+        async def main():
+            global task
+            task = asyncio.create_task(agent.run("go"))
+            await asyncio.sleep(2)
+        asyncio.run(main())
+        print("end")
+        """,
+    )
+    code, stdout, stderr = ended(running)
+    assert (code, stdout.replace("hanging\n", ""), stderr) == (0, "end\n", "")
+    assert here.files == []
+
+
+def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world(HANG)
+    running = program(
+        here,
+        transport,
+        """
+        import warnings
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(agent.run("go"))
+        loop.run_until_complete(asyncio.sleep(2))
+        loop.close()
+        os.environ["DONE"] = "1"
+        print("end", flush=True)
+        """,
+    )
+    code, stdout, stderr = ended(running)
+    assert stdout.endswith("end\n")
+    assert code == 0, stderr
+    assert here.files == []
+
+
+def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> None:
+    here = world(HANG)
+    running = program(here, "stdio", "asyncio.run(agent.run('go'))")
+    hanging(running)
+    running.kill()
+    ended(running)
+    assert len(here.files) == 2
+    until = time.monotonic() + PATIENCE_SECONDS
+    while here.processes:
+        assert time.monotonic() < until, here.processes
+        time.sleep(0.05)
+    next_one = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
+    next_one.sessions = here.sessions
+    assert ended(program(next_one, "stdio", "print(asyncio.run(agent.run('go')).output)"))[1] == "2\n"
+    assert here.files == []
+
+
+def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld, transport: Transport) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    async def who() -> str:
+        return threading.current_thread().name
+
+    answers: dict[str, str] = {}
+
+    def work() -> None:
+        answers[threading.current_thread().name] = asyncio.run(agent.run("go")).output
+
+    threads = [threading.Thread(target=work, name=f"thread-{n}") for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert answers == {thread.name: thread.name for thread in threads}
+    # And one loop after the other.
+    assert asyncio.run(agent.run("go")).output == threading.current_thread().name
+
+
+def test_the_interpreter_is_free_while_the_model_thinks(world: MakeWorld) -> None:
+    here = world("sleep 1000\ntext ok")
+    agent = Agent(here.model())
+
+    async def main() -> int:
+        run = asyncio.create_task(agent.run("go"))
+        ticks = 0
+        while not run.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return ticks
+
+    assert asyncio.run(main()) > 50
+
+
+def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
+    running = program(
+        here,
+        transport,
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads and forks
+        print(asyncio.run(agent.run("go")).output, flush=True)
+        child = os.fork()
+        print(asyncio.run(agent.run("go")).output, flush=True)
+        if child:
+            _, status = os.waitpid(child, 0)
+            print("child", os.waitstatus_to_exitcode(status))
+        """,
+    )
+    code, stdout, stderr = ended(running)
+    assert (code, stderr) == (0, "")
+    assert stdout.split("\n")[-2] == "child 0"
+    assert stdout.count("2\n") == 3
+
+
+def test_a_child_of_a_fork_leaves_a_session_of_its_parent_alone(short_path: Path) -> None:
+    text = """
+    import os, sys
+    from pathlib import Path
+    from toolbridge import Session
+    def add(a: int, b: int) -> int: return a + b
+    with Session(add, directory=sys.argv[1]) as session:
+        if os.fork() == 0:
+            try:
+                session.mcp_config()
+            except ValueError:
+                session._session = None
+                sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+        assert session.socket_path.exists()
+    print(len(list(Path(sys.argv[1]).iterdir())))
+    """
+    call = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text), str(short_path)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_the_bridge_is_the_executable_of_the_wheel(world: MakeWorld) -> None:
+    import toolbridge
+
+    here = world(HANG)
+    running = program(here, "stdio", "asyncio.run(agent.run('go'))")
+    hanging(running)
+    [bridge] = [pid for pid, command in here.processes.items() if " bridge " in command]
+    executable = Path(f"/proc/{bridge}/exe").readlink()
+    assert executable == Path(toolbridge.__file__).parent / "_bin" / "toolbridge"
+    running.send_signal(signal.SIGINT)
+    ended(running)
+
+
+def test_the_package_brings_the_executable_as_a_command() -> None:
+    command = Path(sys.executable).parent / "toolbridge"
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    import toolbridge
+
+    assert said.stdout == f"toolbridge {toolbridge.__version__}\n"

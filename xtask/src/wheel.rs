@@ -1,0 +1,117 @@
+//! `cargo xtask wheel`: the Python package, with the bridge executable in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{project, python};
+
+const PACKAGE: &str = "crates/python";
+
+/// Where the package has the executable; not under version control.
+const EXECUTABLE: &str = "crates/python/python/toolbridge/_bin/toolbridge";
+
+const USAGE: &str = "usage: cargo xtask wheel [--profile PROFILE] [--out DIR]";
+
+/// Builds the wheel and says where it is.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let (root, target) = project::folders()?;
+    let (mut profile, mut out) = ("release".to_owned(), target.join("wheels"));
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), args.next()) {
+            ("--profile", Some(name)) => profile.clone_from(name),
+            ("--out", Some(dir)) => out = std::path::absolute(dir)?,
+            _ => bail!("{USAGE}"),
+        }
+    }
+    println!("{}", build(&root, &target, &profile, &out)?.display());
+    Ok(())
+}
+
+/// Builds the wheel with a profile of cargo's; returns its path.
+///
+/// # Errors
+///
+/// When something does not compile, or maturin cannot be installed.
+pub(crate) fn build(root: &Path, target: &Path, profile: &str, out: &Path) -> Result<PathBuf> {
+    let python = python::NEWEST.install(root, target)?;
+    let mut cargo = project::cargo();
+    cargo.args(["build", "--quiet", "--package", "toolbridge-cli", "--profile", profile]);
+    python::run(cargo.current_dir(root))?;
+    // The directory of the profile `dev` is `debug`.
+    let folder = if profile == "dev" { "debug" } else { profile };
+    let executable = root.join(EXECUTABLE);
+    std::fs::create_dir_all(executable.parent().context("no folder")?)?;
+    // Somebody may be running the former one.
+    _ = std::fs::remove_file(&executable);
+    std::fs::copy(target.join(folder).join("toolbridge"), &executable)
+        .context("cannot put the executable into the package")?;
+
+    _ = std::fs::remove_dir_all(out);
+    let mut maturin = Command::new(&python);
+    maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
+    python::run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
+    let wheels = std::fs::read_dir(out)?.filter_map(|entry| Some(entry.ok()?.path()));
+    wheels
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .context("maturin left no wheel")
+}
+
+/// Installs the wheel into an environment, in place of whatever version of it is there.
+///
+/// # Errors
+///
+/// When pip fails.
+pub(crate) fn install(python: &Path, wheel: &Path) -> Result<()> {
+    python::run(python::pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
+}
+
+/// The real CLI, which comes with a package in that environment.
+///
+/// # Errors
+///
+/// When it is not there.
+pub(crate) fn bundled_cli(python: &Path) -> Result<PathBuf> {
+    let find = "import claude_agent_sdk, os; print(os.path.dirname(claude_agent_sdk.__file__))";
+    let output = Command::new(python).args(["-c", find]).output().context("cannot run Python")?;
+    let cli = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("_bundled/claude");
+    ensure!(cli.is_file(), "there is no CLI at `{}`", cli.display());
+    Ok(cli)
+}
+
+/// Type and style checks of the package and its tests.
+pub(crate) fn checks(root: &Path, python: &Path) -> [Command; 3] {
+    let tool = |args: &[&str]| {
+        let mut command = Command::new(python);
+        command.arg("-m").args(args).current_dir(root.join(PACKAGE));
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    };
+    [
+        tool(&["ruff", "check", "--no-cache", "--quiet", "."]),
+        tool(&["ruff", "format", "--no-cache", "--check", "--quiet", "."]),
+        tool(&[
+            "mypy",
+            "--cache-dir=/dev/null",
+            "--no-error-summary",
+            "python/toolbridge",
+            "tests",
+            "examples",
+        ]),
+    ]
+}
+
+/// The package's tests, with the wheel that is installed there.
+pub(crate) fn pytest(root: &Path, target: &Path, python: &Path, cli: &Path) -> Command {
+    let tests = root.join(PACKAGE).join("tests");
+    let mut command = Command::new(python);
+    // Not from the folder of the sources: the wheel is what is tested.
+    command.args(["-W", "error", "-m", "pytest", "-q", "-c"]);
+    command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);
+    command.env("TOOLBRIDGE_SCRIPTED_MODEL", target.join("debug/scripted-model"));
+    command
+}
