@@ -19,9 +19,8 @@ use crate::root::{Identity, Stamp, identity, is, open_name};
 const TEMPORARY_PREFIX: &str = ".toolbridge-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// How long a file may stay locked without changing before the call is given up. On a busy disk, one `fsync` of
-/// whoever holds it can take more than ten seconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a file may stay locked without changing before the call is given up.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// And how long however much it changes: whoever has the lock may never let it go.
 const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
