@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from support import TRANSPORTS, Transport, World
 # Nobody's account and nobody's settings: not even by accident.
 for name in [name for name in os.environ if name.startswith(("ANTHROPIC", "CLAUDE"))]:
     del os.environ[name]
+
+# Tests that run in the background may have inherited that SIGINT is ignored, and so would their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
