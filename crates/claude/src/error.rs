@@ -215,7 +215,7 @@ impl ClaudeCodeError {
                 ExecutionKind::InvalidRequest | ExecutionKind::Other => return None,
             },
             Self::CliResponseParse { .. } => {
-                "is that the Claude Code CLI, in a version of this year? `claude --version` says"
+                "is that the Claude Code CLI, and a recent version? `toolbridge doctor` says which one it is"
             }
             Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
             Self::ToolNotFound { .. } => "choose from the names above",
@@ -248,7 +248,7 @@ impl fmt::Debug for ClaudeCodeError {
     }
 }
 
-/// The CLI's path as an error shows it.
+/// Why the CLI at `path` could not be started.
 pub(crate) fn starting(
     path: &std::path::Path,
     cwd: Option<&PathBuf>,

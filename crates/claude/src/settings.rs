@@ -231,12 +231,6 @@ setters!(Settings,);
 impl Settings {
     /// These settings, and where they say nothing those of `base`.
     pub(crate) fn or(self, base: &Self) -> Self {
-        fn merged<K: Ord + Clone, V: Clone>(
-            base: impl IntoIterator<Item = (K, V)>,
-            own: impl IntoIterator<Item = (K, V)>,
-        ) -> impl Iterator<Item = (K, V)> {
-            base.into_iter().chain(own)
-        }
         let base = base.clone();
         Self {
             model: self.model.or(base.model),
@@ -253,8 +247,8 @@ impl Settings {
             conversation: self.conversation.or(base.conversation),
             setting_sources: self.setting_sources.or(base.setting_sources),
             extra_args: self.extra_args.or(base.extra_args),
-            env: merged(base.env, self.env).collect(),
-            mcp_servers: merged(base.mcp_servers, self.mcp_servers).collect(),
+            env: base.env.into_iter().chain(self.env).collect(),
+            mcp_servers: base.mcp_servers.into_iter().chain(self.mcp_servers).collect(),
         }
     }
 

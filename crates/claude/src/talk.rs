@@ -215,35 +215,34 @@ impl Talk {
             }
             Line::Answer { id, answer } => self.control.answered(&id, answer),
             Line::Result(raw) => return Ok(Some(raw)),
-            Line::Events(events) => self.pass_on(events, line.len()).map_err(|ended| *ended)?,
+            Line::Events(events) => self.pass_on(events, line.len())?,
         }
         Ok(None)
     }
 
     /// Keeps what belongs to the answer, and passes everything on.
-    fn pass_on(&mut self, events: Vec<Event>, line_bytes: usize) -> Result<(), Box<Ended>> {
-        let failed = |error| Box::new(Ended::Failed(error));
+    fn pass_on(&mut self, events: Vec<Event>, line_bytes: usize) -> Result<(), Ended> {
         if events.iter().any(|event| matches!(event, Event::Part(_))) {
             self.part_bytes += line_bytes;
             if self.part_bytes > MAX_ANSWER_BYTES {
-                return Err(failed(too_much("the answer", MAX_ANSWER_BYTES)));
+                return Err(Ended::Failed(too_much("the answer", MAX_ANSWER_BYTES)));
             }
         }
         let mut bytes = line_bytes;
         for mut event in events {
             match &mut event {
                 Event::Part(part) => {
-                    self.note(part).map_err(failed)?;
+                    self.note(part).map_err(Ended::Failed)?;
                     self.parts.push(part.clone());
                 }
                 Event::Started(started) => {
                     self.model.clone_from(&started.model);
-                    self.check_server(started).map_err(|error| Box::new(Ended::ServerFailed(error)))?;
+                    self.check_server(started).map_err(Ended::ServerFailed)?;
                 }
                 _ => {}
             }
             // The events of a line share its buffer.
-            self.events.send(event, std::mem::take(&mut bytes)).map_err(failed)?;
+            self.events.send(event, std::mem::take(&mut bytes)).map_err(Ended::Failed)?;
         }
         Ok(())
     }

@@ -3,11 +3,9 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Result;
-use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::Documents;
+use anyhow::{Context as _, Result};
 use toolbridge::docs::DocumentsBuilder;
-use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve, stdio};
+use toolbridge::mcp::ServerInfo;
 
 use crate::args::{DocsArgs, DocsRoots};
 use crate::output::say;
@@ -25,34 +23,17 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         say(&format!("made `{}` with a small example, and `{}`", manuals.display(), vault.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let documents = open(args)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let (stdin, stdout) = stdio()?;
-        let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
-        let info = ServerInfo {
-            name: "toolbridge-docs".into(),
-            instructions: Some(INSTRUCTIONS.into()),
-            ..ServerInfo::default()
-        };
-        tokio::select! {
-            served = serve(Arc::new(documents), info, lines_in, lines_out) => Ok(served?),
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
-        }
-    });
-    // A thread that waits for a terminal or a file must not hold the process.
-    runtime.shutdown_background();
-    served.map(|()| ExitCode::SUCCESS)
+    let info = ServerInfo {
+        name: "toolbridge-docs".into(),
+        instructions: Some(INSTRUCTIONS.into()),
+        ..ServerInfo::default()
+    };
+    toolbridge::serve_stdio(Arc::new(builder(args)?.open()?), info)
+        .context("cannot serve on stdin and stdout")?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The document tools as the flags say, and where they say nothing the environment.
-fn open(args: &DocsArgs) -> Result<Documents> {
-    Ok(builder(args)?.open()?)
-}
-
+/// The settings as the flags say, and where they say nothing the environment.
 fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     let mut builder = roots(&args.roots)?;
     if let Some(most) = args.hard_max_sections {

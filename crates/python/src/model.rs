@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use toolbridge::ClaudeCodeModel;
 use toolbridge::claude::ClaudeCodeModelBuilder;
+use toolbridge::{ClaudeCodeModel, Request};
 
 use crate::answer::answer_json;
 use crate::config::{ModelConfig, request};
@@ -78,9 +78,7 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let (model, event_loop) = self.for_request(py, host)?;
-        let request = request(request_json).map_err(|error| exception(&error))?;
-        let place = self.running.add(model.clone());
+        let Begun { model, request, event_loop, place } = self.begin(py, request_json, host)?;
         Task::start(py, event_loop, done, async move {
             let _place = place;
             let answer = model.request_with_metadata(request).await.map_err(|error| exception(&error))?;
@@ -96,9 +94,7 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let (model, event_loop) = self.for_request(py, host)?;
-        let request = request(request_json).map_err(|error| exception(&error))?;
-        let place = self.running.add(model.clone());
+        let Begun { model, request, event_loop, place } = self.begin(py, request_json, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
             let stream = model.request_stream(request).await.map_err(|error| exception(&error))?;
@@ -112,11 +108,22 @@ impl Model {
     }
 }
 
+/// A request that can be started.
+struct Begun {
+    model: ClaudeCodeModel,
+    request: Request,
+    event_loop: EventLoop,
+    place: Place,
+}
+
 impl Model {
-    fn for_request(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> PyResult<(ClaudeCodeModel, EventLoop)> {
+    fn begin(&self, py: Python<'_>, request_json: &[u8], host: &Bound<'_, PyAny>) -> PyResult<Begun> {
         let event_loop: EventLoop = host.extract()?;
         let host: Host = host.extract()?;
         let model = self.config.clone().builder().and_then(|builder| host.model(py, &event_loop, builder));
-        Ok((model.map_err(|error| exception(&error))?, event_loop))
+        let model = model.map_err(|error| exception(&error))?;
+        let request = request(request_json).map_err(|error| exception(&error))?;
+        let place = self.running.add(model.clone());
+        Ok(Begun { model, request, event_loop, place })
     }
 }

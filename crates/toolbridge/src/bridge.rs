@@ -1,12 +1,14 @@
 //! The bridge process: an MCP server on stdio whose tools live in another process.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use toolbridge_core::ToolSource;
 use toolbridge_ipc::{IpcError, Remote, read_schema_file, this_program_is_a_bridge};
 use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve, stdio};
 
@@ -50,6 +52,16 @@ pub fn run_bridge(socket: &Path, schema: &Path) -> ExitCode {
 fn bridge(socket: &Path, schema: &Path) -> Result<(), IpcError> {
     let tools = read_schema_file(schema)?;
     let remote = Remote::new(socket, tools)?;
+    Ok(serve_stdio(Arc::new(remote), ServerInfo::default())?)
+}
+
+/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, a
+/// SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else may use them.
+///
+/// # Errors
+///
+/// When stdin cannot be read, or there is no runtime to be had.
+pub fn serve_stdio(source: Arc<dyn ToolSource>, info: ServerInfo) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -57,8 +69,8 @@ fn bridge(socket: &Path, schema: &Path) -> Result<(), IpcError> {
         let (stdin, stdout) = stdio()?;
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
-            served = serve(Arc::new(remote), ServerInfo::default(), lines_in, lines_out) => {
-                served.map_err(|ServeError::Read(error)| IpcError::Io { error })
+            served = serve(source, info, lines_in, lines_out) => {
+                served.map_err(|ServeError::Read(error)| error)
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),

@@ -23,9 +23,7 @@ async fn after_a_tool_error_nothing_is_left() {
 #[tokio::test]
 async fn a_killed_cli_is_an_error_and_nothing_is_left() {
     for transport in TRANSPORTS {
-        let world = World::new("call hang {}\n---\ntext done");
-        let tools = Tools::new();
-        let model = world.model_with(&tools, transport);
+        let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
             told("the tool starts", &tools.0.hanging).await;
             kill_cli(&world);
@@ -70,9 +68,7 @@ async fn too_long(transport: Transport) {
 #[tokio::test]
 async fn a_dropped_request_is_ended_with_its_tools() {
     for transport in TRANSPORTS {
-        let world = World::new("call hang {}\n---\ntext done");
-        let tools = Tools::new();
-        let model = world.model_with(&tools, transport);
+        let (world, tools, model) = World::hanging(transport);
         tokio::select! {
             outcome = model.request("go") => panic!("{outcome:?}"),
             () = told("the tool starts", &tools.0.hanging) => {}
@@ -113,9 +109,7 @@ async fn a_dropped_stream_is_ended_with_its_tools() {
 #[test]
 fn a_runtime_that_goes_away_takes_its_requests_along() {
     for transport in TRANSPORTS {
-        let world = World::new("call hang {}\n---\ntext done");
-        let tools = Tools::new();
-        let model = world.model_with(&tools, transport);
+        let (world, tools, model) = World::hanging(transport);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
             let stream = model.request_stream("go").await.unwrap();

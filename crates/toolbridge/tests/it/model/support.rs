@@ -67,6 +67,13 @@ impl World {
         model
     }
 
+    /// A world whose model calls the tool that never ends.
+    pub(crate) fn hanging(transport: Transport) -> (Self, Tools, ClaudeCodeModel) {
+        let (world, tools) = (Self::new("call hang {}\n---\ntext done"), Tools::new());
+        let model = world.model_with(&tools, transport);
+        (world, tools, model)
+    }
+
     /// The texts of the tool results in the last request to the model.
     #[track_caller]
     pub(crate) fn last_results(&self) -> Vec<String> {

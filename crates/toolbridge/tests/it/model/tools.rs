@@ -94,9 +94,7 @@ async fn read_only_calls_overlap_and_others_do_not() {
 #[tokio::test]
 async fn a_users_interrupt_cancels_the_handler() {
     for transport in TRANSPORTS {
-        let world = World::new("call hang {}\n---\ntext done");
-        let tools = Tools::new();
-        let model = world.model_with(&tools, transport);
+        let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
             told("the tool starts", &tools.0.hanging).await;
             assert_eq!(model.interrupt(), 1);
