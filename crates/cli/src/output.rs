@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use toolbridge::core::trace::TraceError;
 use toolbridge::docs::DocsError;
 use toolbridge::{ClaudeCodeError, IpcError, RegistrationError};
 use tracing_subscriber::filter::LevelFilter;
@@ -49,6 +50,7 @@ pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
         .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
         .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
         .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
+        .or_else(|| error.downcast_ref::<TraceError>().map(TraceError::hint))
         .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
     hint.map(Into::into)
 }

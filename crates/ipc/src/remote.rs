@@ -67,6 +67,7 @@ impl Remote {
                 Err(error) => return Err(lost(error)),
             }
         };
+        context.mark_sent();
         // The arguments may be large, and the answer may take long.
         drop(request);
         let outcome = loop {
@@ -89,6 +90,7 @@ impl Remote {
                 Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
             }
         };
+        context.mark_answered();
         self.keep(connection);
         Ok(outcome)
     }
