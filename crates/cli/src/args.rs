@@ -166,7 +166,7 @@ pub(crate) struct TraceArgs {
     /// Print one JSON object instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show every call, and not only the longest 40
+    /// Show every call, and not only 40: those that did not go well, and the longest
     #[arg(long)]
     pub(crate) all: bool,
 }

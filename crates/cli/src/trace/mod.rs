@@ -115,11 +115,11 @@ fn text(timeline: &Timeline, all: bool, style: &Style) -> String {
     text + &summary::text(timeline)
 }
 
-/// The calls that took longest, in the order of their start.
+/// Those that did not go well and those that took longest, in the order of their start.
 fn shown(calls: &[Call], most: usize) -> Vec<&Call> {
     let mut shown: Vec<_> = calls.iter().collect();
     if shown.len() > most {
-        shown.sort_by_key(|call| std::cmp::Reverse((!call.is_finished(), call.total_ns)));
+        shown.sort_by_key(|call| std::cmp::Reverse((!call.is_ok(), call.total_ns)));
         shown.truncate(most);
         shown.sort_by_key(|call| call.number);
     }

@@ -69,18 +69,22 @@ function drawScale() {
   const rough = length / 7;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(factor => factor * power).find(step => step >= rough);
-  const scale = $('scale');
+  const [scale, grid] = [$('scale'), $('grid')];
   scale.replaceChildren();
+  grid.replaceChildren();
   for (let at = Math.ceil(view[0] / step) * step; at < view[1]; at += step) {
     const tick = make('span', '', time(at));
     tick.style.left = (at - view[0]) / length * 100 + '%';
     scale.append(tick);
+    const line = make('span');
+    line.style.left = tick.style.left;
+    grid.append(line);
   }
 }
 
 // Only the rows in sight exist.
 function drawRows() {
-  const rows = $('rows');
+  const [rows, grid] = [$('rows'), $('grid')];
   const first = Math.max(Math.floor(rows.scrollTop / ROW) - 4, 0);
   const last = Math.min(first + Math.ceil((rows.clientHeight || 480) / ROW) + 8, shown.length);
   const length = view[1] - view[0];
@@ -92,6 +96,7 @@ function drawRows() {
     row.dataset.place = place;
     const name = make('div', 'name');
     name.append(make('b', '', call.tool), make('small', '', id(call)));
+    if (call.outcome !== 'ok') name.append(make('em', '', call.outcome));
     const lane = make('div', 'lane');
     for (const part of call.parts) {
       if (part.to_ns < view[0] || part.from_ns > view[1]) continue;
@@ -104,7 +109,7 @@ function drawRows() {
     row.append(name, lane, make('div', 'time', isFinished(call) ? time(call.total_ns) : 'open'));
     nodes.push(row);
   }
-  $('space').replaceChildren(...nodes);
+  $('space').replaceChildren(grid, ...nodes);
 }
 
 function drawOverview() {
@@ -124,7 +129,7 @@ function drawOverview() {
     lanes[lane] = end;
     return lane;
   });
-  const thick = Math.min(height / Math.max(lanes.length, 1), 10 * ratio);
+  const thick = Math.min(height / Math.max(lanes.length, 1), 8 * ratio);
   shown.forEach((call, place) => {
     for (const part of call.parts) {
       pen.fillStyle = call.outcome === 'ok' ? colours[part.kind] ||= colour(part.kind) : colours.bad ||= colour('bad');
