@@ -7,6 +7,8 @@ mod demo;
 mod docs;
 mod doctor;
 mod generate;
+#[cfg(feature = "otel")]
+mod otel;
 mod output;
 mod sessions;
 mod trace;
@@ -27,7 +29,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
     let default = if matches!(args.command, Command::Bridge { .. }) { Level::Off } else { Level::Warn };
-    output::log_to_stderr(args.log.or_else(output::level_from_environment).unwrap_or(default));
+    let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
+    // Dropped at the very end: it sends what has not been sent yet.
+    let _export = output::log_to_stderr(level);
     let done = match args.command {
         Command::Bridge { socket, schema, trace } => {
             return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
@@ -55,5 +59,7 @@ fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     let (command, socket, schema) = (args.next()?, args.next()?, args.next()?);
     let plain = |path: &std::ffi::OsString| !path.as_encoded_bytes().starts_with(b"-");
     let exact = command == "bridge" && args.next().is_none() && plain(&socket) && plain(&schema);
+    #[cfg(feature = "otel")]
+    let exact = exact && !otel::is_wanted();
     (exact && std::env::var_os(args::LOG_VARIABLE).is_none()).then_some((socket, schema))
 }

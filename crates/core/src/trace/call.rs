@@ -97,7 +97,7 @@ impl CallTrace {
             total_ns = Empty,
         );
         let parent = new.meta.traceparent;
-        let own = TraceParent::child(parent);
+        let own = exported_as(&span, parent).unwrap_or_else(|| TraceParent::child(parent));
         let call = Call {
             trace_id: format!("{:032x}", own.trace_id),
             span_id: format!("{:016x}", own.span_id),
@@ -204,6 +204,15 @@ impl CallTrace {
             total_ns: self.written.unwrap_or(total_ns),
         }
     }
+}
+
+#[cfg(feature = "otel")]
+use super::otel::exported_as;
+
+/// Nobody exports the span under ids of its own.
+#[cfg(not(feature = "otel"))]
+fn exported_as(_: &Span, _: Option<TraceParent>) -> Option<TraceParent> {
+    None
 }
 
 /// Whether a result calls itself an error.

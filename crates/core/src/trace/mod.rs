@@ -9,6 +9,8 @@
 mod call;
 mod event;
 mod file;
+#[cfg(feature = "otel")]
+mod otel;
 mod parent;
 mod tracer;
 
