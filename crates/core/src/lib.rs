@@ -39,6 +39,7 @@ mod name;
 mod panic;
 mod progress;
 mod result;
+mod scan;
 mod schema;
 mod selection;
 mod source;
