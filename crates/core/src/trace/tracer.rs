@@ -62,3 +62,16 @@ impl Tracer {
         self.process
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_read_only_for_somebody() {
+        assert!(Tracer::without_file(Process::Bridge).clock().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.jsonl");
+        assert!(Tracer::open(Process::Bridge, Some(&path)).unwrap().clock().is_some());
+    }
+}
