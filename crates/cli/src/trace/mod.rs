@@ -62,6 +62,13 @@ fn warn(file: &Path, faults: &[Fault]) {
 
 fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<ExitCode> {
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
+    if out == file {
+        return Err(WithHint {
+            error: format!("the page would take the place of the trace `{}`", file.display()),
+            hint: "name another file: `--html OUT`".into(),
+        }
+        .into());
+    }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     std::fs::write(&out, page::page(&name, timeline)?).map_err(|error| WithHint {
         error: format!("cannot write the page to `{}`: {error}", out.display()),

@@ -129,9 +129,10 @@ impl Timeline {
 
         let place_of: HashMap<_, _> =
             sides.iter().enumerate().map(|(place, side)| (side.call.span_id.as_str(), place)).collect();
+        // A call that a tool makes is a call of its own, though its trace says who made it.
         let outer_of = |side: &Side<'_>| {
-            let sender = side.call.parent_span_id.as_deref()?;
-            place_of.get(sender).copied().filter(|outer| sides[*outer].call.span_id != side.call.span_id)
+            let sender = side.call.parent_span_id.as_deref().filter(|_| side.process == Process::Parent)?;
+            place_of.get(sender).copied().filter(|outer| sides[*outer].process == Process::Bridge)
         };
         let mut inner_of = HashMap::new();
         for (place, side) in sides.iter().enumerate() {
@@ -335,6 +336,18 @@ pub(super) mod tests {
         // Only the last line is left.
         let end = Timeline::of(&events[4..]);
         assert_eq!((end.calls[0].start_ns, end.calls[0].total_ns), (0, 1000));
+    }
+
+    #[test]
+    fn a_call_that_a_tool_makes_is_a_call_of_its_own() {
+        let mut events = both_sides();
+        let nested = named("n", Some("p"), "other");
+        events.push(event(Process::Bridge, 2300, What::CallEnd(ended(nested.clone(), 100))));
+        events.push(event(Process::Parent, 2290, What::CallEnd(ended(named("m", Some("n"), "other"), 50))));
+        let timeline = Timeline::of(&events);
+        let tools: Vec<_> = timeline.calls.iter().map(|call| call.tool.as_str()).collect();
+        assert_eq!(tools, ["add", "other"]);
+        assert_eq!(timeline.calls[1].tool_pid, Some(1));
     }
 
     #[test]

@@ -293,6 +293,10 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
     let (_, rest) = html.split_once(r#"<script type="application/json" id="data">"#).unwrap();
     let (data, _) = rest.split_once("</script>").unwrap();
     assert_eq!(serde_json::from_str::<Value>(data).unwrap(), shown(&file));
+    // Never over the trace itself.
+    let (code, _, stderr) = show(&file, &["--html", file.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("error: the page would take the place of the trace `"), "{stderr}");
     let (code, _, stderr) = show(&file, &["--html", "/no/such/dir/page.html"]);
     assert_eq!(code, 1);
     assert!(stderr.starts_with("error: cannot write the page to `/no/such/dir/page.html`: "), "{stderr}");

@@ -28,13 +28,11 @@ impl TraceParent {
     /// A new call: a part of `of` if there is such a trace, else of one of its own.
     #[must_use]
     pub fn child(of: Option<Self>) -> Self {
-        match of {
-            Some(of) => Self { span_id: random(), ..of },
-            None => {
-                let trace_id = u128::from(random()) << 64 | u128::from(random());
-                Self { trace_id, span_id: random(), flags: Self::RECORDED }
-            }
+        if let Some(of) = of {
+            return Self { span_id: random(), ..of };
         }
+        let trace_id = u128::from(random()) << 64 | u128::from(random());
+        Self { trace_id, span_id: random(), flags: Self::RECORDED }
     }
 }
 
