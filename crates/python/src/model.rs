@@ -13,8 +13,10 @@ use crate::config::{ModelConfig, request};
 use crate::error::exception;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
+use crate::log;
 use crate::stream::{Json, Stream};
 use crate::task::Task;
+use crate::tools::Offer;
 
 /// The settings of a model, and its requests under way.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -119,8 +121,10 @@ struct Begun {
 impl Model {
     fn begin(&self, py: Python<'_>, request_json: &[u8], host: &Bound<'_, PyAny>) -> PyResult<Begun> {
         let event_loop: EventLoop = host.extract()?;
-        let host: Host = host.extract()?;
-        let model = self.config.clone().builder().and_then(|builder| host.model(py, &event_loop, builder));
+        let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
+        log::refresh_threshold(py)?;
+        let builder = self.config.clone().builder();
+        let model = builder.and_then(|builder| host.model(py, &event_loop, offer, builder));
         let model = model.map_err(|error| exception(&error))?;
         let request = request(request_json).map_err(|error| exception(&error))?;
         let place = self.running.add(model.clone());

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic_ai import RunContext
-from pydantic_ai._run_context import get_current_run_context
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import (
     Model,
@@ -25,6 +24,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from . import _executable, _native
+from ._run_context import current_run_context
 from ._waiting import completed
 from .errors import InvalidRequestError
 from .messages import SYSTEM, Reader, RequestWithMetadata, answer_of, conversation
@@ -40,7 +40,7 @@ from .settings import (
     known,
 )
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Host, Toolbox, Toolsets, combined, manager_of
+from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
 
 MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
 """Is called with each message of the CLI, on the event loop of the request."""
@@ -57,7 +57,7 @@ _PROFILE = ModelProfile(
 
 @dataclass(frozen=True)
 class _Registered:
-    toolset: AbstractToolset[Any]
+    offered: Offered
     server_name: str
     transport: TransportType
     deps: Any
@@ -239,7 +239,8 @@ class ClaudeCodeModel(Model[None]):
         its tools, and its dependencies, along.
 
         Args:
-            toolsets: A toolset, or a sequence of toolsets, tools and functions; none at all if `None`.
+            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
+                `None`.
             server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls travel.
             deps: What tools find as the dependencies of their context, where no agent runs.
@@ -248,7 +249,7 @@ class ClaudeCodeModel(Model[None]):
             raise InvalidRequestError(
                 f"there is no transport `{transport}`; there are `auto`, `stdio` and `sdk`"
             )
-        self._registered = _Registered(combined(toolsets or []), server_name, transport, deps)
+        self._registered = _Registered(offered(toolsets or []), server_name, transport, deps)
 
     def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
         """The MCP servers that the CLI is told of. That of the tools gets new paths in each request."""
@@ -340,7 +341,7 @@ class ClaudeCodeModel(Model[None]):
         check_allow_model_requests()
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         async with AsyncExitStack() as stack:
-            toolbox, names = await self._toolbox(parameters, run_context or get_current_run_context(), stack)
+            toolbox, names = await self._toolbox(parameters, run_context or current_run_context(), stack)
             read = await conversation(messages, parameters)
             own = known(settings)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
@@ -351,6 +352,7 @@ class ClaudeCodeModel(Model[None]):
                 toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
+                documents=registered.offered.documents if registered else (),
                 decider=self._decider(),
                 message=_teller([one for one in (self._message_callback, listener) if one is not None]),
             )
@@ -372,7 +374,8 @@ class ClaudeCodeModel(Model[None]):
     ) -> tuple[Toolbox, list[str] | None]:
         """The tools that there are, and the names of those that the request wants, if it says.
 
-        Those of the agent that makes the request are called through its own manager, with its context.
+        Those of the agent that makes the request are called through its own manager, with its context. It
+        knows nothing of the model's documents, so it always gets them.
         """
         toolbox = Toolbox()
         wanted_tools = {tool.name: tool for tool in parameters.function_tools}
@@ -381,16 +384,19 @@ class ClaudeCodeModel(Model[None]):
             own = manager.tools or {}
             toolbox.add(manager, [tool for name, tool in wanted_tools.items() if name in own])
         registered = self._registered
-        if registered is not None and not _is_of(registered.toolset, run_context):
+        if registered is not None and not _is_of(registered.offered.toolset, run_context):
             missing = set(wanted_tools) - set(toolbox.definitions)
             if missing or not wanted_tools:
                 deps = registered.deps
                 if deps is None and run_context is not None:
                     deps = run_context.deps
-                other = await manager_of(registered.toolset, self, deps, stack)
+                other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
-        return toolbox, list(wanted_tools) or None
+        names = list(wanted_tools)
+        if names and run_context is not None and registered is not None:
+            names += registered.offered.document_tools
+        return toolbox, names or None
 
     def _decider(self) -> Callable[[_native.Call], Any] | None:
         can_use_tool = self._can_use_tool

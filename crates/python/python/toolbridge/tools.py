@@ -21,10 +21,15 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from .progress import current_call
 from .results import error_result, result_of
 
-Toolsets: TypeAlias = AbstractToolset[Any] | Sequence[AbstractToolset[Any] | Tool[Any] | Callable[..., Any]]
-"""One toolset, or a sequence of toolsets, tools and functions."""
+Toolsets: TypeAlias = (
+    AbstractToolset[Any]
+    | _native.Documents
+    | Sequence[AbstractToolset[Any] | _native.Documents | Tool[Any] | Callable[..., Any]]
+)
+"""One toolset, or documents, or a sequence of toolsets, documents, tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -42,16 +47,36 @@ def read_only(function: Callable[..., Any]) -> Tool[Any]:
     return Tool(function, metadata={"read_only": True})
 
 
-def combined(toolsets: Toolsets) -> AbstractToolset[Any]:
-    """One toolset out of whatever was given."""
+@dataclass(frozen=True)
+class Offered:
+    """What was given to offer: tools that Python calls, and documents, whose calls it never sees."""
+
+    toolset: AbstractToolset[Any]
+    documents: tuple[_native.Documents, ...] = ()
+
+    @property
+    def document_tools(self) -> list[str]:
+        """The names of the tools of the documents."""
+        return [name for documents in self.documents for name in documents.tool_names]
+
+
+def offered(toolsets: Toolsets) -> Offered:
+    """One toolset and the documents, out of whatever was given."""
     if isinstance(toolsets, AbstractToolset):
-        return toolsets
-    given = list(toolsets)
-    found = [one for one in given if isinstance(one, AbstractToolset)]
-    tools = [one for one in given if not isinstance(one, AbstractToolset)]
+        return Offered(toolsets)
+    found: list[AbstractToolset[Any]] = []
+    documents: list[_native.Documents] = []
+    tools: list[Tool[Any] | Callable[..., Any]] = []
+    for one in [toolsets] if isinstance(toolsets, _native.Documents) else toolsets:
+        if isinstance(one, AbstractToolset):
+            found.append(one)
+        elif isinstance(one, _native.Documents):
+            documents.append(one)
+        else:
+            tools.append(one)
     if tools:
         found.append(FunctionToolset(tools))
-    return found[0] if len(found) == 1 else CombinedToolset(found)
+    return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents))
 
 
 def described(tool: ToolDefinition) -> dict[str, Any]:
@@ -66,11 +91,18 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
         "input_schema": {"type": "object", **tool.parameters_json_schema},
         "title": metadata.get("title") or annotations.get("title"),
         "max_result_chars": metadata.get("max_result_chars"),
+        "output_schema": output_schema(tool),
     }
     for name, hint in _HINTS.items():
         values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
         said[name] = next((value for value in values if value is not None), None)
     return said
+
+
+def output_schema(tool: ToolDefinition) -> dict[str, Any] | None:
+    """The schema of what the tool returns, where that is a JSON object and the tool is meant to say so."""
+    schema = tool.return_schema
+    return schema if schema and schema.get("type") == "object" else None
 
 
 async def manager_of(
@@ -115,7 +147,8 @@ class Toolbox:
         else:
             # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
             value = await manager.handle_call(part, wrap_validation_errors=False)
-        return result_of(call.name, value)
+        is_structured = output_schema(self.definitions[call.name]) is not None
+        return result_of(call.name, value, is_structured=is_structured)
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
@@ -142,6 +175,7 @@ async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
 
 async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
     """Gives a call its answer, whatever comes of the work."""
+    current_call.set(call)
     try:
         call.answer(await work)
     except ModelRetry as error:
@@ -173,6 +207,7 @@ class Host:
     toolbox: Toolbox
     server_name: str
     transport: str
+    documents: Sequence[_native.Documents] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
