@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,6 +31,10 @@ PICTURE = bytes.fromhex(
     "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
 
+
+# An interpreter to which every warning is an error, except for that of pydantic-ai's own `run_sync`, which
+# makes the loop that Python 3.12 misses.
+PYTHON = [sys.executable, "-W", "error", "-W", "ignore:There is no current event loop:DeprecationWarning"]
 
 REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
 

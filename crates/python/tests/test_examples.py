@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support import PATIENCE_SECONDS, World, named
+from support import PATIENCE_SECONDS, PYTHON, World, named
 
 MakeWorld = Callable[[str], World]
 
@@ -29,7 +29,7 @@ def shown(here: World, name: str) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / name],
+        [*PYTHON, EXAMPLES / name],
         env=environment,
         cwd=here.home,
         capture_output=True,

@@ -22,11 +22,12 @@ from .errors import (
     ToolsetNotRegisteredError,
 )
 from .messages import CLIResponse, CLIUsage, RequestWithMetadata
-from .model import ClaudeCodeModel, MessageCallback
+from .model import ClaudeCodeModel
 from .permission import Allow, CanUseTool, Decision, Deny, PermissionRequest
 from .progress import report_progress
 from .session import Session
 from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
+from .teller import MessageCallback
 from .tools import Toolsets, read_only
 
 __all__ = [

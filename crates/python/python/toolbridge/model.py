@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -21,7 +20,7 @@ from pydantic_ai.models import (
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
 from ._run_context import current_run_context
@@ -40,10 +39,8 @@ from .settings import (
     known,
 )
 from .stream import ClaudeCodeStreamedResponse
+from .teller import MessageCallback, Teller
 from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
-
-MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
-"""Is called with each message of the CLI, on the event loop of the request."""
 
 _PROFILE = ModelProfile(
     supports_tools=True,
@@ -354,9 +351,11 @@ class ClaudeCodeModel(Model[None]):
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=registered.offered.documents if registered else (),
                 decider=self._decider(),
-                message=_teller([one for one in (self._message_callback, listener) if one is not None]),
             )
             stack.push_async_callback(host.end)
+            if callbacks := [one for one in (self._message_callback, listener) if one is not None]:
+                host.message = teller = Teller(callbacks)
+                stack.push_async_exit(teller.end)
             request = {
                 "messages": read.messages,
                 "settings": own,
@@ -407,23 +406,6 @@ def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -
     """Whether the toolset is one of the agent that makes the request, which then decides about it."""
     agent = run_context.agent if run_context is not None else None
     return agent is not None and any(toolset is own for own in agent.toolsets)
-
-
-def _teller(callbacks: Sequence[MessageCallback]) -> Callable[[bytes], None] | None:
-    """Tells all who listen."""
-    if not callbacks:
-        return None
-    running: set[asyncio.Future[None]] = set()
-
-    def tell(message: bytes) -> None:
-        for callback in callbacks:
-            told = callback(from_json(message))
-            if inspect.isawaitable(told):
-                task = asyncio.ensure_future(told)
-                running.add(task)
-                task.add_done_callback(running.discard)
-
-    return tell
 
 
 def _profile(given: ModelProfileSpec | None) -> ModelProfileSpec:

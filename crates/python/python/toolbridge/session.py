@@ -87,7 +87,7 @@ class Session:
         if self._stack is not None:
             raise InvalidRequestError("the session runs already")
         async with AsyncExitStack() as stack:
-            toolbox = Toolbox()
+            toolbox = Toolbox(is_structured=True)
             toolbox.add(await manager_of(self._offered.toolset, TestModel(), self._deps, stack))
             host = Host(
                 toolbox,

@@ -91,7 +91,6 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
         "input_schema": {"type": "object", **tool.parameters_json_schema},
         "title": metadata.get("title") or annotations.get("title"),
         "max_result_chars": metadata.get("max_result_chars"),
-        "output_schema": output_schema(tool),
     }
     for name, hint in _HINTS.items():
         values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
@@ -100,7 +99,7 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def output_schema(tool: ToolDefinition) -> dict[str, Any] | None:
-    """The schema of what the tool returns, where that is a JSON object and the tool is meant to say so."""
+    """The schema of what the tool returns, where that is a JSON object."""
     schema = tool.return_schema
     return schema if schema and schema.get("type") == "object" else None
 
@@ -121,6 +120,8 @@ class Toolbox:
 
     definitions: dict[str, ToolDefinition] = field(default_factory=dict)
     managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
+    is_structured: bool = False
+    """Whether objects are structured content too. A model only ever sees one of the two."""
 
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
         """Adds the tools of a manager, or those of them that are given."""
@@ -134,7 +135,10 @@ class Toolbox:
         """The tools as the native module reads them."""
         if not self.definitions:
             return None
-        return to_json([described(tool) for tool in self.definitions.values()])
+        tools = self.definitions.values()
+        if not self.is_structured:
+            return to_json([described(tool) for tool in tools])
+        return to_json([{**described(tool), "output_schema": output_schema(tool)} for tool in tools])
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
@@ -147,7 +151,7 @@ class Toolbox:
         else:
             # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
             value = await manager.handle_call(part, wrap_validation_errors=False)
-        is_structured = output_schema(self.definitions[call.name]) is not None
+        is_structured = self.is_structured and output_schema(self.definitions[call.name]) is not None
         return result_of(call.name, value, is_structured=is_structured)
 
 
@@ -230,9 +234,14 @@ class Host:
     def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
         task = self.loop.create_task(answered(call, work))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):
             task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # what ends the whole program has ended the loop already; it is no news
 
     async def end(self) -> None:
         """Cancels the tools that still run, and waits for them, but not for ever."""
