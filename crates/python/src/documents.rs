@@ -36,7 +36,7 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `InvalidRequestError`: When a folder or a setting cannot be used.
 #[pyclass(frozen, module = "toolbridge")]
 pub(crate) struct Documents {
-    documents: toolbridge::Documents,
+    source: toolbridge::Documents,
     manuals: PathBuf,
     vault: PathBuf,
 }
@@ -99,7 +99,7 @@ impl Documents {
     /// The names of the tools.
     #[getter]
     fn tool_names(&self) -> Vec<String> {
-        self.documents.tools().iter().map(|tool| tool.name.clone()).collect()
+        self.source.tools().iter().map(|tool| tool.name.clone()).collect()
     }
 
     /// Where the manuals are.
@@ -122,7 +122,7 @@ impl Documents {
 impl Documents {
     /// The source itself, which knows nothing of Python.
     pub(crate) fn source(&self) -> toolbridge::Documents {
-        self.documents.clone()
+        self.source.clone()
     }
 }
 
@@ -131,7 +131,7 @@ fn opened(builder: DocumentsBuilder, init: bool) -> Result<Documents, DocsError>
         builder.init()?;
     }
     let (manuals, vault) = (builder.manuals_path(), builder.vault_path());
-    Ok(Documents { documents: builder.open()?, manuals, vault })
+    Ok(Documents { source: builder.open()?, manuals, vault })
 }
 
 fn count(name: &str, most: i64) -> PyResult<usize> {
