@@ -1,11 +1,13 @@
 //! What the CLI is told to start.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Access, access};
 use serde::Serialize;
+use toolbridge_core::trace::TRACE_VARIABLE;
 
 use crate::IpcError;
 
@@ -75,10 +77,16 @@ pub struct McpServer {
     pub command: PathBuf,
     /// Its arguments: `bridge`, the socket, the schema file.
     pub args: [PathBuf; 3],
+    /// What its environment has besides: where the trace goes, if there is one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<&'static str, PathBuf>,
 }
 
 impl McpServer {
-    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path) -> Self {
-        Self { r#type: "stdio", command, args: ["bridge".into(), socket.into(), schema.into()] }
+    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path, trace: Option<&Path>) -> Self {
+        let args = ["bridge".into(), socket.into(), schema.into()];
+        // Not an argument: a bridge of somebody else's need not know of traces.
+        let env = trace.map(|file| (TRACE_VARIABLE, file.to_owned())).into_iter().collect();
+        Self { r#type: "stdio", command, args, env }
     }
 }

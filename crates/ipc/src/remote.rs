@@ -68,6 +68,7 @@ impl Remote {
                 Err(error) => return Err(lost(error)),
             }
         };
+        context.mark_sent();
         // The arguments may be large, and the answer may take long.
         drop(request);
         let outcome = loop {
@@ -90,6 +91,7 @@ impl Remote {
                 Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
             }
         };
+        context.mark_answered();
         self.keep(connection);
         Ok(outcome)
     }
