@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod bench;
+mod bridge;
 mod project;
 mod python;
 mod test;
