@@ -2,6 +2,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod bench;
+#[cfg(test)]
+mod faults;
 mod fuzz;
 mod project;
 mod python;

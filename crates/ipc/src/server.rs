@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use toolbridge_core::{
-    CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
+    Budget, CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
 };
 
 use crate::IpcError;
@@ -16,6 +16,9 @@ use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
+
+/// Large requests held at a time, over all connections; who sends more waits for room.
+const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
 
 /// How long accepting rests when the process has no descriptor or memory left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -28,12 +31,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Server {
     source: Arc<dyn ToolSource>,
     lane: Lane,
+    requests: Budget,
 }
 
 impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        Self { source, lane: Lane::default() }
+        Self { source, lane: Lane::default(), requests: Budget::new(MAX_REQUEST_BYTES) }
     }
 
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
@@ -67,7 +71,7 @@ impl Server {
 
     /// Serves one connection to its end.
     async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
-        let mut connection = Connection::new(stream)?;
+        let mut connection = Connection::new(stream)?.within(self.requests.clone());
         loop {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),
