@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
-use toolbridge_core::json::{Inner, envelope};
+use toolbridge_core::json::{Inner, Span, envelope};
 
 use crate::event::{Event, McpServerStatus, Started};
 use crate::response::Part;
@@ -52,7 +52,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
     );
     let found = found.map_err(|error| error.to_string())?.ok_or("it is not a JSON object")?;
     let [kind, subtype, request_id, response, message, event, parent] = found.outer;
-    let raw = |value: &RawValue| RawJson::span(line, value);
+    let raw = |value: Span<'_>| RawJson::span(line, value);
     let whole = || RawJson::parse(line.clone()).map_err(|error| error.to_string());
     let id = || string(request_id).ok_or("it has no `request_id`");
     let kind = string(kind).ok_or("it has no `type`")?;
@@ -102,11 +102,11 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
 }
 
 /// A JSON string, decoded; `None` for anything else.
-fn string(value: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str(value?.get()).ok()
+fn string(value: Option<Span<'_>>) -> Option<String> {
+    value?.decode().ok()
 }
 
-fn answer(line: &Bytes, response: &RawValue) -> Result<Line, serde_json::Error> {
+fn answer(line: &Bytes, response: Span<'_>) -> Result<Line, serde_json::Error> {
     #[derive(Deserialize)]
     struct Response<'a> {
         request_id: String,
@@ -116,7 +116,7 @@ fn answer(line: &Bytes, response: &RawValue) -> Result<Line, serde_json::Error> 
         content: Option<&'a RawValue>,
         error: Option<String>,
     }
-    let found: Response<'_> = serde_json::from_str(response.get())?;
+    let found: Response<'_> = response.decode()?;
     let answer = if found.subtype == "success" {
         Ok(found.content.map_or_else(RawJson::empty_object, |value| RawJson::span(line, value)))
     } else {
@@ -145,7 +145,7 @@ fn started(text: &str) -> Option<Started> {
 }
 
 /// The content of a message, when it is an array of blocks.
-fn content(message: &RawValue) -> Option<Vec<&RawValue>> {
+fn content(message: Span<'_>) -> Option<Vec<&RawValue>> {
     #[derive(Deserialize)]
     struct Message<'a> {
         #[serde(borrow)]
@@ -170,7 +170,7 @@ struct Block<'a> {
     is_error: Option<bool>,
 }
 
-fn blocks(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
+fn blocks(line: &Bytes, message: Span<'_>) -> Option<Vec<Event>> {
     let part = |raw: &RawValue| {
         let kept = || Part::Other(RawJson::span(line, raw));
         let Ok(mut block) = serde_json::from_str::<Block<'_>>(raw.get()) else { return kept() };
@@ -187,7 +187,7 @@ fn blocks(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
 }
 
 /// Tool results, and what stands beside them as it is; a message without any is not understood here.
-fn results(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
+fn results(line: &Bytes, message: Span<'_>) -> Option<Vec<Event>> {
     let result = |raw: &RawValue| {
         let block: Block<'_> = serde_json::from_str(raw.get()).ok()?;
         let content = block.content.map(|content| RawJson::span(line, content));
@@ -204,7 +204,7 @@ fn results(line: &Bytes, message: &RawValue) -> Option<Vec<Event>> {
     events.iter().any(|event| matches!(event, Event::Part(_))).then_some(events)
 }
 
-fn delta(event: &RawValue) -> Option<Event> {
+fn delta(event: Span<'_>) -> Option<Event> {
     #[derive(Deserialize)]
     struct StreamEvent {
         delta: Option<Delta>,

@@ -1,11 +1,10 @@
 //! Schemas that can be checked without decoding anything.
 
 use std::collections::HashMap;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use crate::json::{Fault, Span, Walk};
 
 /// The schema of an object whose properties are all plain: strings, booleans, numbers and nulls, and
 /// nothing more is said of them.
@@ -56,7 +55,26 @@ impl Flat {
 
     /// Whether the object `text` fits. `false` only says that it has to be looked at more closely.
     pub(crate) fn surely_fits(&self, text: &str) -> bool {
-        self.deserialize(&mut serde_json::Deserializer::from_str(text)).unwrap_or(false)
+        Walk::new(text).is_some_and(|walk| self.fits(walk).unwrap_or(false))
+    }
+
+    fn fits(&self, mut object: Walk<'_>) -> Result<bool, Fault> {
+        let mut missing = self.required;
+        while let Some(key) = object.next_key()? {
+            let value = object.value()?;
+            let Some(name) = key.name() else { return Ok(false) };
+            let Some(property) = self.properties.get(&*name) else { continue };
+            if kind(value).is_none_or(|kind| kind & property.kinds == 0) {
+                return Ok(false);
+            }
+            // A member that stands twice must not count for one that is missing.
+            match (property.required, missing) {
+                (false, _) => {}
+                (true, 0) => return Ok(false),
+                (true, _) => missing -= 1,
+            }
+        }
+        Ok(missing == 0)
     }
 }
 
@@ -86,7 +104,7 @@ fn kinds(schema: &Value, describes: &impl Fn(&str) -> bool) -> Option<u8> {
     }
 }
 
-fn kind(value: &RawValue) -> Option<u8> {
+fn kind(value: Span<'_>) -> Option<u8> {
     let text = value.get().as_bytes();
     Some(match text.first()? {
         b'"' => STRING,
@@ -96,61 +114,6 @@ fn kind(value: &RawValue) -> Option<u8> {
         b'-' | b'0'..=b'9' => FRACTION,
         _ => return None,
     })
-}
-
-impl<'de> DeserializeSeed<'de> for &Flat {
-    type Value = bool;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &Flat {
-    type Value = bool;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut missing = self.required;
-        while let Some(property) = map.next_key_seed(Name(self))? {
-            let Some(property) = property else {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let value: &RawValue = map.next_value()?;
-            if kind(value).is_none_or(|kind| kind & property.kinds == 0) {
-                return Ok(false);
-            }
-            // A member that stands twice must not count for one that is missing.
-            match (property.required, missing) {
-                (false, _) => {}
-                (true, 0) => return Ok(false),
-                (true, _) => missing -= 1,
-            }
-        }
-        Ok(missing == 0)
-    }
-}
-
-/// Finds a member's property without allocating its name.
-struct Name<'a>(&'a Flat);
-
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = Option<Property>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<Property>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.properties.get(name).copied())
-    }
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ fn error_type_of_result(type_name: &str) -> Option<&str> {
 fn unwrap_written_result(value: &Value, error_type: &str) -> Result<Value, ToolError> {
     let unusable = || ToolError::new("ToolOutputError", "the result is neither `Ok` nor `Err`");
     match json::members(value.json(), &["Ok", "Err"]).map_err(|_| unusable())? {
-        Some([Some(ok), None]) => Value::write(&ok),
+        Some([Some(ok), None]) => Ok(Value([Value::HEAD, ok.get()].concat().into_bytes())),
         Some([None, Some(error)]) => {
             let text = serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned());
             Err(ToolError::new(class_name(error_type).to_owned(), text))

@@ -3,12 +3,15 @@
 //! Payloads travel as [`RawJson`]: a checked span of the buffer they arrived in. [`envelope`] cuts the
 //! few members a protocol needs out of a message in one pass over it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, IgnoredAny};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::scan;
 
 /// One valid JSON text, kept as it was written.
 ///
@@ -26,8 +29,11 @@ impl RawJson {
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
         let text = text.into();
         let utf8 = std::str::from_utf8(&text).map_err(de::Error::custom)?;
-        let value: &RawValue = serde_json::from_str(utf8)?;
-        Ok(Self::span(&text, value))
+        let mut walk = Walk { text: utf8, at: 0, is_first: true };
+        match walk.value() {
+            Ok(value) if scan::skip_space(&text, walk.at) == text.len() => Ok(Self::span(&text, value)),
+            _ => Err(not_json(utf8)),
+        }
     }
 
     /// The JSON text of `value`.
@@ -45,8 +51,8 @@ impl RawJson {
     ///
     /// When `value` does not lie inside `buffer`.
     #[must_use]
-    pub fn span(buffer: &Bytes, value: &RawValue) -> Self {
-        Self(buffer.slice_ref(value.get().as_bytes()))
+    pub fn span<'a>(buffer: &Bytes, value: impl Into<Span<'a>>) -> Self {
+        Self(buffer.slice_ref(value.into().get().as_bytes()))
     }
 
     /// Text that the caller has just written out of valid parts. It is not checked again, but in debug
@@ -132,8 +138,35 @@ impl Serialize for RawJson {
     }
 }
 
-/// Members of a JSON object as raw spans, in the order of the keys asked for.
-pub type Members<'a, const N: usize> = [Option<&'a RawValue>; N];
+/// One valid JSON value inside a text.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a>(&'a str);
+
+impl<'a> Span<'a> {
+    /// The value as it was written.
+    #[must_use]
+    pub fn get(self) -> &'a str {
+        self.0
+    }
+
+    /// Decodes the value.
+    ///
+    /// # Errors
+    ///
+    /// When the value does not fit `T`.
+    pub fn decode<T: de::Deserialize<'a>>(self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0)
+    }
+}
+
+impl<'a> From<&'a RawValue> for Span<'a> {
+    fn from(value: &'a RawValue) -> Self {
+        Self(value.get())
+    }
+}
+
+/// Members of a JSON object, in the order of the keys asked for.
+pub type Members<'a, const N: usize> = [Option<Span<'a>>; N];
 
 /// A message cut into spans by [`envelope`].
 #[derive(Debug)]
@@ -155,6 +188,20 @@ pub enum Inner<'a, const M: usize> {
     Other,
 }
 
+/// Why a text cannot be cut.
+#[derive(Debug, thiserror::Error)]
+pub enum CutError {
+    /// It is not JSON.
+    #[error(transparent)]
+    NotJson(serde_json::Error),
+    /// One of the members asked for is there more than once.
+    #[error("member `{key}` stands twice")]
+    Twice {
+        /// The member's key.
+        key: String,
+    },
+}
+
 /// Cuts the members `outer` out of the object `text`, and the members `inner` out of its member `nest`.
 ///
 /// The text is gone through once and is checked as a whole. Other members are skipped; one of those
@@ -168,11 +215,28 @@ pub fn envelope<'a, const N: usize, const M: usize>(
     outer: &[&str; N],
     nest: &str,
     inner: &[&str; M],
-) -> Result<Option<Envelope<'a, N, M>>, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let found = EnvelopeSeed { outer, nest, inner }.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(found)
+) -> Result<Option<Envelope<'a, N, M>>, CutError> {
+    cut(text, |walk| {
+        let mut found = Envelope { outer: [None; N], inner: Inner::Missing };
+        while let Some(key) = walk.next_key()? {
+            if key.is(nest) {
+                if !matches!(found.inner, Inner::Missing) {
+                    return Err(Fault::Twice(nest.into()));
+                }
+                found.inner = match walk.enter() {
+                    None => walk.value().map(|_| Inner::Other)?,
+                    Some(mut inside) => {
+                        let members = inside.members(inner)?;
+                        walk.at = inside.at;
+                        Inner::Object(members)
+                    }
+                };
+            } else {
+                walk.put(&key, &mut found.outer, outer)?;
+            }
+        }
+        Ok(found)
+    })
 }
 
 /// Cuts the members `keys` out of the object `text`. `Ok(None)` means valid JSON that is not an object.
@@ -183,143 +247,129 @@ pub fn envelope<'a, const N: usize, const M: usize>(
 pub fn members<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
-) -> Result<Option<Members<'a, N>>, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let found = MembersSeed { keys }.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(match found {
-        Inner::Object(members) => Some(members),
-        Inner::Missing | Inner::Other => None,
-    })
+) -> Result<Option<Members<'a, N>>, CutError> {
+    cut(text, |walk| walk.members(keys))
 }
 
-struct EnvelopeSeed<'k, const N: usize, const M: usize> {
-    outer: &'k [&'k str; N],
-    nest: &'k str,
-    inner: &'k [&'k str; M],
-}
-
-struct MembersSeed<'k, const N: usize> {
-    keys: &'k [&'k str; N],
-}
-
-/// Finds a key's place in a list without allocating it; `keys.len()` stands for `nest`.
-struct KeySeed<'k> {
-    keys: &'k [&'k str],
-    nest: Option<&'k str>,
-}
-
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = Option<usize>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = Option<usize>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        let place = self.keys.iter().position(|known| *known == key);
-        Ok(place.or((self.nest == Some(key)).then_some(self.keys.len())))
-    }
-}
-
-/// Everything but an object is read over; both visitors below say so in the same words.
-macro_rules! not_an_object {
-    ($other:expr) => {
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("any JSON value")
-        }
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-            Ok($other)
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-            while items.next_element::<IgnoredAny>()?.is_some() {}
-            Ok($other)
-        }
+/// Does `with` the object `text`, which must be all there is.
+fn cut<'a, T>(
+    text: &'a str,
+    with: impl FnOnce(&mut Walk<'a>) -> Result<T, Fault>,
+) -> Result<Option<T>, CutError> {
+    let mut start = Walk { text, at: 0, is_first: true };
+    let (found, end) = match start.enter() {
+        Some(mut walk) => (with(&mut walk).map(Some), walk.at),
+        None => (start.value().map(|_| None), start.at),
     };
-}
-
-impl<'de, const N: usize> DeserializeSeed<'de> for MembersSeed<'_, N> {
-    type Value = Inner<'de, N>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
+    match found {
+        Ok(found) if scan::skip_space(text.as_bytes(), end) == text.len() => Ok(found),
+        Err(Fault::Twice(key)) => Err(CutError::Twice { key }),
+        Ok(_) | Err(Fault::NotJson) => Err(CutError::NotJson(not_json(text))),
     }
 }
 
-impl<'de, const N: usize> Visitor<'de> for MembersSeed<'_, N> {
-    type Value = Inner<'de, N>;
-    not_an_object!(Inner::Other);
+/// Why and where a text is not JSON, in the words that everybody knows.
+fn not_json(text: &str) -> serde_json::Error {
+    let error = serde_json::from_str::<IgnoredAny>(text).err();
+    error.unwrap_or_else(|| de::Error::custom("the text is not JSON"))
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+/// Goes over the members of an object, one after the other.
+pub(crate) struct Walk<'a> {
+    text: &'a str,
+    at: usize,
+    is_first: bool,
+}
+
+/// Why a walk cannot go on.
+pub(crate) enum Fault {
+    NotJson,
+    Twice(String),
+}
+
+/// A member's key as it was written, with its quotes.
+pub(crate) struct Key<'a>(&'a str);
+
+impl Key<'_> {
+    /// The key, unless it has escapes that stand for no text.
+    pub(crate) fn name(&self) -> Option<Cow<'_, str>> {
+        let plain = &self.0[1..self.0.len() - 1];
+        if plain.contains('\\') { serde_json::from_str(self.0).ok().map(Cow::Owned) } else { Some(plain.into()) }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.name().is_some_and(|own| own == name)
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Begins with the object `text`; `None` when it is none.
+    pub(crate) fn new(text: &'a str) -> Option<Self> {
+        Self { text, at: 0, is_first: true }.enter()
+    }
+
+    /// Into the object that comes next, if one does. The walk around it goes on where that one ends.
+    fn enter(&self) -> Option<Self> {
+        let at = scan::skip_space(self.text.as_bytes(), self.at);
+        (self.text.as_bytes().get(at) == Some(&b'{')).then_some(Self {
+            text: self.text,
+            at: at + 1,
+            is_first: true,
+        })
+    }
+
+    /// The next member's key; its value must be taken before the next one is asked for.
+    pub(crate) fn next_key(&mut self) -> Result<Option<Key<'a>>, Fault> {
+        let bytes = self.text.as_bytes();
+        let mut at = scan::skip_space(bytes, self.at);
+        match bytes.get(at) {
+            Some(b'}') => {
+                self.at = at + 1;
+                return Ok(None);
+            }
+            Some(b',') if !self.is_first => at = scan::skip_space(bytes, at + 1),
+            Some(b'"') if self.is_first => {}
+            _ => return Err(Fault::NotJson),
+        }
+        let end = scan::string_end(bytes, at).ok_or(Fault::NotJson)?;
+        let colon = scan::skip_space(bytes, end);
+        if bytes.get(colon) != Some(&b':') {
+            return Err(Fault::NotJson);
+        }
+        (self.at, self.is_first) = (colon + 1, false);
+        Ok(Some(Key(&self.text[at..end])))
+    }
+
+    /// The value that comes next.
+    pub(crate) fn value(&mut self) -> Result<Span<'a>, Fault> {
+        let begin = scan::skip_space(self.text.as_bytes(), self.at);
+        self.at = scan::value_end(self.text.as_bytes(), begin).ok_or(Fault::NotJson)?;
+        Ok(Span(&self.text[begin..self.at]))
+    }
+
+    /// Goes to the end of the object, and keeps the members asked for.
+    fn members<const N: usize>(&mut self, keys: &[&str; N]) -> Result<Members<'a, N>, Fault> {
         let mut found = [None; N];
-        while let Some(place) = map.next_key_seed(KeySeed { keys: self.keys, nest: None })? {
-            match place {
-                Some(place) => put(&mut found, place, map.next_value()?, self.keys)?,
-                None => _ = map.next_value::<IgnoredAny>()?,
-            }
+        while let Some(key) = self.next_key()? {
+            self.put(&key, &mut found, keys)?;
         }
-        Ok(Inner::Object(found))
+        Ok(found)
     }
-}
 
-impl<'de, const N: usize, const M: usize> DeserializeSeed<'de> for EnvelopeSeed<'_, N, M> {
-    type Value = Option<Envelope<'de, N, M>>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, const N: usize, const M: usize> Visitor<'de> for EnvelopeSeed<'_, N, M> {
-    type Value = Option<Envelope<'de, N, M>>;
-    not_an_object!(None);
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Envelope { outer: [None; N], inner: Inner::Missing };
-        while let Some(place) = map.next_key_seed(KeySeed { keys: self.outer, nest: Some(self.nest) })? {
-            match place {
-                Some(place) if place < N => put(&mut found.outer, place, map.next_value()?, self.outer)?,
-                Some(_) if !matches!(found.inner, Inner::Missing) => return Err(twice(self.nest)),
-                Some(_) => found.inner = map.next_value_seed(MembersSeed { keys: self.inner })?,
-                None => _ = map.next_value::<IgnoredAny>()?,
-            }
+    /// Takes a value, and puts it to its place if it has one.
+    fn put<const N: usize>(
+        &mut self,
+        key: &Key<'_>,
+        found: &mut Members<'a, N>,
+        keys: &[&str; N],
+    ) -> Result<(), Fault> {
+        let value = self.value()?;
+        let Some(place) = keys.iter().position(|known| key.is(known)) else { return Ok(()) };
+        match found[place].replace(value) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Twice(keys[place].into())),
         }
-        Ok(Some(found))
     }
-}
-
-fn put<'de, const N: usize, E: de::Error>(
-    found: &mut Members<'de, N>,
-    place: usize,
-    value: &'de RawValue,
-    keys: &[&str; N],
-) -> Result<(), E> {
-    match found[place].replace(value) {
-        None => Ok(()),
-        Some(_) => Err(twice(keys[place])),
-    }
-}
-
-fn twice<E: de::Error>(key: &str) -> E {
-    E::custom(format_args!("member `{key}` stands twice"))
 }
 
 #[cfg(test)]
@@ -331,7 +381,7 @@ mod tests {
             Err(error) => format!("error: {error}"),
             Ok(None) => "no object".into(),
             Ok(Some(found)) => {
-                let show = |value: Option<&RawValue>| value.map_or("-", RawValue::get).to_owned();
+                let show = |value: Option<Span<'_>>| value.map_or("-", Span::get).to_owned();
                 let inner = match &found.inner {
                     Inner::Missing => "missing".into(),
                     Inner::Other => "other".into(),
@@ -357,8 +407,8 @@ mod tests {
             ("[1,{}]", "no object"),
             ("7", "no object"),
             (r#"{"id":18446744073709551615,"method":1e400}"#, "18446744073709551615 1e400 | missing"),
-            (r#"{"id":1,"id":2}"#, "error: member `id` stands twice at line 1 column 15"),
-            (r#"{"params":{},"params":{}}"#, "error: member `params` stands twice at line 1 column 21"),
+            (r#"{"id":1,"id":2}"#, "error: member `id` stands twice"),
+            (r#"{"params":{},"params":{}}"#, "error: member `params` stands twice"),
             (r#"{"i\u0064":1}"#, "1 - | missing"),
         ];
         for (text, want) in rows {

@@ -38,6 +38,7 @@ mod name;
 mod panic;
 mod progress;
 mod result;
+mod scan;
 mod schema;
 mod selection;
 mod source;

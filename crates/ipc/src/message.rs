@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use toolbridge_core::json::{Inner, envelope, members};
+use toolbridge_core::json::{CutError, Inner, Span, envelope, members};
 use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
 
 use crate::IpcError;
@@ -50,16 +50,23 @@ fn text(frame: &Bytes) -> Result<&str, IpcError> {
     std::str::from_utf8(frame).map_err(|error| IpcError::Invalid { reason: format!("not UTF-8: {error}") })
 }
 
+fn fault(message: &str, error: &CutError) -> String {
+    match error {
+        CutError::NotJson(error) => format!("{message} is not JSON: {error}"),
+        CutError::Twice { key } => format!("{message} has the member `{key}` twice"),
+    }
+}
+
 /// Reads a request.
 pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     let invalid = |reason: String| BadRequest::Invalid(IpcError::Invalid { reason });
     let refuse = |type_name, reason: &str| Err(BadRequest::Refused(ToolError::new(type_name, reason)));
     let text = text(frame).map_err(BadRequest::Invalid)?;
     let found = envelope(text, &["method"], "params", &["name", "arguments", "meta"])
-        .map_err(|error| invalid(format!("not JSON: {error}")))?
+        .map_err(|error| invalid(fault("the request", &error)))?
         .ok_or_else(|| invalid("a request is a JSON object".into()))?;
 
-    let method = found.outer[0].map(|method| serde_json::from_str::<String>(method.get()));
+    let method = found.outer[0].map(Span::decode::<String>);
     match method {
         Some(Ok(method)) if method == CALL_TOOL => {}
         Some(Ok(method)) => {
@@ -73,7 +80,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     let Inner::Object([name, arguments, meta]) = found.inner else {
         return refuse("InvalidParamsError", "`params` must be an object with `name` and `arguments`");
     };
-    let Some(Ok(name)) = name.map(|name| serde_json::from_str::<String>(name.get())) else {
+    let Some(Ok(name)) = name.map(Span::decode::<String>) else {
         return refuse("InvalidParamsError", "`params.name` must be a string");
     };
     let arguments = match arguments {
@@ -83,7 +90,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     if !arguments.is_object() {
         return refuse("InvalidParamsError", "`params.arguments` must be an object");
     }
-    let meta = match meta.map(|meta| serde_json::from_str::<Option<Meta<'_>>>(meta.get())) {
+    let meta = match meta.map(Span::decode::<Option<Meta<'_>>>) {
         None | Some(Ok(None)) => CallMeta::default(),
         Some(Ok(Some(meta))) => CallMeta {
             tool_use_id: meta.tool_use_id,
@@ -142,7 +149,7 @@ impl ErrorPayload {
 pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     let invalid = |reason: String| IpcError::Invalid { reason };
     let found = members(text(frame)?, &["result", "error", "progress"])
-        .map_err(|error| invalid(format!("the parent's answer is not JSON: {error}")))?
+        .map_err(|error| invalid(fault("the parent's answer", &error)))?
         .unwrap_or_default();
     match found {
         [Some(result), None, None] if result.get().starts_with('{') => {
@@ -150,11 +157,12 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
         }
         [Some(_), None, None] => Err(invalid("the parent's `result` is not an object".into())),
         [None, Some(error), None] => {
-            let payload: ErrorPayload = serde_json::from_str(error.get())
+            let payload: ErrorPayload = error
+                .decode()
                 .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
             Ok(Reply::Error(ToolError::new(payload.type_name, payload.message)))
         }
-        [None, None, Some(progress)] => Ok(Reply::Progress(serde_json::from_str(progress.get()).ok())),
+        [None, None, Some(progress)] => Ok(Reply::Progress(progress.decode().ok())),
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
     }
 }
@@ -208,8 +216,8 @@ mod tests {
     fn bad_requests_say_what_would_be_right() {
         let rows: [(&'static [u8], &str); 13] = [
             (b"\xff", "closed: invalid message: not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
-            (b"{", "closed: invalid message: not JSON: EOF while parsing an object at line 1 column 1"),
-            (b"NaN", "closed: invalid message: not JSON: expected value at line 1 column 1"),
+            (b"{", "closed: invalid message: the request is not JSON: EOF while parsing an object at line 1 column 1"),
+            (b"NaN", "closed: invalid message: the request is not JSON: expected value at line 1 column 1"),
             (b"[]", "closed: invalid message: a request is a JSON object"),
             (b"{}", "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
             (br#"{"method":5}"#, "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
@@ -236,7 +244,7 @@ mod tests {
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,
-                "closed: invalid message: not JSON: member `name` stands twice at line 1 column 54",
+                "closed: invalid message: the request has the member `name` twice",
             ),
         ];
         for (frame, want) in rows {

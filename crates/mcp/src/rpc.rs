@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
-use toolbridge_core::json::{Inner, envelope};
+use toolbridge_core::json::{CutError, Inner, Span, envelope};
 
 /// An error of the JSON-RPC layer, with the code that the specification names.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) enum IdKey {
 }
 
 impl RpcId {
-    fn read(raw: &RawValue) -> Option<Self> {
+    fn read(raw: Span<'_>) -> Option<Self> {
         let text = raw.get();
         let key = if text.starts_with('"') {
             IdKey::Text(serde_json::from_str(text).ok()?)
@@ -103,11 +103,9 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
         "params",
         &["name", "arguments", "_meta", "requestId", "cursor"],
     )
-    .map_err(|error| {
-        if error.classify() == serde_json::error::Category::Data {
-            return (id_of(text), RpcError::invalid_request(error.to_string()));
-        }
-        (None, RpcError::parse(format!("the message is not JSON: {error}")))
+    .map_err(|error| match error {
+        CutError::Twice { .. } => (id_of(text), RpcError::invalid_request(error.to_string())),
+        CutError::NotJson(error) => (None, RpcError::parse(format!("the message is not JSON: {error}"))),
     })?
     .ok_or_else(|| {
         (None, RpcError::invalid_request("a message is one JSON object; batches are not supported"))
@@ -130,7 +128,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
     let Some(method) = method else {
         return Err((id, RpcError::invalid_request("a request needs a `method`")));
     };
-    let Ok(method) = serde_json::from_str::<Text<'_>>(method.get()) else {
+    let Ok(method) = method.decode::<Text<'_>>() else {
         return Err((id, RpcError::invalid_request("`method` must be a string")));
     };
     match (&*method.0, id) {
@@ -165,18 +163,18 @@ fn id_of(text: &str) -> Option<RpcId> {
         #[serde(borrow)]
         id: &'a RawValue,
     }
-    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id))
+    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id.into()))
 }
 
 fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, RpcError> {
     let Inner::Object([name, arguments, meta, ..]) = params else {
         return Err(RpcError::invalid_params("`params` must be an object with `name` and `arguments`"));
     };
-    let Some(Ok(Text(name))) = name.map(|name| serde_json::from_str(name.get())) else {
+    let Some(Ok(Text(name))) = name.map(Span::decode) else {
         return Err(RpcError::invalid_params("`params.name` must be a string"));
     };
     let arguments = match arguments {
-        Some(arguments) if arguments.get().starts_with('{') => RawJson::span(line, arguments),
+        Some(arguments) if arguments.get().starts_with('{') => RawJson::span(line, *arguments),
         None => RawJson::empty_object(),
         Some(arguments) if arguments.get() == "null" => RawJson::empty_object(),
         Some(_) => return Err(RpcError::invalid_params("`params.arguments` must be an object")),
@@ -186,7 +184,8 @@ fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, RpcError> {
         Some(meta) if !meta.get().starts_with('{') => {
             return Err(RpcError::invalid_params("`params._meta` must be an object"));
         }
-        meta => meta.map(|meta| RawJson::span(line, meta)),
+        Some(meta) => Some(RawJson::span(line, *meta)),
+        None => None,
     };
     Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len() })
 }
@@ -288,7 +287,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":""}}"#, "response"),
             (
                 r#"{"jsonrpc":"2.0","id":4,"method":"ping","method":"ping"}"#,
-                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice at line 1 column 56"}}"#,
+                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice"}}"#,
             ),
             (r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, "response"),
             (
@@ -321,7 +320,7 @@ mod tests {
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice at line 1 column 30"}}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice"}}"#,
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
