@@ -59,15 +59,6 @@ impl Node {
     pub(crate) fn is_object(&self) -> bool {
         matches!(self.kind, Kind::Object(_))
     }
-
-    /// A string or a number that no type of Rust's can hold, and that is therefore refused where it is decoded.
-    pub(crate) fn is_undecodable(&self, text: &str) -> bool {
-        match &self.kind {
-            Kind::Text(text) => text.is_none(),
-            Kind::Number => self.text(text).parse::<f64>().is_ok_and(f64::is_infinite),
-            _ => false,
-        }
-    }
 }
 
 /// One value, perhaps between white space; `None` for anything else.

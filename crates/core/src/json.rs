@@ -294,7 +294,11 @@ impl Key<'_> {
     /// The key, unless it has escapes that stand for no text.
     pub(crate) fn name(&self) -> Option<Cow<'_, str>> {
         let plain = &self.0[1..self.0.len() - 1];
-        if plain.contains('\\') { serde_json::from_str(self.0).ok().map(Cow::Owned) } else { Some(plain.into()) }
+        if plain.contains('\\') {
+            serde_json::from_str(self.0).ok().map(Cow::Owned)
+        } else {
+            Some(plain.into())
+        }
     }
 
     fn is(&self, name: &str) -> bool {

@@ -216,7 +216,10 @@ mod tests {
     fn bad_requests_say_what_would_be_right() {
         let rows: [(&'static [u8], &str); 13] = [
             (b"\xff", "closed: invalid message: not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
-            (b"{", "closed: invalid message: the request is not JSON: EOF while parsing an object at line 1 column 1"),
+            (
+                b"{",
+                "closed: invalid message: the request is not JSON: EOF while parsing an object at line 1 column 1",
+            ),
             (b"NaN", "closed: invalid message: the request is not JSON: expected value at line 1 column 1"),
             (b"[]", "closed: invalid message: a request is a JSON object"),
             (b"{}", "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),

@@ -34,6 +34,9 @@ pub(super) const WORDS: &[&[u8]] = &[
     b":",
     b"true",
     b"null",
+    br#""fourteen-bytes""#,
+    br#""fifteen--bytes\\""#,
+    br#""a string of more than thirty-two bytes \" and more""#,
 ];
 
 const IDS: [&str; 4] = ["1", "-123456789012345678901234567890", r#""a\n\u0022b""#, r#""日本""#];

@@ -280,7 +280,7 @@ impl ToolSource for Holding {
         Box::pin(async move {
             self.held.fetch_add(1, Ordering::Relaxed);
             let _released = self.release.acquire().await;
-            Ok(RawJson::of(&serde_json::json!({ "content": [], "size": call.arguments.as_bytes().len() }))?)
+            Ok(RawJson::from(&serde_json::json!({ "content": [], "size": call.arguments.as_bytes().len() })))
         })
     }
 }
