@@ -67,7 +67,7 @@ pub(super) fn run(input: &[u8]) -> u64 {
     assert_eq!(folded(&search)[0], search, "folding twice is folding once");
     assert_eq!(folded(&guard)[1], guard, "folding twice is folding once");
 
-    let took = is_one_of(16, input).then(|| in_a_vault(&text, path.as_deref(), &guard));
+    let took = is_one_of(16, input).then(|| in_a_vault(&text, path.as_deref()));
     let names = path.as_deref().map(|path| path.split('/').count().min(4));
     hash(&(names, took, text.is_ascii(), guard == search))
 }
@@ -87,7 +87,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads and creates the path in a vault that is full of ways out.
-fn in_a_vault(text: &str, path: Option<&str>, guard: &str) -> (bool, bool) {
+fn in_a_vault(text: &str, path: Option<&str>) -> (bool, bool) {
     let workspace = workspace();
     let at = |path: &str| workspace.path().join(path);
     for folder in ["manuals/m", "vault/folder", "vault/.system", "outside"] {
@@ -115,7 +115,8 @@ fn in_a_vault(text: &str, path: Option<&str>, guard: &str) -> (bool, bool) {
     if has_created {
         let path = path.expect("what was created has a path that can be used");
         assert_eq!(std::fs::read_to_string(at("vault").join(path)).ok().as_deref(), Some("new"));
-        assert!(!guard.starts_with(".system"), "`{}` is reserved", text.escape_debug());
+        let first = path.split('/').next().unwrap_or_default();
+        assert_ne!(folded(first)[1], ".system", "`{}` is reserved", text.escape_debug());
     }
     (read.contains("returned_chars"), has_created)
 }

@@ -296,18 +296,19 @@ async fn large_requests_share_a_budget_and_small_ones_are_free() {
     let session = Session::builder(Arc::clone(&source)).dir(dir.path()).start().await.unwrap();
     let remote = Arc::new(remote(&session));
     let arguments = RawJson::of(&serde_json::json!({ "padding": "x".repeat(LARGE) })).unwrap();
+    let held = || source.held.load(Ordering::Relaxed);
     let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..ROOM + 10 {
+    for before in 0..ROOM + 10 {
         let (remote, call) = (Arc::clone(&remote), ToolCall::new("hold", arguments.clone()));
         calls.spawn(async move { remote.call(call, CallContext::default()).await });
+        // One after the other, so that none is left half read for want of room.
+        let is_held = async {
+            while before < ROOM && held() <= before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(6 * PATIENCE, is_held).await.expect("what there is room for is taken");
     }
-    let held = || source.held.load(Ordering::Relaxed);
-    let room_is_taken = async {
-        while held() < ROOM {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(6 * PATIENCE, room_is_taken).await.expect("what there is room for is taken");
     for _ in 0..100 {
         assert_hello(call(&remote, "hello").await);
     }

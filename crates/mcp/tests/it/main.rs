@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use toolbridge_core::{CallContext, NoArgs, Tool, Toolset};
 use toolbridge_mcp::{LineReader, LineWriter, MAX_CALLS_IN_FLIGHT, ServeError, ServerInfo, serve};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Client {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -42,7 +43,12 @@ impl Client {
     }
 
     async fn send(&mut self, message: &Value) {
-        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.send_line(&message.to_string()).await;
+    }
+
+    async fn send_line(&mut self, line: &str) {
+        self.writer.write_all(line.as_bytes()).await.unwrap();
+        self.writer.write_all(b"\n").await.unwrap();
     }
 
     async fn call(&mut self, id: u64, tool: &str) {
@@ -154,9 +160,13 @@ async fn calls_hold_the_whole_of_their_lines_and_no_more_than_there_is_room_for(
     let mut client = Client::start(counting(&Arc::default()), 1 << 20).await;
     // The arguments are nothing, the lines are what is large: 8 of them are 240 MiB.
     let padding = "x".repeat(30 * 1024 * 1024);
-    let params = json!({ "name": "hang", "arguments": {}, "padding": padding });
+    let line = |id: u64, tool: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","padding":"{padding}"}}}}"#
+        )
+    };
     for id in 1..=9 {
-        client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })).await;
+        client.send_line(&line(id, "hang")).await;
     }
     let answer = client.receive().await;
     assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(9), &json!(true)));
@@ -168,8 +178,7 @@ async fn calls_hold_the_whole_of_their_lines_and_no_more_than_there_is_room_for(
     client
         .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
         .await;
-    let params = json!({ "name": "count", "arguments": {}, "padding": padding });
-    client.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params })).await;
+    client.send_line(&line(10, "count")).await;
     let answer = client.receive().await;
     assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(10), &json!(false)), "{answer}");
 }
