@@ -91,13 +91,16 @@ mod tests {
         let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
         let version = env!("CARGO_PKG_VERSION");
         assert!(manifest.contains(&format!("[workspace.package]\nversion = \"{version}\"")));
-        let own = manifest.lines().filter(|line| line.contains("path = \"crates/"));
-        for line in own.filter(|line| !line.starts_with("toolbridge-scripted")) {
-            assert!(line.contains(&format!("version = \"{version}\"")), "{line}");
-        }
         let metadata = project::metadata().unwrap();
         for package in metadata["packages"].as_array().unwrap() {
-            assert_eq!(package["version"], version, "{}", package["name"]);
+            let name = &package["name"];
+            assert_eq!(package["version"], version, "{name}");
+            // Nobody can depend on what is not published, but in tests.
+            let own =
+                package["dependencies"].as_array().unwrap().iter().filter(|one| one["path"].is_string());
+            for dependency in own.filter(|one| one["name"] != "toolbridge-scripted") {
+                assert_eq!(dependency["req"], format!("^{version}"), "{name} needs {}", dependency["name"]);
+            }
         }
         // The wheel's is Cargo's.
         let python = std::fs::read_to_string(root.join("crates/python/pyproject.toml")).unwrap();
@@ -110,7 +113,7 @@ mod tests {
         let packages = metadata["packages"].as_array().unwrap();
         let published: Vec<_> = packages.iter().filter(|package| package["publish"].is_null()).collect();
         let names: Vec<_> = published.iter().filter_map(|package| package["name"].as_str()).collect();
-        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!(names.len(), 8, "{names:?}");
         for package in published {
             let name = &package["name"];
             for key in ["description", "license", "documentation", "readme", "rust_version"] {

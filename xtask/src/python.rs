@@ -5,27 +5,38 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Interpreters that may be there, the oldest supported first.
-const INTERPRETERS: [&str; 5] = ["python3", "python3.11", "python3.12", "python3.13", "python"];
+/// Interpreters that may be there.
+const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
+
+/// The same, the newest first: so that where there are several, more than one of them is tested.
+const NEWEST_FIRST: &[&str] = &["python3.13", "python3.12", "python3", "python3.11", "python"];
 
 /// A virtual environment: where it is under `target/`, and what it needs from `PyPI`, with versions, so that a
 /// run today and a run next year are the same.
 pub(crate) struct Environment {
     pub(crate) folder: &'static str,
     pub(crate) requirements: &'static str,
+    /// The first of these that is new enough.
+    pub(crate) interpreters: &'static [&'static str],
 }
 
 /// The official MCP client, and the real CLI.
 pub(crate) const CLIENT: Environment =
-    Environment { folder: "venv", requirements: "tests/python/requirements.txt" };
+    Environment { folder: "venv", requirements: "tests/python/requirements.txt", interpreters: INTERPRETERS };
 
 /// The newest pydantic-ai, and what builds and checks the Python package.
-pub(crate) const NEWEST: Environment =
-    Environment { folder: "venv-newest", requirements: "crates/python/tests/requirements/newest.txt" };
+pub(crate) const NEWEST: Environment = Environment {
+    folder: "venv-newest",
+    requirements: "crates/python/tests/requirements/newest.txt",
+    interpreters: INTERPRETERS,
+};
 
 /// The oldest pydantic-ai that is supported.
-pub(crate) const OLDEST: Environment =
-    Environment { folder: "venv-oldest", requirements: "crates/python/tests/requirements/oldest.txt" };
+pub(crate) const OLDEST: Environment = Environment {
+    folder: "venv-oldest",
+    requirements: "crates/python/tests/requirements/oldest.txt",
+    interpreters: NEWEST_FIRST,
+};
 
 impl Environment {
     /// Makes the environment if it is missing or its requirements changed; returns its interpreter.
@@ -43,7 +54,8 @@ impl Environment {
         if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
             return Ok(python);
         }
-        let system = INTERPRETERS
+        let system = self
+            .interpreters
             .iter()
             .find(|name| is_new_enough(name))
             .context("the tests need Python 3.11 or newer: install it, with its venv module")?;

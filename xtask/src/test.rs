@@ -18,9 +18,17 @@ pub(crate) fn run() -> Result<()> {
     };
     step("formatting", &mut cargo("fmt --all --check"))?;
     step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
+    step(
+        "lints of the export to OpenTelemetry",
+        &mut cargo("clippy --package toolbridge-cli --features otel --all-targets --quiet -- -D warnings"),
+    )?;
     // The tests of the model need the real CLI, which comes with this.
     let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(&root, &target))?;
     step("tests and doctests", &mut cargo("test --workspace --quiet"))?;
+    step(
+        "export to OpenTelemetry",
+        &mut cargo("test --package toolbridge-cli --features otel --bins --test otel --quiet"),
+    )?;
     step("documentation", cargo("doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))?;
     step(
         "build without default features",
@@ -78,7 +86,7 @@ fn python_package(root: &Path, target: &Path, client: &Path) -> Result<()> {
     timed("wheel, installed there", || wheel::install(&oldest, &wheel))?;
     step(
         "tests of the Python package with the oldest pydantic-ai",
-        wheel::pytest(root, target, &oldest, &cli).args(["-k", "agent or tools"]),
+        wheel::pytest(root, target, &oldest, &cli).args(["-k", "agent or tools or session or documents"]),
     )
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn explain(error: ClaudeCodeError, offer: Option<&Offer>) -> Cl
 async fn start(bridge: &McpServer) -> String {
     let name = bridge.command.display();
     let mut command = Command::new(&bridge.command);
-    command.args(&bridge.args);
+    command.args(&bridge.args).envs(&bridge.env);
     let (mut process, pipes) = match Process::start(command, &bridge.command) {
         Ok(started) => started,
         Err(error) => return error.to_string(),

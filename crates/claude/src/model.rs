@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::{Value, json};
+use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
 use toolbridge_core::{CancellationToken, RawJson, Selection, ToolSource, check_server_name};
-use toolbridge_ipc::Session;
+use toolbridge_ipc::{IpcError, Session};
 
 use crate::command::{Extras, arguments};
 use crate::find::find_cli;
@@ -65,6 +66,7 @@ struct Options {
     cli: Option<PathBuf>,
     bridge: Option<PathBuf>,
     session_dir: Option<PathBuf>,
+    trace: Option<PathBuf>,
     inherit_env: bool,
     strict_mcp_config: bool,
     allow_own_tools: Option<bool>,
@@ -80,6 +82,7 @@ impl Default for Options {
             cli: None,
             bridge: None,
             session_dir: None,
+            trace: None,
             inherit_env: true,
             strict_mcp_config: true,
             allow_own_tools: None,
@@ -177,6 +180,13 @@ impl ClaudeCodeModelBuilder {
     /// Puts the files of sessions into that directory, instead of the temporary one.
     pub fn session_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.options.session_dir = Some(dir.into());
+        self
+    }
+
+    /// Appends to that file a line of JSON for every tool call, here and in the bridge; never a payload. Without
+    /// this, the file that `TOOLBRIDGE_TRACE` names, if it does.
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.options.trace = Some(file.into());
         self
     }
 
@@ -448,17 +458,23 @@ impl ClaudeCodeModel {
     /// Makes the tools reachable for the CLI; and what to tell it.
     async fn offer(&self, offered: &Registered) -> Result<(Offer, Value), ClaudeCodeError> {
         let server = offered.server.clone();
+        let failed = |error| ClaudeCodeError::session(&server, error);
         if offered.transport.resolved() == Transport::Sdk {
             let entry = json!({ "type": "sdk", "name": server });
-            return Ok((Offer::Sdk { server, source: Arc::clone(&offered.source) }, entry));
+            let file = trace_path(self.0.options.trace.as_deref());
+            let tracer =
+                Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
+            return Ok((Offer::Sdk { server, source: Arc::clone(&offered.source), tracer }, entry));
         }
-        let failed = |error| ClaudeCodeError::session(&server, error);
         let mut builder = Session::builder(Arc::clone(&offered.source));
         if let Some(dir) = &self.0.options.session_dir {
             builder = builder.dir(dir);
         }
         if let Some(bridge) = &self.0.options.bridge {
             builder = builder.bridge(bridge);
+        }
+        if let Some(file) = &self.0.options.trace {
+            builder = builder.trace(file);
         }
         let session = builder.start().await.map_err(failed)?;
         let entry = session.mcp_server().map_err(failed)?;

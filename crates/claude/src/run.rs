@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use toolbridge_core::ToolSource;
+use toolbridge_core::trace::Tracer;
 use toolbridge_ipc::Session;
-use toolbridge_mcp::{Incoming as _, LineReader, ServerInfo, serve};
+use toolbridge_mcp::{Incoming as _, LineReader, ServerInfo, serve_traced};
 
 use crate::bridge;
 use crate::control::Control;
@@ -26,7 +27,7 @@ pub(crate) enum Offer {
     /// By a bridge that the CLI starts.
     Stdio { server: String, session: Arc<Session> },
     /// Over the control channel.
-    Sdk { server: String, source: Arc<dyn ToolSource> },
+    Sdk { server: String, source: Arc<dyn ToolSource>, tracer: Tracer },
 }
 
 impl Offer {
@@ -85,12 +86,12 @@ impl Run {
         let mut work = JoinSet::new();
 
         let mut sdk = None;
-        if let Some(Offer::Sdk { server, source }) = &offer {
+        if let Some(Offer::Sdk { server, source, tracer }) = &offer {
             let (into, incoming, outgoing) = sdk_server(server, Arc::clone(&control));
             sdk = Some(into);
-            let source = Arc::clone(source);
+            let (source, tracer) = (Arc::clone(source), tracer.clone());
             work.spawn(async move {
-                _ = serve(source, ServerInfo::default(), incoming, outgoing).await;
+                _ = serve_traced(source, ServerInfo::default(), incoming, outgoing, tracer).await;
                 Ok(())
             });
         }

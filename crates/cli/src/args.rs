@@ -21,6 +21,7 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
   toolbridge ask \"What is 40 + 2?\" --tools demo
                                         ask a model in the CLI, with the demo tools in it
   toolbridge sessions                   list the sessions of this user
+  toolbridge trace FILE                 show what a session did, from what it wrote with `--trace FILE`
   toolbridge call SOCKET echo '{\"text\":\"hi\"}'
                                         call a tool of a live session"
 )]
@@ -54,6 +55,8 @@ pub(crate) enum Command {
         socket: PathBuf,
         /// The session's schema file
         schema: PathBuf,
+        #[command(flatten)]
+        trace: TraceTo,
     },
     /// Call demo tools in this process through a real bridge, as the CLI would
     #[command(after_help = "Examples:
@@ -67,6 +70,8 @@ pub(crate) enum Command {
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        trace: TraceTo,
     },
     /// Ask a model in the Claude Code CLI, which may call tools of this process
     #[command(after_help = "Examples:
@@ -125,6 +130,14 @@ HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it nev
         #[arg(long)]
         json: bool,
     },
+    /// Show a trace: what was called, and where the time went
+    #[command(after_help = "Examples:
+  toolbridge demo --trace demo.jsonl && toolbridge trace demo.jsonl
+  toolbridge trace demo.jsonl --html              write demo.html, a page for any browser
+  toolbridge trace demo.jsonl --json | jq '.calls[] | select(.outcome != \"ok\")'
+
+A trace has no arguments and no results in it, only names, ids, sizes, times and outcomes.")]
+    Trace(TraceArgs),
     /// Print the man page or a completion script
     #[command(after_help = "Examples:
   toolbridge generate man > toolbridge.1
@@ -133,6 +146,29 @@ HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it nev
         /// What to print
         what: Generated,
     },
+}
+
+/// Where a trace is to go.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceTo {
+    /// Append a line of JSON for each event to FILE, as `TOOLBRIDGE_TRACE` does; never arguments or results
+    #[arg(long = "trace", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceArgs {
+    /// The trace
+    pub(crate) file: PathBuf,
+    /// Write a page for a browser instead [default: FILE with the ending .html]
+    #[arg(long, value_name = "OUT", num_args = 0..=1, conflicts_with = "json")]
+    pub(crate) html: Option<Option<PathBuf>>,
+    /// Print one JSON object instead
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show every call, and not only 40: those that did not go well, and the longest
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -162,6 +198,8 @@ pub(crate) struct AskArgs {
     /// How long to wait for the answer, in seconds [default: 120]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) timeout: Option<f64>,
+    #[command(flatten)]
+    pub(crate) trace: TraceTo,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -188,6 +226,8 @@ pub(crate) struct DocsArgs {
     /// Make the two folders, with a small example manual, and end
     #[arg(long)]
     pub(crate) init: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceTo,
 }
 
 /// The two folders of the document tools.

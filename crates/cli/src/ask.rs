@@ -62,6 +62,9 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
         })?;
         builder = builder.timeout(limit);
     }
+    if let Some(file) = &args.trace.file {
+        builder = builder.trace(file);
+    }
     let model = builder.build()?;
     match args.tools {
         Some(AskTools::Demo) => {

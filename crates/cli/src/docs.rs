@@ -28,7 +28,8 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         instructions: Some(INSTRUCTIONS.into()),
         ..ServerInfo::default()
     };
-    toolbridge::serve_stdio(Arc::new(builder(args)?.open()?), info)
+    let tracer = toolbridge::server_tracer(args.trace.file.as_deref())?;
+    toolbridge::serve_stdio_traced(Arc::new(builder(args)?.open()?), info, tracer)
         .context("cannot serve on stdin and stdout")?;
     Ok(ExitCode::SUCCESS)
 }

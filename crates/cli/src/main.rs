@@ -7,8 +7,11 @@ mod demo;
 mod docs;
 mod doctor;
 mod generate;
+#[cfg(feature = "otel")]
+mod otel;
 mod output;
 mod sessions;
+mod trace;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,22 +23,27 @@ use crate::args::{Args, Command, Level};
 fn main() -> ExitCode {
     // What the CLI starts, many times a day: no parser, no log, nothing before the first read.
     if let Some((socket, schema)) = plain_bridge() {
-        return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema));
+        return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
     }
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
     // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
     let default = if matches!(args.command, Command::Bridge { .. }) { Level::Off } else { Level::Warn };
-    output::log_to_stderr(args.log.or_else(output::level_from_environment).unwrap_or(default));
+    let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
+    // Dropped at the very end: it sends what has not been sent yet.
+    let _export = output::log_to_stderr(level);
     let done = match args.command {
-        Command::Bridge { socket, schema } => return toolbridge::run_bridge(&socket, &schema),
-        Command::Demo { serve: true, .. } => demo::serve(),
-        Command::Demo { json, .. } => demo::run(json),
+        Command::Bridge { socket, schema, trace } => {
+            return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
+        }
+        Command::Demo { serve: true, trace, .. } => demo::serve(trace.file.as_deref()),
+        Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),
         Command::Ask(args) => ask::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor { claude, json } => doctor::run(claude.as_deref(), json),
         Command::Call { socket, tool, arguments, json } => call::run(&socket, &tool, &arguments, json),
         Command::Sessions { clean, json } => sessions::run(clean, json),
+        Command::Trace(args) => trace::run(&args),
         Command::Generate { what } => generate::run(what),
     };
     match done {
@@ -51,5 +59,7 @@ fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     let (command, socket, schema) = (args.next()?, args.next()?, args.next()?);
     let plain = |path: &std::ffi::OsString| !path.as_encoded_bytes().starts_with(b"-");
     let exact = command == "bridge" && args.next().is_none() && plain(&socket) && plain(&schema);
+    #[cfg(feature = "otel")]
+    let exact = exact && !otel::is_wanted();
     (exact && std::env::var_os(args::LOG_VARIABLE).is_none()).then_some((socket, schema))
 }

@@ -7,9 +7,15 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use toolbridge::core::trace::TraceError;
 use toolbridge::docs::DocsError;
 use toolbridge::{ClaudeCodeError, IpcError, RegistrationError};
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
+#[cfg(feature = "otel")]
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{LOG_VARIABLE, Level};
 
@@ -49,6 +55,7 @@ pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
         .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
         .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
         .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
+        .or_else(|| error.downcast_ref::<TraceError>().map(TraceError::hint))
         .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
     hint.map(Into::into)
 }
@@ -127,7 +134,14 @@ pub(crate) fn level_from_environment() -> Option<Level> {
     level
 }
 
-pub(crate) fn log_to_stderr(level: Level) {
+/// What has to live as long as the program does.
+#[cfg(feature = "otel")]
+pub(crate) type Export = Option<crate::otel::Export>;
+#[cfg(not(feature = "otel"))]
+pub(crate) type Export = ();
+
+/// Sets up who listens to events and spans: stderr, and a collector if there is one.
+pub(crate) fn log_to_stderr(level: Level) -> Export {
     let level = match level {
         Level::Off => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
@@ -136,9 +150,21 @@ pub(crate) fn log_to_stderr(level: Level) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+    let stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .init();
+        .with_filter(level);
+    let registry = tracing_subscriber::registry().with(stderr);
+    #[cfg(not(feature = "otel"))]
+    {
+        registry.init();
+    }
+    #[cfg(feature = "otel")]
+    {
+        let (tracer, export) = crate::otel::start().unzip();
+        let ours = Targets::new().with_target("toolbridge", LevelFilter::INFO);
+        let spans = tracer.map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours));
+        registry.with(spans).init();
+        export
+    }
 }

@@ -1,6 +1,7 @@
 //! A call on its way to a tool.
 
 use crate::RawJson;
+use crate::trace::TraceParent;
 
 /// One call: which tool, with what, and what the caller said about it.
 #[derive(Debug, Clone)]
@@ -28,4 +29,6 @@ pub struct CallMeta {
     pub tool_use_id: Option<String>,
     /// The token under which the caller wants progress; nothing is reported without one.
     pub progress_token: Option<RawJson>,
+    /// The call's place in a trace that the caller keeps.
+    pub traceparent: Option<TraceParent>,
 }

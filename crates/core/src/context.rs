@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
+use crate::trace::Marks;
 
 /// Values shared by all calls of a toolset, one for each type.
 #[derive(Clone, Default)]
@@ -34,6 +36,8 @@ pub struct CallContext {
     /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
     /// ends when they return, however many clones of the context there are.
     turn: Option<Turn>,
+    /// Where moments of the call are noted, if anybody wants to know.
+    marks: Option<Arc<Marks>>,
 }
 
 impl CallContext {
@@ -48,6 +52,37 @@ impl CallContext {
         let (reporter, receiver) = channel();
         self.reporter = Some(reporter);
         receiver
+    }
+
+    pub(crate) fn follow(&mut self, marks: Arc<Marks>) {
+        self.marks = Some(marks);
+    }
+
+    /// Notes that the call's turn has come, for a trace.
+    pub(crate) fn mark_began(&self) {
+        if let Some(marks) = &self.marks {
+            marks.set(&marks.began);
+        }
+    }
+
+    /// Notes that the call has been passed on to another process, for a trace.
+    pub fn mark_sent(&self) {
+        if let Some(marks) = &self.marks {
+            marks.set(&marks.sent);
+        }
+    }
+
+    /// Notes that the other process has answered, for a trace.
+    pub fn mark_answered(&self) {
+        if let Some(marks) = &self.marks {
+            marks.set(&marks.answered);
+        }
+    }
+
+    /// The call's span, to be entered by what runs elsewhere than the call; none when nobody listens.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.marks.as_ref().map_or_else(Span::none, |marks| marks.span.clone())
     }
 
     pub(crate) fn give_turn(&mut self, turn: Turn) {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedMutexGuard};
+use tracing::Instrument as _;
 
 use crate::panic::caught;
 use crate::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
@@ -48,8 +49,10 @@ impl Lane {
         } else {
             None
         };
+        context.mark_began();
+        let span = context.span();
         // Toolsets catch their handlers' panics; any other source must not take its front down either.
-        match caught(async { source.call(call, context).await }).await {
+        match caught(async { source.call(call, context).await }.instrument(span)).await {
             Ok(Ok(result)) if !result.is_object() => {
                 Err(ToolError::Output { tool, reason: "a result must be a JSON object".into() })
             }

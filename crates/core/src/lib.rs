@@ -3,7 +3,7 @@
 //! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** exposes a
 //! source to somebody. This crate holds what both sides speak about: [`ToolSchema`], [`ToolCall`],
 //! [`ToolResult`], [`ToolError`], and the source for functions in this process, [`Toolset`]. It knows
-//! no socket, no MCP and no file.
+//! no socket, no MCP, and no file but the one that a trace goes to ([`trace`]).
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -24,6 +24,7 @@
 //! ```
 
 pub mod json;
+pub mod trace;
 
 mod arguments;
 mod budget;

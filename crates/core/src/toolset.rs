@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
+use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, prepare};
 use crate::context::State;
@@ -204,17 +205,20 @@ enum Ended {
 }
 
 async fn run(ready: Prepared, context: CallContext) -> Ended {
+    let span = context.span();
     let work = async move {
         match ready(context) {
             Running::Async(work) => work.await,
             // Work that still waits for a thread is taken back when the call is dropped.
-            Running::Blocking(work) => match (&mut AbortOnDrop(tokio::task::spawn_blocking(work)).0).await {
-                Ok(outcome) => outcome,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => Err(ToolError::new("ToolCancelledError", error.to_string())),
-                },
-            },
+            Running::Blocking(work) => {
+                match (&mut AbortOnDrop(tokio::task::spawn_blocking(move || span.in_scope(work))).0).await {
+                    Ok(outcome) => outcome,
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        Err(error) => Err(ToolError::new("ToolCancelledError", error.to_string())),
+                    },
+                }
+            }
         }
     };
     match caught(work).await {
@@ -226,7 +230,10 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
 /// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread (as long
 /// as the runtime has another one).
 async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> Ended {
-    let mut task = AbortOnDrop(tokio::spawn(run(ready, context)));
+    let mut task = AbortOnDrop(tokio::spawn({
+        let span = context.span();
+        run(ready, context).instrument(span)
+    }));
     match tokio::time::timeout(limit, &mut task.0).await {
         Ok(Ok(ended)) => ended,
         Ok(Err(error)) => Ended::Panicked(error.to_string()),

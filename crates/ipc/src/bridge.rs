@@ -1,18 +1,21 @@
 //! What the CLI is told to start.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Access, access};
 use serde::Serialize;
+use toolbridge_core::trace::TRACE_VARIABLE;
 
 use crate::IpcError;
 
 /// Names a bridge executable, before any is looked for.
 const VARIABLE: &str = "TOOLBRIDGE_BRIDGE";
 
-const EXECUTABLE: &str = "toolbridge";
+/// The executables that are bridges, the smallest first.
+const EXECUTABLES: [&str; 2] = ["toolbridge-bridge", "toolbridge"];
 
 static THIS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
@@ -24,7 +27,8 @@ pub fn this_program_is_a_bridge() {
 }
 
 /// Finds the executable that the CLI is to start: `given`, else the one named by `TOOLBRIDGE_BRIDGE`, else
-/// this program if it is a bridge itself, else `toolbridge` beside this program or on the PATH.
+/// this program if it is a bridge itself, else `toolbridge-bridge` or `toolbridge` beside this program or on the
+/// PATH.
 ///
 /// # Errors
 ///
@@ -50,11 +54,14 @@ pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
     {
         return Ok(this.into());
     }
-    let beside = this.as_deref().and_then(Path::parent).map(|dir| dir.join(EXECUTABLE));
+    let beside = this.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(EXECUTABLE));
-    beside.into_iter().chain(on_path).find(|path| is_executable(path)).ok_or_else(|| IpcError::NoBridge {
-        reason: format!("`{EXECUTABLE}` is neither beside this program nor on the PATH"),
+    let on_path = env::split_paths(&path).filter(|dir| dir.is_absolute());
+    let places = beside.into_iter().chain(on_path).flat_map(|dir| EXECUTABLES.map(|name| dir.join(name)));
+    places.into_iter().find(|path| is_executable(path)).ok_or_else(|| {
+        let [small, whole] = EXECUTABLES;
+        let reason = format!("neither `{small}` nor `{whole}` is beside this program or on the PATH");
+        IpcError::NoBridge { reason }
     })
 }
 
@@ -70,10 +77,16 @@ pub struct McpServer {
     pub command: PathBuf,
     /// Its arguments: `bridge`, the socket, the schema file.
     pub args: [PathBuf; 3],
+    /// What its environment has besides: where the trace goes, if there is one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<&'static str, PathBuf>,
 }
 
 impl McpServer {
-    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path) -> Self {
-        Self { r#type: "stdio", command, args: ["bridge".into(), socket.into(), schema.into()] }
+    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path, trace: Option<&Path>) -> Self {
+        let args = ["bridge".into(), socket.into(), schema.into()];
+        // Not an argument: a bridge of somebody else's need not know of traces.
+        let env = trace.map(|file| (TRACE_VARIABLE, file.to_owned())).into_iter().collect();
+        Self { r#type: "stdio", command, args, env }
     }
 }

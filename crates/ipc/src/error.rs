@@ -104,6 +104,9 @@ pub enum IpcError {
     /// The CLI would not take a tool or server of that name.
     #[error(transparent)]
     Registration(#[from] toolbridge_core::RegistrationError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] toolbridge_core::trace::TraceError),
     /// There is no bridge executable for the CLI to start.
     #[error("no bridge executable: {reason}")]
     NoBridge {
@@ -130,6 +133,7 @@ impl IpcError {
             | Self::Io { .. }
             | Self::PathTooLong { .. }
             | Self::Registration(_)
+            | Self::Trace(_)
             | Self::Start { .. } => "IPCError",
         }
     }
@@ -147,6 +151,7 @@ impl IpcError {
                 "the file is a JSON array of objects with `name`, `description` and `input_schema`"
             }
             Self::Registration(error) => error.hint(),
+            Self::Trace(error) => error.hint(),
             Self::PathTooLong { .. } => "set TMPDIR to a shorter directory",
             Self::Start { .. } => "set TMPDIR to a directory that exists, can be written and has space",
             Self::NoBridge { .. } => {

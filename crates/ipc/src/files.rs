@@ -50,6 +50,11 @@ impl SessionId {
         self.0.get_version_num() == 8
     }
 
+    /// As the files' names have it.
+    pub(crate) fn text(self) -> String {
+        self.0.simple().to_string()
+    }
+
     pub(crate) fn socket(self, dir: &Path) -> PathBuf {
         dir.join(format!("{SOCKET_PREFIX}{}{SOCKET_SUFFIX}", self.0.simple()))
     }

@@ -2,10 +2,13 @@
 //!
 //! Payloads (`arguments`, `result`) are passed as spans of the frame they came in.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::json::{CutError, Inner, Span, envelope, members};
+use toolbridge_core::trace::TraceParent;
 use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
 
 use crate::IpcError;
@@ -44,6 +47,8 @@ struct Meta<'a> {
     tool_use_id: Option<String>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     progress_token: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<Cow<'a, str>>,
 }
 
 fn text(frame: &Bytes) -> Result<&str, IpcError> {
@@ -99,6 +104,8 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
         Some(Ok(Some(meta))) => CallMeta {
             tool_use_id: meta.tool_use_id,
             progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
+            // As the standard says: one that cannot be read is as good as none.
+            traceparent: meta.traceparent.and_then(|text| text.parse().ok()),
         },
         Some(Err(error)) => {
             return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
@@ -114,8 +121,9 @@ pub(crate) fn write_request(call: ToolCall) -> Parts {
     let token = call.meta.progress_token.as_ref().map(|token| {
         serde_json::from_str::<&RawValue>(token.as_str()).expect("raw JSON is JSON by construction")
     });
-    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token };
-    let tail = if meta.tool_use_id.is_none() && meta.progress_token.is_none() {
+    let traceparent = call.meta.traceparent.map(|parent: TraceParent| parent.to_string().into());
+    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token, traceparent };
+    let tail = if meta.tool_use_id.is_none() && meta.progress_token.is_none() && meta.traceparent.is_none() {
         "}}".into()
     } else {
         let meta = serde_json::to_string(&meta).expect("strings and raw JSON can always be written");
@@ -218,6 +226,20 @@ mod tests {
         assert_eq!((read.name.as_str(), read.arguments.as_str()), ("a\"b", r#"{"x": 1e400}"#));
         assert_eq!(read.meta.tool_use_id.as_deref(), Some("toolu_1"));
         assert_eq!(read.meta.progress_token.unwrap().as_str(), "7");
+    }
+
+    #[test]
+    fn a_place_in_a_trace_travels_along_and_a_bad_one_does_no_harm() {
+        let mut call = ToolCall::new("a", RawJson::empty_object());
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        call.meta.traceparent = parent.parse().ok();
+        let frame = whole(&write_request(call));
+        let text =
+            r#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":{"traceparent":"PARENT"}}}"#;
+        assert_eq!(frame, text.replace("PARENT", parent));
+        assert_eq!(read_request(&frame).unwrap().meta.traceparent.unwrap().to_string(), parent);
+        let bad = Bytes::from(text.replace("PARENT", "00-0-0-0"));
+        assert_eq!(read_request(&bad).unwrap().meta.traceparent, None);
     }
 
     #[test]

@@ -16,8 +16,9 @@ use crate::message::{Reply, read_reply, write_request};
 /// Large answers held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// Connections kept for later calls.
-const MAX_IDLE_CONNECTIONS: usize = 32;
+/// Connections kept for later calls: as many as a busy client has calls in flight. Making a new one costs
+/// more than a small call.
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// The bridge's end of a session.
 ///
@@ -67,6 +68,7 @@ impl Remote {
                 Err(error) => return Err(lost(error)),
             }
         };
+        context.mark_sent();
         // The arguments may be large, and the answer may take long.
         drop(request);
         let outcome = loop {
@@ -89,6 +91,7 @@ impl Remote {
                 Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
             }
         };
+        context.mark_answered();
         self.keep(connection);
         Ok(outcome)
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
+use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer};
 use toolbridge_core::{
     Budget, CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
 };
@@ -32,12 +33,20 @@ pub struct Server {
     source: Arc<dyn ToolSource>,
     lane: Lane,
     requests: Budget,
+    tracer: Tracer,
 }
 
 impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        Self { source, lane: Lane::default(), requests: Budget::new(MAX_REQUEST_BYTES) }
+        let requests = Budget::new(MAX_REQUEST_BYTES);
+        Self { source, lane: Lane::default(), requests, tracer: Tracer::without_file(Process::Parent) }
+    }
+
+    /// The same, telling `tracer` of each call.
+    #[must_use]
+    pub fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
@@ -81,8 +90,14 @@ impl Server {
             };
             match request {
                 Ok(call) => {
-                    let Some(answer) = self.answer(&mut connection, call).await? else { return Ok(()) };
+                    let mut trace = self.trace(&call);
+                    let Some(answer) = self.answer(&mut connection, call, trace.as_mut()).await? else {
+                        return Ok(());
+                    };
                     connection.send(&answer).await?;
+                    if let Some(trace) = &mut trace {
+                        trace.written();
+                    }
                 }
                 Err(BadRequest::Refused(error)) => {
                     connection.send(&write_reply(Reply::Error(error))).await?;
@@ -100,11 +115,27 @@ impl Server {
         }
     }
 
+    /// Follows a call, if anybody wants to know.
+    fn trace(&self, call: &ToolCall) -> Option<CallTrace> {
+        let received = self.tracer.clock()?;
+        let arguments_bytes = call.arguments.as_bytes().len();
+        let new = NewCall { tool: &call.name, meta: &call.meta, arguments_bytes, request_id: None };
+        Some(self.tracer.call(received, new))
+    }
+
     /// Runs a call; `None` when the peer closed, which cancels it.
-    async fn answer(&self, connection: &mut Connection, call: ToolCall) -> Result<Option<Parts>, IpcError> {
+    async fn answer(
+        &self,
+        connection: &mut Connection,
+        call: ToolCall,
+        mut trace: Option<&mut CallTrace>,
+    ) -> Result<Option<Parts>, IpcError> {
         let cancelled = CancellationToken::new();
         let _end = cancelled.clone().drop_guard();
         let mut context = CallContext::new(cancelled);
+        if let Some(trace) = &trace {
+            trace.follow(&mut context);
+        }
         let reports = call.meta.progress_token.is_some().then(|| context.report_progress());
         let name = call.name.clone();
         tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
@@ -126,6 +157,9 @@ impl Server {
                 Step::Done(outcome) => break outcome,
             }
         };
+        if let Some(trace) = &mut trace {
+            trace.ended(&outcome);
+        }
         let reply = write_reply(match outcome {
             Ok(result) => Reply::Result(result),
             Err(error) => Reply::Error(error),
@@ -134,7 +168,11 @@ impl Server {
             Ok(()) => reply,
             Err(error) => {
                 let text = format!("the answer of tool `{name}` cannot be sent: {error}");
-                write_reply(Reply::Error(ToolError::new(error.type_name(), text)))
+                let error = ToolError::new(error.type_name(), text);
+                if let Some(trace) = trace {
+                    trace.replaced(&error);
+                }
+                write_reply(Reply::Error(error))
             }
         }))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
+use toolbridge_core::trace::{Process, Tracer, What, trace_path};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
 
 use crate::bridge::{McpServer, bridge_executable};
@@ -40,6 +41,7 @@ pub struct Session {
     schema: PathBuf,
     source: SourceBox,
     bridge: Option<PathBuf>,
+    trace: Option<PathBuf>,
     stop: CancellationToken,
     running: Mutex<Option<Running>>,
 }
@@ -48,6 +50,20 @@ pub struct Session {
 struct Running {
     files: SessionFiles,
     server: JoinHandle<()>,
+    _end: SessionEnd,
+}
+
+/// Says in the trace that the session has ended.
+#[derive(Debug)]
+struct SessionEnd {
+    id: String,
+    tracer: Tracer,
+}
+
+impl Drop for SessionEnd {
+    fn drop(&mut self) {
+        self.tracer.note(|| What::SessionEnd { session: std::mem::take(&mut self.id) });
+    }
 }
 
 #[derive(Clone)]
@@ -66,6 +82,7 @@ pub struct SessionBuilder {
     source: SourceBox,
     dir: Option<PathBuf>,
     bridge: Option<PathBuf>,
+    trace: Option<PathBuf>,
 }
 
 impl SessionBuilder {
@@ -84,15 +101,26 @@ impl SessionBuilder {
         self
     }
 
+    /// Appends to that file a line of JSON for everything that happens, here and in the bridge; never a
+    /// payload. Without this, the file that `TOOLBRIDGE_TRACE` names, if it does.
+    #[must_use]
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace = Some(file.into());
+        self
+    }
+
     /// Starts the session: removes what dead sessions left behind, makes the files, and serves.
     ///
     /// When this returns, a bridge can connect. Needs a tokio runtime, and it must go on running.
     ///
     /// # Errors
     ///
-    /// When the directory does not exist, cannot be written, is full, or its path is too long.
+    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the
+    /// trace cannot be written.
     #[expect(clippy::unused_async, reason = "starting needs a runtime, and says so")]
     pub async fn start(self) -> Result<Session, IpcError> {
+        let trace = trace_path(self.trace.as_deref());
+        let tracer = Tracer::open(Process::Parent, trace.as_deref())?;
         let dir = self.dir.unwrap_or_else(session_dir);
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let failed = |what| {
@@ -105,7 +133,10 @@ impl SessionBuilder {
         let listener = UnixListener::from_std(listener).map_err(failed("cannot listen"))?;
 
         let stop = CancellationToken::new();
-        let server = Server::new(Arc::clone(&self.source.0));
+        let id = self.id.text();
+        let tools = self.source.0.tools().len() as u64;
+        tracer.note(|| What::SessionStart { session: id.clone(), tools });
+        let server = Server::new(Arc::clone(&self.source.0)).traced(tracer.clone());
         let stopped = stop.clone();
         let server = tokio::spawn(async move { server.serve(listener, stopped).await });
         tracing::debug!(socket = %files.socket().display(), "session started");
@@ -114,8 +145,9 @@ impl SessionBuilder {
             schema: files.schema().into(),
             source: self.source,
             bridge: self.bridge,
+            trace,
             stop,
-            running: Mutex::new(Some(Running { files, server })),
+            running: Mutex::new(Some(Running { files, server, _end: SessionEnd { id, tracer } })),
         })
     }
 }
@@ -128,6 +160,7 @@ impl Session {
             source: SourceBox(Arc::new(source)),
             dir: None,
             bridge: None,
+            trace: None,
         }
     }
 
@@ -159,7 +192,7 @@ impl Session {
     /// [`IpcError::NoBridge`] when there is no bridge executable.
     pub fn mcp_server(&self) -> Result<McpServer, IpcError> {
         let command = bridge_executable(self.bridge.as_deref())?;
-        Ok(McpServer::new(command, &self.socket, &self.schema))
+        Ok(McpServer::new(command, &self.socket, &self.schema, self.trace.as_deref()))
     }
 
     /// The whole object for `claude --mcp-config`, with this session as the server called `name`.
@@ -179,7 +212,7 @@ impl Session {
     ///
     /// Returns within 2 s, even when a handler does not end. A second call does nothing.
     pub async fn stop(&self) {
-        let Some(Running { files, server }) = self.take() else { return };
+        let Some(Running { files, server, _end }) = self.take() else { return };
         self.stop.cancel();
         drop(files);
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {

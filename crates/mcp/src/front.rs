@@ -1,16 +1,18 @@
 //! The front: reads messages, starts calls, writes answers.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
+use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer, What};
 use toolbridge_core::{
     Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
     ToolResult, ToolSource, Underway,
@@ -75,9 +77,26 @@ pub enum ServeError {
 pub async fn serve(
     source: Arc<dyn ToolSource>,
     info: ServerInfo,
-    mut incoming: impl Incoming,
+    incoming: impl Incoming,
     outgoing: impl Outgoing,
 ) -> Result<(), ServeError> {
+    serve_traced(source, info, incoming, outgoing, Tracer::without_file(Process::Server)).await
+}
+
+/// The same as [`serve`], telling `tracer` what happens.
+///
+/// # Errors
+///
+/// When reading fails.
+pub async fn serve_traced(
+    source: Arc<dyn ToolSource>,
+    info: ServerInfo,
+    mut incoming: impl Incoming,
+    outgoing: impl Outgoing,
+    tracer: Tracer,
+) -> Result<(), ServeError> {
+    tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
+    let _end = FrontEnd(tracer.clone());
     let mut front = Front {
         list: write_list(source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
@@ -88,6 +107,7 @@ pub async fn serve(
             under_way: Mutex::default(),
             running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
             arguments: Budget::new(MAX_ARGUMENT_BYTES),
+            tracer,
         }),
         calls: JoinSet::new(),
     };
@@ -103,6 +123,15 @@ pub async fn serve(
     }
     front.finish().await;
     Ok(())
+}
+
+/// Says in the trace that the front has ended, however it did.
+struct FrontEnd(Tracer);
+
+impl Drop for FrontEnd {
+    fn drop(&mut self) {
+        self.0.note(|| What::FrontEnd);
+    }
 }
 
 struct Front<O> {
@@ -121,17 +150,19 @@ struct Shared<O> {
     under_way: Mutex<HashMap<IdKey, CancellationToken>>,
     running: Semaphore,
     arguments: Budget,
+    tracer: Tracer,
 }
 
 impl<O: Outgoing> Front<O> {
     async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
+        let received = self.shared.tracer.clock();
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &RpcError::invalid_request(message));
         };
         match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
-                Some(era) => self.call(era, id, call),
+                Some(era) => self.call(era, id, call, received),
                 None => self.ask_protocol(&id, &line).await,
             },
             Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
@@ -142,7 +173,8 @@ impl<O: Outgoing> Front<O> {
                 }
                 Some(era) => {
                     let (shared, list) = (Arc::clone(&self.shared), self.list.clone());
-                    self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    shared.note_list(&id, &list);
+                    self.write(async move { _ = shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
                 }
                 None => self.ask_protocol(&id, &line).await,
             },
@@ -166,7 +198,7 @@ impl<O: Outgoing> Front<O> {
     fn refuse(&mut self, id: Option<&RpcId>, error: &RpcError) {
         tracing::debug!(code = error.code, message = error.message, "refused a message");
         let (shared, line) = (Arc::clone(&self.shared), error.to_line(id));
-        self.write(async move { shared.write(line.as_bytes(), b"", b"").await });
+        self.write(async move { _ = shared.write(line.as_bytes(), b"", b"").await });
     }
 
     /// Writes on the side: a client that does not read must not keep us from reading. One that has let so
@@ -177,8 +209,12 @@ impl<O: Outgoing> Front<O> {
         }
     }
 
-    fn call(&mut self, era: Era, id: RpcId, call: Call) {
+    fn call(&mut self, era: Era, id: RpcId, mut call: Call, received: Option<Instant>) {
+        let meta = read_meta(call.meta.take());
+        let mut trace = received.map(|received| self.shared.trace(received, &id, &call, &meta));
+        let mut why = "InvalidRequestError";
         let error = if self.shared.source.tools().get(&call.name).is_none() {
+            why = "ToolNotFoundError";
             RpcError::invalid_params(format!("unknown tool `{}`", call.name))
         } else if self.calls.len() >= MAX_CALLS {
             RpcError::invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
@@ -187,7 +223,7 @@ impl<O: Outgoing> Front<O> {
             match self.shared.lock().entry(id.key.clone()) {
                 Entry::Vacant(place) => {
                     place.insert(cancelled.clone());
-                    self.calls.spawn(Arc::clone(&self.shared).run(era, id, call, cancelled));
+                    self.calls.spawn(Arc::clone(&self.shared).run(era, id, call, meta, cancelled, trace));
                     return;
                 }
                 Entry::Occupied(_) => {
@@ -195,6 +231,9 @@ impl<O: Outgoing> Front<O> {
                 }
             }
         };
+        if let Some(trace) = &mut trace {
+            trace.refused(why);
+        }
         self.refuse(Some(&id), &error);
     }
 
@@ -227,6 +266,9 @@ struct Meta<'a> {
     tool_use_id: Option<String>,
     #[serde(borrow, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
+    /// W3C trace context.
+    #[serde(borrow)]
+    traceparent: Option<Cow<'a, str>>,
 }
 
 /// Reads it into something of its own: the line it stands in may be large, and the call may take long.
@@ -235,7 +277,8 @@ fn read_meta(meta: Option<RawJson>) -> CallMeta {
     // Odd metadata is no reason to refuse a call.
     let meta: Meta<'_> = serde_json::from_str(meta.as_str()).unwrap_or_default();
     let token = meta.progress_token.and_then(|token| RawJson::parse(token.get().to_owned()).ok());
-    CallMeta { tool_use_id: meta.tool_use_id, progress_token: token }
+    let traceparent = meta.traceparent.and_then(|text| text.parse().ok());
+    CallMeta { tool_use_id: meta.tool_use_id, progress_token: token, traceparent }
 }
 
 impl<O: Outgoing> Shared<O> {
@@ -247,21 +290,55 @@ impl<O: Outgoing> Shared<O> {
         self.lock().remove(key)
     }
 
+    /// Follows a call, for somebody who wants to know.
+    fn trace(&self, received: Instant, id: &RpcId, call: &Call, meta: &CallMeta) -> CallTrace {
+        let arguments_bytes = call.arguments.as_bytes().len();
+        let request_id = Some(id.key.as_str());
+        self.tracer.call(received, NewCall { tool: &call.name, meta, arguments_bytes, request_id })
+    }
+
+    fn note_list(&self, id: &RpcId, list: &RawJson) {
+        self.tracer.note(|| What::ToolsList {
+            request_id: id.key.as_str().chars().take(120).collect(),
+            tools: self.source.tools().len() as u64,
+            result_bytes: list.as_bytes().len() as u64,
+        });
+    }
+
     /// Runs a call to its answer, or to its cancellation.
-    async fn run(self: Arc<Self>, era: Era, id: RpcId, call: Call, cancelled: CancellationToken) {
+    async fn run(
+        self: Arc<Self>,
+        era: Era,
+        id: RpcId,
+        call: Call,
+        meta: CallMeta,
+        cancelled: CancellationToken,
+        mut trace: Option<CallTrace>,
+    ) {
         let (outcome, _running) = tokio::select! {
             biased;
             () = cancelled.cancelled() => return,
-            outcome = self.outcome(call, &cancelled) => outcome,
+            outcome = self.outcome(call, meta, &cancelled, trace.as_ref()) => outcome,
         };
+        if let Some(trace) = &mut trace {
+            trace.ended(&outcome);
+        }
         // From here on the answer is written, and a cancellation comes too late.
         if self.claim(&id.key).is_none() {
+            if let Some(trace) = &mut trace {
+                trace.cancelled();
+            }
             return;
         }
         let result = outcome.unwrap_or_else(|error| {
             ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
         });
-        self.answer(&id, era, "", &result).await;
+        let is_written = self.answer(&id, era, "", &result).await;
+        if let Some(trace) = &mut trace
+            && is_written
+        {
+            trace.written();
+        }
     }
 
     /// Runs a call to its result, and passes its progress on. It counts as running until its answer has
@@ -269,9 +346,10 @@ impl<O: Outgoing> Shared<O> {
     async fn outcome(
         &self,
         call: Call,
+        mut meta: CallMeta,
         cancelled: &CancellationToken,
+        trace: Option<&CallTrace>,
     ) -> (Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>) {
-        let meta = read_meta(call.meta);
         let token = meta.progress_token.clone();
         let Some(arguments) = self.arguments.hold(call.arguments, call.line_bytes) else {
             let text =
@@ -280,6 +358,10 @@ impl<O: Outgoing> Shared<O> {
         };
         let running = self.running.acquire().await.ok();
         let mut context = CallContext::new(cancelled.clone());
+        if let Some(trace) = trace {
+            trace.follow(&mut context);
+            meta.traceparent = Some(trace.traceparent());
+        }
         let reports = token.is_some().then(|| context.report_progress());
         let call = ToolCall { name: call.name, arguments, meta };
         let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
@@ -298,17 +380,20 @@ impl<O: Outgoing> Shared<O> {
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,
             &report[1..]
         );
-        self.write(head.as_bytes(), b"", b"").await;
+        _ = self.write(head.as_bytes(), b"", b"").await;
     }
 
-    async fn answer(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) {
+    /// Whether it could be written.
+    async fn answer(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) -> bool {
         let (head, rest) = result_head(id, era, members, result);
-        self.write(head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}").await;
+        self.write(head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}").await
     }
 
-    async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) {
-        if let Err(error) = self.outgoing.send(head, payload, tail).await {
+    async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> bool {
+        let sent = self.outgoing.send(head, payload, tail).await;
+        if let Err(error) = &sent {
             tracing::debug!(%error, "the client does not read any more");
         }
+        sent.is_ok()
     }
 }

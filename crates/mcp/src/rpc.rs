@@ -48,6 +48,14 @@ pub(crate) enum IdKey {
     Text(String),
 }
 
+impl IdKey {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Number(text) | Self::Text(text) => text,
+        }
+    }
+}
+
 impl RpcId {
     fn read(raw: Span<'_>) -> Option<Self> {
         let text = raw.get();

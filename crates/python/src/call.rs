@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::oneshot;
-use toolbridge::{RawJson, ToolError};
+use toolbridge::{CallContext, RawJson, ToolError};
 
 use crate::event_loop::{EventLoop, undelivered};
 
@@ -29,6 +29,8 @@ pub(crate) struct Call {
 struct End {
     cancelled: bool,
     callback: Option<Py<PyAny>>,
+    /// Not in the call itself, which Python may keep: whose turn it is depends on it.
+    context: Option<CallContext>,
 }
 
 #[pymethods]
@@ -53,6 +55,15 @@ impl Call {
         self.settle(Err(ToolError::new(type_name, message)));
     }
 
+    /// Tells the caller how far it is. Does nothing when nobody listens, or when the answer was given.
+    #[pyo3(signature = (progress, total=None, message=None))]
+    fn report_progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = &end.context {
+            context.progress(progress, total, message);
+        }
+    }
+
     /// Has `callback` called on the event loop when the answer is no longer wanted. Returns whether it still
     /// is.
     fn on_cancel(&self, callback: Py<PyAny>) -> bool {
@@ -66,7 +77,11 @@ impl Call {
 
 impl Call {
     fn settle(&self, answer: Answer) {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).callback = None;
+        let (callback, context) = {
+            let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+            (end.callback.take(), end.context.take())
+        };
+        drop((callback, context));
         if let Some(sender) = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             _ = sender.send(answer);
         }
@@ -90,9 +105,10 @@ impl Asker {
         name: String,
         arguments: RawJson,
         tool_use_id: Option<String>,
+        context: Option<CallContext>,
     ) -> Answer {
         let (sender, answer) = oneshot::channel();
-        let end = Arc::<Mutex<End>>::default();
+        let end = Arc::new(Mutex::new(End { context, ..End::default() }));
         let call =
             Call { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end: Arc::clone(&end) };
         let _unwanted = Unwanted { asker: Arc::clone(&self), end };
@@ -121,11 +137,12 @@ struct Unwanted {
 
 impl Drop for Unwanted {
     fn drop(&mut self) {
-        let callback = {
+        let (callback, context) = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
             end.cancelled = true;
-            end.callback.take()
+            (end.callback.take(), end.context.take())
         };
+        drop(context);
         if let Some(callback) = callback {
             Python::try_attach(|py| {
                 if let Err(error) = self.asker.event_loop.post(py, callback.bind(py), []) {

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
+use toolbridge::docs::DocsError;
 use toolbridge::{ClaudeCodeError, IpcError};
 
 /// Where the exception classes are.
@@ -51,6 +52,16 @@ pub(crate) fn ipc_exception(error: &IpcError) -> PyErr {
         error => error.type_name(),
     };
     make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })
+}
+
+pub(crate) fn docs_exception(error: &DocsError) -> PyErr {
+    let hint = match error {
+        DocsError::MissingRoot { .. } => {
+            "make the folder, name another one, or have both made with an example manual (`init=True`)"
+        }
+        error => error.hint(),
+    };
+    make(INVALID, &error.to_string(), Facts { hint: Some(hint), ..Facts::default() })
 }
 
 pub(crate) fn invalid(message: impl std::fmt::Display) -> PyErr {

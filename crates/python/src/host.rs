@@ -11,18 +11,14 @@ use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, RawJson};
 
 use crate::call::Asker;
 use crate::event_loop::{EventLoop, undelivered};
-use crate::tools::PyTools;
+use crate::tools::Offer;
 
 /// What Python offers in one request.
 #[derive(FromPyObject)]
 pub(crate) struct Host {
-    /// The tools as JSON, if there are any.
-    tools: Option<Vec<u8>>,
     server_name: String,
     transport: String,
-    /// Called with a [`Call`](crate::call::Call) for each use of a tool.
-    call: Py<PyAny>,
-    /// Called with a `Call` for each permission, if anybody decides.
+    /// Called with a [`Call`](crate::call::Call) for each permission, if anybody decides.
     decide: Option<Py<PyAny>>,
     /// Called with each message of the CLI, if anybody listens.
     message: Option<Py<PyAny>>,
@@ -42,6 +38,7 @@ impl Host {
         self,
         py: Python<'_>,
         event_loop: &EventLoop,
+        offer: Offer,
         mut builder: ClaudeCodeModelBuilder,
     ) -> Result<ClaudeCodeModel, ClaudeCodeError> {
         if let Some(decide) = self.decide {
@@ -53,8 +50,7 @@ impl Host {
             builder = builder.on_message(move |message| tell(&event_loop, &callback, message));
         }
         let model = builder.build()?;
-        if let Some(tools) = self.tools {
-            let tools = PyTools::new(&tools, event_loop.clone_ref(py), self.call)?;
+        if let Some(tools) = offer.source(event_loop.clone_ref(py))? {
             model.set_agent_toolsets(tools, &self.server_name, self.transport.parse()?)?;
         }
         Ok(model)
@@ -63,7 +59,7 @@ impl Host {
 
 async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     let input = RawJson::from(&request.input);
-    let decision = asker.ask(request.tool_name, input, request.tool_use_id).await;
+    let decision = asker.ask(request.tool_name, input, request.tool_use_id, None).await;
     match decision.map(|answer| answer.decode::<Decision>()) {
         Ok(Ok(Decision::Allow(None))) => Permission::Allow,
         Ok(Ok(Decision::Allow(Some(input)))) => Permission::AllowWith(input),

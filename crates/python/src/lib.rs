@@ -1,15 +1,17 @@
 //! `toolbridge._native`: what the Python package needs from the Rust crates, and nothing else.
 //!
 //! It holds no logic: it turns JSON into requests (`config`), events into JSON (`answer`), errors into
-//! exceptions (`error`), calls into calls on an event loop (`call`, `tools`), and futures into objects that
-//! asyncio can wait for and cancel (`task`, `runtime`).
+//! exceptions (`error`), calls into calls on an event loop (`call`, `tools`), futures into objects that asyncio
+//! can wait for and cancel (`task`, `runtime`), and what happens into records of Python's `logging` (`log`).
 
 mod answer;
 mod call;
 mod config;
+mod documents;
 mod error;
 mod event_loop;
 mod host;
+mod log;
 mod model;
 mod runtime;
 mod session;
@@ -22,6 +24,8 @@ mod tools;
 mod _native {
     #[pymodule_export]
     use crate::call::Call;
+    #[pymodule_export]
+    use crate::documents::Documents;
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

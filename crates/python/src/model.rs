@@ -13,20 +13,24 @@ use crate::config::{ModelConfig, request};
 use crate::error::exception;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
+use crate::log;
 use crate::stream::{Json, Stream};
 use crate::task::Task;
+use crate::tools::Offer;
 
 /// The settings of a model, and its requests under way.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Model {
     config: ModelConfig,
-    running: Running,
+    /// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
+    running: Mutex<Running>,
 }
 
 /// The requests under way. Each has a model of its own, because its tools and callbacks belong to the event
 /// loop that it came from.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Running {
+    pid: u32,
     last: Arc<AtomicU64>,
     models: Arc<Mutex<HashMap<u64, ClaudeCodeModel>>>,
 }
@@ -38,6 +42,10 @@ pub(crate) struct Place {
 }
 
 impl Running {
+    fn new() -> Self {
+        Self { pid: std::process::id(), last: Arc::default(), models: Arc::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, ClaudeCodeModel>> {
         self.models.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +75,7 @@ impl Model {
             .builder()
             .and_then(ClaudeCodeModelBuilder::build)
             .map_err(|error| exception(&error))?;
-        Ok(Self { config, running: Running::default() })
+        Ok(Self { config, running: Mutex::new(Running::new()) })
     }
 
     /// Starts a request. `done` is called on the host's event loop, with the answer as JSON or an exception.
@@ -104,7 +112,7 @@ impl Model {
 
     /// Interrupts all requests under way, and returns how many.
     fn interrupt(&self) -> usize {
-        self.running.lock().values().map(ClaudeCodeModel::interrupt).sum()
+        self.running().lock().values().map(ClaudeCodeModel::interrupt).sum()
     }
 }
 
@@ -117,13 +125,24 @@ struct Begun {
 }
 
 impl Model {
+    /// The requests of this process: those of a parent, in a child of a fork, are not its own.
+    fn running(&self) -> Running {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.pid != std::process::id() {
+            std::mem::forget(std::mem::replace(&mut *running, Running::new()));
+        }
+        running.clone()
+    }
+
     fn begin(&self, py: Python<'_>, request_json: &[u8], host: &Bound<'_, PyAny>) -> PyResult<Begun> {
         let event_loop: EventLoop = host.extract()?;
-        let host: Host = host.extract()?;
-        let model = self.config.clone().builder().and_then(|builder| host.model(py, &event_loop, builder));
+        let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
+        log::refresh_threshold(py)?;
+        let builder = self.config.clone().builder();
+        let model = builder.and_then(|builder| host.model(py, &event_loop, offer, builder));
         let model = model.map_err(|error| exception(&error))?;
         let request = request(request_json).map_err(|error| exception(&error))?;
-        let place = self.running.add(model.clone());
+        let place = self.running().add(model.clone());
         Ok(Begun { model, request, event_loop, place })
     }
 }

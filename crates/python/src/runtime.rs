@@ -7,6 +7,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::log;
+
 /// Handlers wait for the interpreter on these threads; with one or two, a busy interpreter would hold up the
 /// reading of everything else.
 const WORKERS: usize = 4;
@@ -20,6 +22,7 @@ enum State {
     Running {
         pid: u32,
         runtime: Runtime,
+        log: log::Sender,
     },
     /// The interpreter ends.
     Ended {
@@ -39,20 +42,28 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let own = std::process::id();
     match &*state {
-        State::Running { pid, runtime } if *pid == own => return Ok(runtime.handle().clone()),
+        State::Running { pid, runtime, log } if *pid == own => {
+            log.install();
+            return Ok(runtime.handle().clone());
+        }
         State::Ended { pid } if *pid == own => {
             return Err(PyRuntimeError::new_err("the interpreter is shutting down"));
         }
         _ => {}
     }
+    let (log, logging) = log::queue();
+    let for_threads = log.clone();
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("toolbridge")
+        .on_thread_start(move || for_threads.install())
         .enable_all()
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let handle = runtime.handle().clone();
-    let former = std::mem::replace(&mut *state, State::Running { pid: own, runtime });
+    handle.spawn(logging);
+    log.install();
+    let former = std::mem::replace(&mut *state, State::Running { pid: own, runtime, log });
     // The parent's: its threads are not here, so it can be neither used nor ended.
     std::mem::forget(former);
     Ok(handle)
@@ -67,7 +78,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
         std::mem::replace(&mut *state, State::Ended { pid: own })
     };
     match former {
-        State::Running { pid, runtime } if pid == own => {
+        State::Running { pid, runtime, .. } if pid == own => {
             // What is dropped now may want to tell the interpreter.
             py.detach(|| runtime.shutdown_timeout(SHUTDOWN_PATIENCE));
         }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use toolbridge::ipc;
 
-use crate::error::{exception, ipc_exception};
+use crate::error::{exception, invalid, ipc_exception};
 use crate::event_loop::EventLoop;
+use crate::log;
 use crate::runtime;
 use crate::stream::Json;
 use crate::task::Task;
-use crate::tools::PyTools;
+use crate::tools::Offer;
 
 /// Tools of this process on a socket, for an MCP client that somebody else starts.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -22,7 +23,7 @@ pub(crate) struct Session {
 
 #[pymethods]
 impl Session {
-    /// Starts a session for the tools of a JSON array, called as `host.call(Call)` on the host's event loop.
+    /// Starts a session for what the host offers; its tools are called on its event loop.
     #[new]
     #[pyo3(signature = (host, bridge, directory=None))]
     fn new(
@@ -33,10 +34,10 @@ impl Session {
     ) -> PyResult<Self> {
         let runtime = runtime::handle(py)?;
         let event_loop: EventLoop = host.extract()?;
-        let tools: Vec<u8> = host.getattr("tools")?.extract()?;
-        let call = host.getattr("call")?.unbind();
-        let tools =
-            PyTools::new(&tools, event_loop.clone_ref(py), call).map_err(|error| exception(&error))?;
+        let offer: Offer = host.extract()?;
+        log::refresh_threshold(py)?;
+        let tools = offer.source(event_loop.clone_ref(py)).map_err(|error| exception(&error))?;
+        let tools = tools.ok_or_else(|| invalid("a session needs at least one tool"))?;
         let mut builder = ipc::Session::builder(tools).bridge(bridge);
         if let Some(directory) = directory {
             builder = builder.dir(directory);
@@ -83,9 +84,7 @@ impl Session {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let session = running.as_ref().filter(|_| self.pid == std::process::id());
         session.cloned().ok_or_else(|| {
-            crate::error::invalid(
-                "the session has ended, or belongs to the process that this one was forked from",
-            )
+            invalid("the session has ended, or belongs to the process that this one was forked from")
         })
     }
 

@@ -12,7 +12,7 @@ use toolbridge::claude::ResponseStream;
 use toolbridge::{CancellationToken, ClaudeCodeError, Event};
 
 use crate::answer::event_json;
-use crate::error::exception;
+use crate::error::{exception, invalid};
 use crate::event_loop::EventLoop;
 use crate::model::Place;
 use crate::task::Task;
@@ -39,6 +39,7 @@ pub(crate) struct Stream {
     open: Open,
     event_loop: EventLoop,
     closed: CancellationToken,
+    pid: u32,
 }
 
 type Item = Result<Event, ClaudeCodeError>;
@@ -50,7 +51,7 @@ struct Open(Arc<Mutex<Option<Held>>>);
 struct Held {
     /// There until this is dropped.
     stream: Option<ResponseStream>,
-    _place: Place,
+    place: Option<Place>,
     /// An error that came behind events; it is the last.
     error: Option<ClaudeCodeError>,
     pid: u32,
@@ -60,15 +61,17 @@ impl Drop for Held {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             // A child of a fork: the request is the parent's.
-            std::mem::forget(self.stream.take());
+            std::mem::forget((self.stream.take(), self.place.take()));
         }
     }
 }
 
 impl Stream {
     pub(crate) fn new(stream: ResponseStream, place: Place, event_loop: EventLoop) -> Self {
-        let held = Held { stream: Some(stream), _place: place, error: None, pid: std::process::id() };
-        Self { open: Open(Arc::new(Mutex::new(Some(held)))), event_loop, closed: CancellationToken::new() }
+        let pid = std::process::id();
+        let held = Held { stream: Some(stream), place: Some(place), error: None, pid };
+        let open = Open(Arc::new(Mutex::new(Some(held))));
+        Self { open, event_loop, closed: CancellationToken::new(), pid }
     }
 }
 
@@ -76,6 +79,9 @@ impl Stream {
 impl Stream {
     /// Waits for events. `done` gets a list of JSON texts, empty at the end, or an exception.
     fn next(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        if self.pid != std::process::id() {
+            return Err(invalid("the request belongs to the process that this one was forked from"));
+        }
         let (open, closed) = (self.open.clone(), self.closed.clone());
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
             let batch = tokio::select! {

@@ -7,11 +7,43 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::{
-    CallContext, ClaudeCodeError, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
+    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
 };
 
 use crate::call::Asker;
+use crate::documents::Documents;
 use crate::event_loop::EventLoop;
+
+/// What Python offers to a model: its own tools, and documents.
+#[derive(FromPyObject)]
+pub(crate) struct Offer {
+    /// The tools as JSON, if there are any.
+    tools: Option<Vec<u8>>,
+    /// Called with a [`Call`](crate::call::Call) for each use of such a tool.
+    call: Py<PyAny>,
+    documents: Vec<Py<Documents>>,
+}
+
+impl Offer {
+    /// All of it as one source, if there is any.
+    ///
+    /// # Errors
+    ///
+    /// When a name or a schema is not usable, or two tools have the same name.
+    pub(crate) fn source(self, event_loop: EventLoop) -> Result<Option<Combined>, ClaudeCodeError> {
+        if self.tools.is_none() && self.documents.is_empty() {
+            return Ok(None);
+        }
+        let mut all = Combined::new();
+        if let Some(tools) = self.tools {
+            all = all.with(PyTools::new(&tools, event_loop, self.call)?)?;
+        }
+        for documents in self.documents {
+            all = all.with(documents.get().source())?;
+        }
+        Ok(Some(all))
+    }
+}
 
 /// What Python says about a tool.
 #[derive(Deserialize)]
@@ -26,6 +58,7 @@ struct Described {
     idempotent: Option<bool>,
     open_world: Option<bool>,
     max_result_chars: Option<u32>,
+    output_schema: Option<Value>,
 }
 
 impl From<Described> for Tool {
@@ -51,6 +84,9 @@ impl From<Described> for Tool {
         if let Some(chars) = said.max_result_chars {
             tool = tool.max_result_chars(chars);
         }
+        if let Some(schema) = said.output_schema {
+            tool = tool.output_schema(schema);
+        }
         tool
     }
 }
@@ -59,7 +95,7 @@ impl From<Described> for Tool {
 ///
 /// A [`Toolset`] holds what is said about them; calls do not pass it, because its check of the arguments is
 /// stricter than Python's: `"1"` is a number there.
-pub(crate) struct PyTools {
+struct PyTools {
     described: Toolset,
     asker: Arc<Asker>,
 }
@@ -70,11 +106,7 @@ impl PyTools {
     /// # Errors
     ///
     /// When a name or a schema is not usable.
-    pub(crate) fn new(
-        described: &[u8],
-        event_loop: EventLoop,
-        call: Py<PyAny>,
-    ) -> Result<Self, ClaudeCodeError> {
+    fn new(described: &[u8], event_loop: EventLoop, call: Py<PyAny>) -> Result<Self, ClaudeCodeError> {
         let described: Vec<Described> = serde_json::from_slice(described).map_err(|error| {
             ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
         })?;
@@ -88,11 +120,11 @@ impl ToolSource for PyTools {
         self.described.tools()
     }
 
-    fn call(&self, call: ToolCall, _context: CallContext) -> CallFuture<'_> {
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         if self.described.tools().get(&call.name).is_none() {
             return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
         }
-        Box::pin(Arc::clone(&self.asker).ask(call.name, call.arguments, call.meta.tool_use_id))
+        Box::pin(Arc::clone(&self.asker).ask(call.name, call.arguments, call.meta.tool_use_id, Some(context)))
     }
 
     fn is_exclusive(&self, name: &str) -> bool {

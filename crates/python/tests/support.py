@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +32,10 @@ PICTURE = bytes.fromhex(
 )
 
 
+# An interpreter to which every warning is an error, except for that of pydantic-ai's own `run_sync`, which
+# makes the loop that Python 3.12 misses.
+PYTHON = [sys.executable, "-W", "error", "-W", "ignore:There is no current event loop:DeprecationWarning"]
+
 REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
 
 
@@ -43,6 +49,14 @@ def named(variable: str) -> str:
 
 def prompt(text: str = "go") -> list[ModelMessage]:
     return [ModelRequest(parts=[UserPromptPart(text)])]
+
+
+def soon(is_so: Callable[[], object]) -> None:
+    """Waits until something is so."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < until, "it did not come to pass"
+        time.sleep(0.01)
 
 
 class World:
@@ -156,3 +170,55 @@ class World:
     def close(self) -> None:
         self._model.communicate(timeout=PATIENCE_SECONDS)
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Bridge:
+    """The executable that a session's config names, started and spoken to as an MCP client does."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        [server] = config["mcpServers"].values()
+        self._process = subprocess.Popen(
+            [server["command"], *server["args"]],
+            env={**os.environ, **server.get("env", {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._ids = 0
+        self.notifications: list[dict[str, Any]] = []
+        """What it said without being asked."""
+        client = {"name": "test", "version": "1"}
+        self.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        self._say({"method": "notifications/initialized"})
+
+    def __enter__(self) -> Bridge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=PATIENCE_SECONDS)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self._process.stdin.flush()
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The result of a request."""
+        assert self._process.stdout is not None
+        self._ids += 1
+        self._say({"id": self._ids, "method": method, "params": params})
+        while line := self._process.stdout.readline():
+            message = json.loads(line)
+            if message.get("id") == self._ids:
+                result: dict[str, Any] = message["result"]
+                return result
+            self.notifications.append(message)
+        raise AssertionError(f"the bridge ended with {self._process.wait()}")
+
+    @property
+    def tools(self) -> dict[str, dict[str, Any]]:
+        return {tool["name"]: tool for tool in self.ask("tools/list")["tools"]}
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The result of a call, which asks for reports of progress."""
+        return self.ask("tools/call", name=tool, arguments=arguments, _meta={"progressToken": "p"})

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext, Tool, ToolOutput
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    AudioUrl,
     BinaryContent,
+    CachePoint,
+    DocumentUrl,
+    ImageUrl,
     ModelMessagesTypeAdapter,
     ModelResponse,
     NativeToolCallPart,
@@ -22,13 +29,15 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    VideoUrl,
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
 from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
 
-from toolbridge import ClaudeCodeModelSettings, CLIExecutionError
+import toolbridge._run_context
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError
 
 MakeWorld = Callable[[str], World]
 
@@ -231,6 +240,24 @@ async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, ou
     assert (await agent.run("go")).output == output
 
 
+@pytest.mark.parametrize("before", ["", "text Let me | see.\n"])
+@pytest.mark.parametrize(
+    ("handed_in", "output"),
+    [
+        ('{"kind": "final_result", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        ('{"kind": "text", "data": "I do not know."}', "I do not know."),
+    ],
+)
+async def test_output_that_may_be_text_is_streamed(
+    world: MakeWorld, before: str, handed_in: str, output: Any
+) -> None:
+    here = world(f'{before}call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
+    agent = Agent(here.model(), output_type=[City, str])
+    async with agent.run_stream("go") as result:
+        assert await result.get_output() == output
+    assert (await agent.run("go")).output == output
+
+
 async def test_output_that_is_not_accepted_is_asked_for_again(world: MakeWorld) -> None:
     here = world('call StructuredOutput {"name": "Tokyo", "people": 14}\n---\ntext done')
     agent = Agent(here.model(), output_type=ToolOutput(City))
@@ -286,6 +313,104 @@ async def test_pictures_are_shown(world: MakeWorld) -> None:
     content = here.requests[-1]["messages"][0]["content"]
     [shown] = [block for block in content if block["type"] == "image"]
     assert shown["source"]["media_type"] == "image/png"
+
+
+PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+
+FILES = {
+    "/dot.png": ("image/png", PICTURE),
+    "/paper.pdf": ("application/pdf", PDF),
+    "/notes.txt": ("text/plain", b"zebra notes"),
+    "/noise.bin": ("application/zip", b"PK"),
+}
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    """The address of a site with those files."""
+
+    class Files(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind, data = FILES[self.path]
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_what_lies_elsewhere_is_fetched_and_shown(world: MakeWorld, site: str) -> None:
+    here = world("text ok")
+    await Agent(here.model()).run(
+        [
+            "What is all this?",
+            ImageUrl(f"{site}/dot.png", force_download="allow-local"),
+            DocumentUrl(f"{site}/paper.pdf", force_download="allow-local"),
+            DocumentUrl(f"{site}/notes.txt", force_download="allow-local"),
+            BinaryContent(b'{"zebra": "json"}', media_type="application/json"),
+            CachePoint(),
+        ]
+    )
+    content = here.requests[-1]["messages"][0]["content"]
+    kinds = [block["type"] for block in content]
+    assert kinds.count("image") == 1
+    [document] = [block for block in content if block["type"] == "document"]
+    assert document["source"]["media_type"] == "application/pdf"
+    told = str(content)
+    assert "zebra notes" in told
+    assert '{"zebra": "json"}' in told
+
+
+async def test_what_the_cli_cannot_take_is_said(world: MakeWorld, site: str) -> None:
+    here = world("text ok")
+    agent = Agent(here.model())
+    noise = DocumentUrl(f"{site}/noise.bin", media_type="application/zip", force_download="allow-local")
+    things: list[tuple[Any, str]] = [
+        (BinaryContent(b"la la", media_type="audio/wav"), "not `audio/wav`"),
+        (AudioUrl("https://example.com/a.mp3"), "not a `AudioUrl`"),
+        (VideoUrl("https://example.com/a.mp4"), "not a `VideoUrl`"),
+        (noise, "not `application/zip`"),
+        (BinaryContent(b"\xff\xfe", media_type="text/plain"), "`text/plain` is not in UTF-8"),
+    ]
+    for thing, message in things:
+        with pytest.raises(UserError, match=message):
+            await agent.run(["What is it?", thing])
+    assert here.requests == []
+
+
+async def test_without_the_run_context_tools_have_to_be_registered(
+    world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(ADD.replace("call add", "call mcp__pydantic_tools__add"))
+    model = here.model()
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    # As if a version of pydantic-ai had it nowhere.
+    monkeypatch.delattr("pydantic_ai._run_context.get_current_run_context")
+    assert toolbridge._run_context._found() is None
+    monkeypatch.setattr("toolbridge._run_context._find", None)
+    with pytest.raises(ToolsetNotRegisteredError, match="no toolset is registered"):
+        await agent.run("go")
+    model.set_agent_toolsets(agent.toolsets[0], transport=transport)
+    assert (await agent.run("go")).output == "The sum is 42."
+    # A stream is told.
+    model.set_agent_toolsets(None, transport=transport)
+    async with agent.run_stream("go") as result:
+        assert await result.get_output() == "The sum is 42."
 
 
 async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.models import ModelRequestParameters
 from support import PATIENCE_SECONDS, Transport, World, prompt
 
@@ -128,6 +131,126 @@ async def test_a_killed_cli_is_an_error(world: MakeWorld, transport: Transport) 
     with pytest.raises(CLIExecutionError, match="signal: 9"):
         await run
     await told(hanging.cancelled)
+
+
+async def test_a_killed_bridge_ends_its_call_and_not_the_request(world: MakeWorld) -> None:
+    here, hanging = world(HANG), Hanging()
+    run = asyncio.create_task(hanging.agent(here.model("stdio")).run("go"))
+    await told(hanging.started)
+    [bridge] = [pid for pid, command in here.processes.items() if " bridge " in command]
+    os.kill(bridge, signal.SIGKILL)
+    assert (await run).output == "done"
+    assert here.results[0]["is_error"] is True
+    await told(hanging.cancelled)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3, 3])
+async def test_a_time_limit_of_asyncios_ends_a_request(
+    world: MakeWorld, transport: Transport, seconds: float
+) -> None:
+    here, hanging = world(HANG), Hanging()
+    model = here.model()
+    model.set_agent_toolsets([hanging.hang], server_name="tools", transport=transport)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await model.request(prompt(), None, ModelRequestParameters())
+    assert here.files == []
+    assert hanging.cancelled.is_set() is hanging.started.is_set()
+    assert model.interrupt() == 0
+
+
+async def test_a_stream_that_nobody_reads_ends_with_its_context(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, hanging = world(HANG), Hanging()
+    model = here.model()
+    model.set_agent_toolsets([hanging.hang], server_name="tools", transport=transport)
+    async with model.request_stream(prompt(), None, ModelRequestParameters()):
+        await told(hanging.started)
+    assert hanging.cancelled.is_set()
+    assert here.files == []
+
+    async def read() -> None:
+        async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+            async for _ in stream:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await read()
+    assert model.interrupt() == 0
+
+
+async def test_a_stream_ends_with_an_error(world: MakeWorld) -> None:
+    model = world("text One, | two.\n---\ntext three").model(extra_args=["--no-such-option"])
+
+    async def read() -> None:
+        async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(CLIExecutionError, match="no-such-option"):
+        await read()
+
+
+async def test_what_a_listener_raises_is_reported_and_ends_nothing(world: MakeWorld) -> None:
+    def fail(_: dict[str, Any]) -> None:
+        raise ValueError("not now")
+
+    async def fail_later(_: dict[str, Any]) -> None:
+        await asyncio.sleep(0)
+        raise ValueError("not then")
+
+    here = world("text ok")
+    reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, what: reported.append(str(what["exception"])))
+    try:
+        for callback in (fail, fail_later):
+            model = here.model(message_callback=callback)
+            assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+    finally:
+        loop.set_exception_handler(None)
+    assert {"not now", "not then"} <= set(reported)
+
+
+async def test_a_listener_that_takes_its_time_hears_everything(world: MakeWorld) -> None:
+    heard: list[str] = []
+
+    async def listen(message: dict[str, Any]) -> None:
+        await asyncio.sleep(0.2)
+        heard.append(message["type"])
+
+    model = world("text ok").model(message_callback=listen)
+    await model.request(prompt(), None, ModelRequestParameters())
+    assert heard[-1] == "result"
+
+
+class Deps:
+    pass
+
+
+async def test_a_request_keeps_nothing_of_its_caller(world: MakeWorld, transport: Transport) -> None:
+    here = world("call give {}\n---\ntext ok")
+    model = here.model()
+
+    async def give(ctx: RunContext[Deps]) -> str:
+        return type(ctx.deps).__name__
+
+    async def ask() -> weakref.ref[Deps]:
+        deps = Deps()
+        model.set_agent_toolsets([give], server_name="tools", transport=transport, deps=deps)
+        assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+        async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+            async for _ in stream:
+                pass
+        model.set_agent_toolsets(None)
+        return weakref.ref(deps)
+
+    kept = await ask()
+    until = time.monotonic() + PATIENCE_SECONDS
+    while gc.collect() >= 0 and kept() is not None:
+        assert time.monotonic() < until, gc.get_referrers(kept())
+        await asyncio.sleep(0.05)
 
 
 async def test_a_sync_tool_that_blocks_does_not_hold_a_cancellation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent
-from support import PATIENCE_SECONDS, Transport, World, named
+from support import PATIENCE_SECONDS, PYTHON, Bridge, Transport, World, named, soon
+
+from toolbridge import Session
 
 MakeWorld = Callable[[str], World]
 
@@ -53,7 +56,7 @@ def program(here: World, transport: Transport, text: str) -> subprocess.Popen[st
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROGRAM + textwrap.dedent(text)],
+        [*PYTHON, "-c", PROGRAM + textwrap.dedent(text)],
         env=environment,
         cwd=here.home,
         stdout=subprocess.PIPE,
@@ -132,6 +135,154 @@ def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
     assert stdout.endswith("end\n")
     assert code == 0, stderr
     assert here.files == []
+
+
+@pytest.mark.parametrize("how", ["sys.exit(7)", "raise KeyboardInterrupt"])
+def test_a_tool_that_ends_the_program_ends_it(world: MakeWorld, transport: Transport, how: str) -> None:
+    here = world("call leave {}\n---\ntext done")
+    running = program(
+        here,
+        transport,
+        f"""
+        @agent.tool_plain
+        async def leave() -> None:
+            {how}
+        asyncio.run(agent.run("go"))
+        """,
+    )
+    code, _, stderr = ended(running)
+    assert code == (7 if "exit" in how else -signal.SIGINT), stderr
+    assert "never" not in stderr
+    assert here.files == []
+
+
+def test_a_stream_that_is_dropped_ends_with_its_loop(world: MakeWorld, transport: Transport) -> None:
+    here = world(HANG)
+    running = program(
+        here,
+        transport,
+        """
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+        from pydantic_ai.models import ModelRequestParameters
+
+        async def hang() -> None:
+            global started
+            started.set()
+            await asyncio.sleep(600)
+
+        async def main():
+            global started
+            started = asyncio.Event()
+            model.set_agent_toolsets([hang], server_name="tools", transport=os.environ["TRANSPORT"])
+            messages = [ModelRequest(parts=[UserPromptPart("go")])]
+            stream = await model.request_stream(messages, None, ModelRequestParameters()).__aenter__()
+            messages = model.stream_messages(messages, None, ModelRequestParameters())
+            await anext(messages)
+            await started.wait()
+
+        asyncio.run(main())
+        print("end")
+        """,
+    )
+    assert ended(running) == (0, "end\n", "")
+    assert here.files == []
+
+
+def test_a_thousand_calls_leave_no_file_and_no_thread_open(short_path: Path) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def counts() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    def calls(count: int) -> None:
+        with Session(add, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+            for n in range(count):
+                assert bridge.call("add", a=n, b=1)["content"][0]["text"] == str(n + 1)
+
+    calls(1)
+    gc.collect()
+    before = counts()
+    calls(1000)
+    for _ in range(20):
+        calls(1)
+    gc.collect()
+    soon(lambda: counts() <= before)
+    assert counts() <= before
+
+
+def test_requests_leave_no_file_open(world: MakeWorld, transport: Transport) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    async def who() -> str:
+        return "me"
+
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def ask(times: int) -> None:
+        for _ in range(times):
+            assert asyncio.run(agent.run("go")).output == "me"
+
+    ask(1)
+    gc.collect()
+    before = count()
+    ask(4)
+    gc.collect()
+    soon(lambda: count() <= before)
+
+
+def test_a_stream_of_the_parent_cannot_be_read_in_a_child(world: MakeWorld, transport: Transport) -> None:
+    here = world(HANG)
+    running = program(
+        here,
+        transport,
+        """
+        import warnings
+        warnings.simplefilter("ignore")  # 3.12 warns of threads and forks
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+        from pydantic_ai.models import ModelRequestParameters
+        from toolbridge import ClaudeCodeError
+
+        async def read(stream):
+            async for _ in stream:
+                pass
+
+        async def main():
+            messages = [ModelRequest(parts=[UserPromptPart("go")])]
+            async with model.request_stream(messages, None, ModelRequestParameters()) as stream:
+                child = os.fork()
+                if child == 0:
+                    asyncio._set_running_loop(None)
+                    said = "nothing"
+                    try:
+                        asyncio.run(read(stream))
+                    except ClaudeCodeError as error:
+                        said = str(error)
+                    print(said, model.interrupt(), flush=True)
+                    os._exit(0)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                assert model.interrupt() == 1
+
+        asyncio.run(main())
+        """,
+    )
+    code, stdout, stderr = ended(running)
+    assert (code, stderr) == (0, "")
+    assert stdout == "the request belongs to the process that this one was forked from 0\n"
+
+
+def test_what_a_killed_process_leaves_in_the_cli_ends(world: MakeWorld, transport: Transport) -> None:
+    here = world(HANG)
+    running = program(here, transport, "asyncio.run(agent.run('go'))")
+    hanging(running)
+    running.kill()
+    ended(running)
+    soon(lambda: not here.processes)
+    for path in here.files:
+        path.unlink()
 
 
 def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import doctest
 import json
+import logging
 import subprocess
 import threading
 from collections.abc import Callable
@@ -12,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import RunContext
+from pydantic import BaseModel
+from pydantic_ai import RunContext, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, World, named
+from support import PATIENCE_SECONDS, Bridge, World, named, soon
 
 import toolbridge.session
-from toolbridge import InvalidRequestError, Session, read_only
+from toolbridge import InvalidRequestError, Session, read_only, report_progress
 
 MakeWorld = Callable[[str], World]
 
@@ -114,6 +117,128 @@ def test_what_cannot_be_a_session_is_said(short_path: Path) -> None:
     ):
         session.mcp_config("no good")
     assert all(thread.name != "toolbridge-session" for thread in threading.enumerate())
+
+
+class Weather(BaseModel):
+    degrees: float
+    sky: str = "clear"
+
+
+async def weather() -> Weather:
+    return Weather(degrees=21.5)
+
+
+def table() -> dict[str, int]:
+    return {"a": 1}
+
+
+def untyped() -> Any:
+    return {"a": 1}
+
+
+def lying() -> dict[str, int]:
+    return "{no object"  # type: ignore[return-value]
+
+
+def with_more() -> dict[str, int]:
+    return ToolReturn({"a": 1}, content="and more")  # type: ignore[return-value]
+
+
+def test_objects_are_structured_content_where_the_signature_says_so(short_path: Path) -> None:
+    tools: list[Callable[..., Any]] = [weather, table, untyped, lying, with_more, add]
+    with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        listed = bridge.tools
+        assert listed["weather"]["outputSchema"]["properties"].keys() == {"degrees", "sky"}
+        assert "outputSchema" in listed["table"]
+        assert "outputSchema" not in listed["untyped"]
+        assert "outputSchema" not in listed["add"]
+        told = bridge.call("weather")
+        assert told["structuredContent"] == {"degrees": 21.5, "sky": "clear"}
+        assert json.loads(told["content"][0]["text"]) == told["structuredContent"]
+        assert bridge.call("table")["structuredContent"] == {"a": 1}
+        # What is no object, or has more to show than the object, is content alone.
+        assert bridge.call("lying")["content"] == [{"type": "text", "text": "{no object"}]
+        assert [block["text"] for block in bridge.call("with_more")["content"]] == ['{"a":1}', "and more"]
+        for tool in ("untyped", "lying", "with_more"):
+            assert "structuredContent" not in bridge.call(tool)
+
+
+def test_progress_is_reported_to_whoever_asked_for_it(short_path: Path) -> None:
+    async def later() -> str:
+        report_progress(1, 3)
+        await asyncio.sleep(0)
+        await asyncio.create_task(of_a_task())
+        return "done"
+
+    async def of_a_task() -> None:
+        report_progress(2, total=3, message="in a task")
+
+    def in_a_thread() -> str:
+        report_progress(0.5, message="half")
+        report_progress(float("nan"))
+        return "done"
+
+    with (
+        Session(later, in_a_thread, directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert bridge.call("later")["content"][0]["text"] == "done"
+        assert bridge.call("in_a_thread")["content"][0]["text"] == "done"
+        said = [one["params"] for one in bridge.notifications if one["method"] == "notifications/progress"]
+        assert said == [
+            {"progressToken": "p", "progress": 1, "total": 3},
+            {"progressToken": "p", "progress": 2, "total": 3, "message": "in a task"},
+            {"progressToken": "p", "progress": 0.5, "message": "half"},
+        ]
+        # Nobody asked.
+        assert bridge.ask("tools/call", name="later", arguments={})["content"][0]["text"] == "done"
+        assert len(bridge.notifications) == len(said)
+    # Nobody is there.
+    report_progress(1)
+
+
+def test_a_report_after_the_answer_is_left_out(short_path: Path) -> None:
+    going_on, reported = threading.Event(), threading.Event()
+
+    def early() -> str:
+        context = contextvars.copy_context()
+
+        def late() -> None:
+            going_on.wait(PATIENCE_SECONDS)
+            context.run(report_progress, 9)
+            reported.set()
+
+        threading.Thread(target=late).start()
+        return "done"
+
+    with Session(early, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        assert bridge.call("early")["content"][0]["text"] == "done"
+        going_on.set()
+        assert reported.wait(PATIENCE_SECONDS)
+        going_on.clear()
+        # A tool that takes turns: what is left of the first call does not hold the second one up.
+        assert bridge.call("early")["content"][0]["text"] == "done"
+        assert bridge.notifications == []
+        going_on.set()
+
+
+def test_what_happens_is_logged(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "toolbridge")
+    with Session(add, directory=short_path) as session:
+        assert called(session, "add", {"a": 41}) == (0, "42")
+    soon(lambda: caplog.records)
+    record = caplog.records[0]
+    assert record.name == "toolbridge"
+    assert record.levelname == "DEBUG"
+    assert record.pathname.endswith(".rs")
+    assert all(one.name == "toolbridge" for one in caplog.records)
+
+
+def test_nothing_is_logged_that_nobody_wants(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "toolbridge")
+    with Session(add, directory=short_path) as session:
+        assert called(session, "add", {"a": 41}) == (0, "42")
+    assert caplog.records == []
 
 
 async def test_the_real_cli_calls_a_session(world: MakeWorld) -> None:

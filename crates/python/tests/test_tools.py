@@ -21,7 +21,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from support import PICTURE, Transport, World, prompt
 
-from toolbridge import ClaudeCodeModel, read_only
+from toolbridge import ClaudeCodeModel, read_only, report_progress
 
 MakeWorld = Callable[[str], World]
 
@@ -297,6 +297,36 @@ async def test_dependencies_are_given(world: MakeWorld, transport: Transport) ->
         return ctx.deps
 
     assert await asked(here.model(), who, transport=transport, deps="ada") == "ada"
+
+
+async def test_the_context_of_a_call_is_known_without_an_agent(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world("call who {} as toolu_mine\n---\ntext {result}")
+    contexts: list[RunContext[str]] = []
+
+    async def who(ctx: RunContext[str]) -> str:
+        contexts.append(ctx)
+        return "me"
+
+    model = here.model()
+    assert await asked(model, who, transport=transport, deps="ada") == "me"
+    [ctx] = contexts
+    assert (ctx.deps, ctx.tool_name, ctx.tool_call_id, ctx.retry) == ("ada", "who", "toolu_mine", 0)
+    assert ctx.model is model
+
+
+async def test_progress_of_an_agents_tool_is_no_obstacle(world: MakeWorld, transport: Transport) -> None:
+    here = world("call slow {}\n---\ntext {result}")
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    async def slow() -> str:
+        for step in range(100):
+            report_progress(step, 100, "going on")
+        return "done"
+
+    assert (await agent.run("go")).output == "done"
 
 
 async def test_large_results_reach_the_model_whole(world: MakeWorld, transport: Transport) -> None:

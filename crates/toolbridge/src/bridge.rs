@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
+use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 use toolbridge_ipc::{IpcError, Remote, read_schema_file, this_program_is_a_bridge};
-use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve, stdio};
+use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
 
 /// How often a bridge looks whether the process that started it is still there.
 const PARENT_CHECK: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ pub fn run_bridge_if_asked() {
     let [command, socket, schema] = &args[..] else { return };
     // Absolute, as sessions write them: a program's own command called `bridge` is left alone.
     if command == OsStr::new("bridge") && Path::new(socket).is_absolute() && Path::new(schema).is_absolute() {
-        let code = run_bridge(Path::new(socket), Path::new(schema));
+        let code = run_bridge(Path::new(socket), Path::new(schema), None);
         std::process::exit(i32::from(code != ExitCode::SUCCESS));
     }
 }
@@ -33,11 +34,13 @@ pub fn run_bridge_if_asked() {
 /// Runs a bridge between this process's stdin and stdout and the session at `socket`, until stdin ends, a
 /// SIGINT or SIGTERM arrives, or the process that started this one is gone.
 ///
+/// `trace` names a file for a trace; without it `TOOLBRIDGE_TRACE` may, which is how a session does.
+///
 /// Writes nothing to stdout but MCP. When it cannot start it says why in one line on stderr, and the exit
 /// code is 1.
 #[must_use]
-pub fn run_bridge(socket: &Path, schema: &Path) -> ExitCode {
-    match bridge(socket, schema) {
+pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCode {
+    match bridge(socket, schema, trace) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "the one line that says why there is no bridge")]
@@ -49,10 +52,11 @@ pub fn run_bridge(socket: &Path, schema: &Path) -> ExitCode {
     }
 }
 
-fn bridge(socket: &Path, schema: &Path) -> Result<(), IpcError> {
+fn bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> Result<(), IpcError> {
+    let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
     let tools = read_schema_file(schema)?;
     let remote = Remote::new(socket, tools)?;
-    Ok(serve_stdio(Arc::new(remote), ServerInfo::default())?)
+    Ok(serve_stdio_traced(Arc::new(remote), ServerInfo::default(), tracer)?)
 }
 
 /// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, a
@@ -60,8 +64,29 @@ fn bridge(socket: &Path, schema: &Path) -> Result<(), IpcError> {
 ///
 /// # Errors
 ///
-/// When stdin cannot be read, or there is no runtime to be had.
+/// When stdin cannot be read, there is no runtime to be had, or `TOOLBRIDGE_TRACE` names a file that cannot be
+/// used.
 pub fn serve_stdio(source: Arc<dyn ToolSource>, info: ServerInfo) -> io::Result<()> {
+    let tracer = server_tracer(None).map_err(io::Error::other)?;
+    serve_stdio_traced(source, info, tracer)
+}
+
+/// The tracer of an MCP server whose tools live in itself: it writes to `file`, or to what `TOOLBRIDGE_TRACE`
+/// names, if it does.
+///
+/// # Errors
+///
+/// When the file cannot be used.
+pub fn server_tracer(file: Option<&Path>) -> Result<Tracer, TraceError> {
+    Tracer::open(Process::Server, trace_path(file).as_deref())
+}
+
+/// The same as [`serve_stdio`], telling `tracer` what happens.
+///
+/// # Errors
+///
+/// When stdin cannot be read, or there is no runtime to be had.
+pub fn serve_stdio_traced(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -69,7 +94,7 @@ pub fn serve_stdio(source: Arc<dyn ToolSource>, info: ServerInfo) -> io::Result<
         let (stdin, stdout) = stdio()?;
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
-            served = serve(source, info, lines_in, lines_out) => {
+            served = serve_traced(source, info, lines_in, lines_out, tracer) => {
                 served.map_err(|ServeError::Read(error)| error)
             }
             _ = interrupt.recv() => Ok(()),

@@ -41,7 +41,7 @@
 mod bridge;
 
 #[cfg(feature = "bridge")]
-pub use bridge::{run_bridge, run_bridge_if_asked, serve_stdio};
+pub use bridge::{run_bridge, run_bridge_if_asked, serve_stdio, serve_stdio_traced, server_tracer};
 pub use schemars;
 #[cfg(feature = "claude")]
 pub use toolbridge_claude as claude;

@@ -15,6 +15,7 @@ pub(super) const WORDS: &[&[u8]] = &[
     br#""meta":null"#,
     br#""progressToken":"p""#,
     br#""toolUseId":"#,
+    br#""traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#,
     br#"{"result":{}}"#,
     br#""result":"#,
     br#"{"error":{"message":"m","type":"T"}}"#,
@@ -79,6 +80,7 @@ fn request(frame: &Bytes) -> &'static str {
             assert_eq!(second.arguments, call.arguments);
             assert_eq!(second.meta.tool_use_id, call.meta.tool_use_id);
             assert_eq!(second.meta.progress_token, call.meta.progress_token);
+            assert_eq!(second.meta.traceparent, call.meta.traceparent);
             if call.meta.progress_token.is_some() { "call with a token" } else { "call" }
         }
     }
@@ -91,11 +93,10 @@ fn is_call(node: &Node) -> bool {
     let has_meta = params.get("meta").is_none_or(|meta| match &meta.kind {
         Kind::Null => true,
         Kind::Object(members) => {
-            let is_use_id = |id: &Node| id.as_text().is_some() || matches!(id.kind, Kind::Null);
+            let is_text = |node: &Node| node.as_text().is_some() || matches!(node.kind, Kind::Null);
             members.iter().all(|member| member.key.is_some())
-                && meta.all("toolUseId").len() <= 1
-                && meta.all("progressToken").len() <= 1
-                && meta.get("toolUseId").is_none_or(is_use_id)
+                && ["toolUseId", "progressToken", "traceparent"].iter().all(|key| meta.all(key).len() <= 1)
+                && ["toolUseId", "traceparent"].iter().all(|key| meta.get(key).is_none_or(is_text))
         }
         _ => false,
     });

@@ -42,6 +42,7 @@ impl Client {
     pub(crate) async fn start(server: &McpServer) -> Result<(Self, Vec<Value>)> {
         let mut child = Command::new(&server.command)
             .args(&server.args)
+            .envs(&server.env)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -5,6 +5,7 @@ mod library;
 mod report;
 mod tools;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::{Combined, Session};
+use toolbridge::{Combined, Session, SessionBuilder};
 
 pub(crate) use self::client::{Answer, Client};
 use self::library::Library;
@@ -34,12 +35,12 @@ const PARALLEL_WAIT_MS: u64 = 200;
 const TIMED_CALLS: usize = 500;
 
 /// Hosts the demo tools for any MCP client, until stdin ends or a signal comes.
-pub(crate) fn serve() -> Result<ExitCode> {
+pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let session = Session::start(demo_tools(Arc::default())?).await?;
+        let session = traced(Session::builder(demo_tools(Arc::default())?), trace).start().await?;
         let hello = json!({
             "socket": session.socket_path(),
             "schema": session.schema_path(),
@@ -59,6 +60,13 @@ pub(crate) fn serve() -> Result<ExitCode> {
     served
 }
 
+fn traced(session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
+    match file {
+        Some(file) => session.trace(file),
+        None => session,
+    }
+}
+
 async fn end_of_stdin() {
     let mut stdin = tokio::io::stdin();
     let mut buffer = [0; 1024];
@@ -66,14 +74,14 @@ async fn end_of_stdin() {
 }
 
 /// Hosts the demo tools, starts a bridge, and calls each of them through it.
-pub(crate) fn run(json: bool) -> Result<ExitCode> {
+pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let report = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            report = demo() => report.map(Some),
+            report = demo(trace) => report.map(Some),
             _ = interrupt.recv() => Ok(None),
             _ = terminate.recv() => Ok(None),
         }
@@ -83,12 +91,12 @@ pub(crate) fn run(json: bool) -> Result<ExitCode> {
     Ok(if report.all_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn demo() -> Result<Report> {
+async fn demo(trace: Option<&Path>) -> Result<Report> {
     let shared = Arc::new(Shared::default());
     let library = Library::new()?;
     let started = Instant::now();
     let tools = Combined::new().with(demo_tools(Arc::clone(&shared))?)?.with(library.documents()?)?;
-    let session = Session::start(tools).await?;
+    let session = traced(Session::builder(tools), trace).start().await?;
     let session_time = started.elapsed();
 
     let started = Instant::now();

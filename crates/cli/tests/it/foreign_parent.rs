@@ -265,6 +265,7 @@ fn the_first_call_connects_and_the_second_reuses_the_connection() {
 
 #[test]
 fn the_request_is_the_documents_and_meta_is_there_only_when_asked_for() {
+    const PLACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let mut parent = Parent::start();
     let mut client = parent.client();
     let arguments = json!({ "who": "you", "list": [1, 2.5, null, true], "deep": { "a": { "b": "c" } } });
@@ -274,6 +275,8 @@ fn the_request_is_the_documents_and_meta_is_there_only_when_asked_for() {
         (unknown, None),
         (json!({ "claudecode/toolUseId": "toolu_1" }), Some(json!({ "toolUseId": "toolu_1" }))),
         (json!({ "progressToken": 7 }), Some(json!({ "progressToken": 7 }))),
+        (json!({ "traceparent": PLACE }), Some(json!({ "traceparent": PLACE }))),
+        (json!({ "traceparent": "00-0-0-0" }), None),
         (json!({ "progressToken": "seven" }), Some(json!({ "progressToken": "seven" }))),
         (
             json!({ "claudecode/toolUseId": "toolu_2", "progressToken": 0, "x": 1 }),

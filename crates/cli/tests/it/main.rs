@@ -12,4 +12,5 @@ mod foreign_bridge;
 mod foreign_parent;
 mod kill;
 mod session;
+mod trace;
 mod wire;

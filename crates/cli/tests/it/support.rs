@@ -22,7 +22,7 @@ pub(crate) fn toolbridge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolbridge"));
     // What hosts say of the faults that tests make would only hide what the tests say.
     command.stderr(Stdio::null());
-    for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE"] {
+    for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE", "TOOLBRIDGE_TRACE"] {
         command.env_remove(variable);
     }
     command
@@ -85,7 +85,14 @@ impl Host {
     }
 
     pub(crate) fn start_in(dir: TempDir) -> Self {
-        let (process, stdin, hello) = start_host(toolbridge().env("TMPDIR", dir.path()));
+        Self::start_with(dir, |_| {})
+    }
+
+    /// The same, with something to be said about the command.
+    pub(crate) fn start_with(dir: TempDir, with: impl FnOnce(&mut Command)) -> Self {
+        let mut command = toolbridge();
+        with(command.env("TMPDIR", dir.path()));
+        let (process, stdin, hello) = start_host(&mut command);
         let path = |key: &str| PathBuf::from(hello[key].as_str().unwrap());
         Self {
             process,

@@ -1,9 +1,10 @@
 """Lets a model in the Claude Code CLI call functions inside your running Python process.
 
-`ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that somebody else starts.
+`ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that somebody else starts;
+`Documents` are tools for either that move text without showing it to the model.
 """
 
-from ._native import __version__
+from ._native import Documents, __version__
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -21,10 +22,12 @@ from .errors import (
     ToolsetNotRegisteredError,
 )
 from .messages import CLIResponse, CLIUsage, RequestWithMetadata
-from .model import ClaudeCodeModel, MessageCallback
+from .model import ClaudeCodeModel
 from .permission import Allow, CanUseTool, Decision, Deny, PermissionRequest
+from .progress import report_progress
 from .session import Session
 from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
+from .teller import MessageCallback
 from .tools import Toolsets, read_only
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "ClaudeCodeModelSettings",
     "Decision",
     "Deny",
+    "Documents",
     "IPCConnectionError",
     "IPCError",
     "IPCMessageSizeError",
@@ -60,4 +64,5 @@ __all__ = [
     "TransportType",
     "__version__",
     "read_only",
+    "report_progress",
 ]

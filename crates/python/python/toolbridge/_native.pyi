@@ -1,10 +1,11 @@
 """What the Rust crates do for this package."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
+from os import PathLike
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar, final
+from typing import Literal, Protocol, TypeAlias, TypeVar, final
 
 T = TypeVar("T")
 
@@ -22,6 +23,8 @@ class Host(Protocol):
     def context(self) -> Context: ...
     @property
     def tools(self) -> bytes | None: ...
+    @property
+    def documents(self) -> Sequence[Documents]: ...
     @property
     def server_name(self) -> str: ...
     @property
@@ -50,7 +53,34 @@ class Call:
     def tool_use_id(self) -> str | None: ...
     def answer(self, result: bytes) -> None: ...
     def fail(self, type_name: str, message: str) -> None: ...
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None: ...
     def on_cancel(self, callback: Callable[[], object]) -> bool: ...
+
+@final
+class Documents:
+    """Tools over two folders: manuals, which are only read, and a vault, which is written to."""
+
+    def __new__(
+        cls,
+        workspace: str | PathLike[str] | None = None,
+        *,
+        manuals: str | PathLike[str] | None = None,
+        vault: str | PathLike[str] | None = None,
+        allow_file_scope: bool = False,
+        read_only: bool = False,
+        hard_max_sections: int | None = None,
+        hard_max_chars: int | None = None,
+        log_level: Literal["error", "warn", "info"] | None = None,
+        init: bool = False,
+    ) -> Documents: ...
+    @property
+    def tool_names(self) -> list[str]: ...
+    @property
+    def manuals(self) -> Path: ...
+    @property
+    def vault(self) -> Path: ...
 
 @final
 class Stream:

@@ -128,7 +128,10 @@ async def _input(item: UserContent) -> dict[str, Any]:
         if item.media_type == "application/pdf":
             return {"document": [data, item.media_type]}
         if item.media_type.startswith("text/") or item.media_type == "application/json":
-            return {"text": item.data.decode()}
+            try:
+                return {"text": item.data.decode()}
+            except UnicodeDecodeError as error:
+                raise UserError(f"a file of the type `{item.media_type}` is not in UTF-8: {error}") from error
         raise UserError(f"The Claude Code CLI takes text, pictures and PDF, not `{item.media_type}`")
     content = getattr(item, "content", None)
     if content is None:

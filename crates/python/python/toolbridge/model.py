@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from pydantic_ai import RunContext
-from pydantic_ai._run_context import get_current_run_context
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import (
     Model,
@@ -22,9 +20,10 @@ from pydantic_ai.models import (
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
+from ._run_context import current_run_context
 from ._waiting import completed
 from .errors import InvalidRequestError
 from .messages import SYSTEM, Reader, RequestWithMetadata, answer_of, conversation
@@ -40,10 +39,8 @@ from .settings import (
     known,
 )
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Host, Toolbox, Toolsets, combined, manager_of
-
-MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
-"""Is called with each message of the CLI, on the event loop of the request."""
+from .teller import MessageCallback, Teller
+from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
 
 _PROFILE = ModelProfile(
     supports_tools=True,
@@ -57,7 +54,7 @@ _PROFILE = ModelProfile(
 
 @dataclass(frozen=True)
 class _Registered:
-    toolset: AbstractToolset[Any]
+    offered: Offered
     server_name: str
     transport: TransportType
     deps: Any
@@ -239,7 +236,8 @@ class ClaudeCodeModel(Model[None]):
         its tools, and its dependencies, along.
 
         Args:
-            toolsets: A toolset, or a sequence of toolsets, tools and functions; none at all if `None`.
+            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
+                `None`.
             server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls travel.
             deps: What tools find as the dependencies of their context, where no agent runs.
@@ -248,7 +246,7 @@ class ClaudeCodeModel(Model[None]):
             raise InvalidRequestError(
                 f"there is no transport `{transport}`; there are `auto`, `stdio` and `sdk`"
             )
-        self._registered = _Registered(combined(toolsets or []), server_name, transport, deps)
+        self._registered = _Registered(offered(toolsets or []), server_name, transport, deps)
 
     def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
         """The MCP servers that the CLI is told of. That of the tools gets new paths in each request."""
@@ -340,7 +338,7 @@ class ClaudeCodeModel(Model[None]):
         check_allow_model_requests()
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         async with AsyncExitStack() as stack:
-            toolbox, names = await self._toolbox(parameters, run_context or get_current_run_context(), stack)
+            toolbox, names = await self._toolbox(parameters, run_context or current_run_context(), stack)
             read = await conversation(messages, parameters)
             own = known(settings)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
@@ -351,10 +349,13 @@ class ClaudeCodeModel(Model[None]):
                 toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
+                documents=registered.offered.documents if registered else (),
                 decider=self._decider(),
-                message=_teller([one for one in (self._message_callback, listener) if one is not None]),
             )
             stack.push_async_callback(host.end)
+            if callbacks := [one for one in (self._message_callback, listener) if one is not None]:
+                host.message = teller = Teller(callbacks)
+                stack.push_async_exit(teller.end)
             request = {
                 "messages": read.messages,
                 "settings": own,
@@ -372,7 +373,8 @@ class ClaudeCodeModel(Model[None]):
     ) -> tuple[Toolbox, list[str] | None]:
         """The tools that there are, and the names of those that the request wants, if it says.
 
-        Those of the agent that makes the request are called through its own manager, with its context.
+        Those of the agent that makes the request are called through its own manager, with its context. It
+        knows nothing of the model's documents, so it always gets them.
         """
         toolbox = Toolbox()
         wanted_tools = {tool.name: tool for tool in parameters.function_tools}
@@ -381,16 +383,19 @@ class ClaudeCodeModel(Model[None]):
             own = manager.tools or {}
             toolbox.add(manager, [tool for name, tool in wanted_tools.items() if name in own])
         registered = self._registered
-        if registered is not None and not _is_of(registered.toolset, run_context):
+        if registered is not None and not _is_of(registered.offered.toolset, run_context):
             missing = set(wanted_tools) - set(toolbox.definitions)
             if missing or not wanted_tools:
                 deps = registered.deps
                 if deps is None and run_context is not None:
                     deps = run_context.deps
-                other = await manager_of(registered.toolset, self, deps, stack)
+                other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
-        return toolbox, list(wanted_tools) or None
+        names = list(wanted_tools)
+        if names and run_context is not None and registered is not None:
+            names += registered.offered.document_tools
+        return toolbox, names or None
 
     def _decider(self) -> Callable[[_native.Call], Any] | None:
         can_use_tool = self._can_use_tool
@@ -401,23 +406,6 @@ def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -
     """Whether the toolset is one of the agent that makes the request, which then decides about it."""
     agent = run_context.agent if run_context is not None else None
     return agent is not None and any(toolset is own for own in agent.toolsets)
-
-
-def _teller(callbacks: Sequence[MessageCallback]) -> Callable[[bytes], None] | None:
-    """Tells all who listen."""
-    if not callbacks:
-        return None
-    running: set[asyncio.Future[None]] = set()
-
-    def tell(message: bytes) -> None:
-        for callback in callbacks:
-            told = callback(from_json(message))
-            if inspect.isawaitable(told):
-                task = asyncio.ensure_future(told)
-                running.add(task)
-                task.add_done_callback(running.discard)
-
-    return tell
 
 
 def _profile(given: ModelProfileSpec | None) -> ModelProfileSpec:

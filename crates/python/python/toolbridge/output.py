@@ -26,6 +26,8 @@ class Wanted:
     """The output tools whose call the output stands for; without them it stands for itself, as text."""
     is_choice: bool = False
     """Whether the output says which of the tools it is for."""
+    may_be_text: bool = False
+    """Whether it may be plain text instead."""
 
     def part(self, output: str) -> ModelResponsePart:
         """The part of the response that the output, a JSON text, is."""
@@ -48,7 +50,8 @@ def wanted(parameters: ModelRequestParameters) -> Wanted:
         return Wanted()
     if len(tools) == 1 and not parameters.allow_text_output:
         return Wanted(_described(tools[0].parameters_json_schema, tools[0].description), tools)
-    return Wanted(_choice(tools, parameters.allow_text_output), tools, is_choice=True)
+    or_text = parameters.allow_text_output
+    return Wanted(_choice(tools, or_text), tools, is_choice=True, may_be_text=or_text)
 
 
 def _described(schema: dict[str, Any], description: str | None) -> dict[str, Any]:

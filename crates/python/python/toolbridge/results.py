@@ -17,11 +17,14 @@ from pydantic_ai.messages import (
     is_multi_modal_content,
 )
 from pydantic_ai.tools import ToolDenied
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 
-def result_of(tool: str, value: Any) -> bytes:
-    """The JSON text of the MCP result for what a tool returned."""
+def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
+    """The JSON text of the MCP result for what a tool returned.
+
+    A structured one has the value as an object too, and not only as text.
+    """
     if isinstance(value, ToolDenied):
         return error_result(value.message)
     blocks: list[dict[str, Any]]
@@ -29,7 +32,13 @@ def result_of(tool: str, value: Any) -> bytes:
         blocks = [*_blocks(tool, value.return_value), *_more(value.content)]
     else:
         blocks = _blocks(tool, value)
-    return to_json({"content": blocks})
+    result: dict[str, Any] = {"content": blocks}
+    # A client may show nothing but this, so it has to be all there is.
+    if is_structured and len(blocks) == 1 and not isinstance(value, str | ToolReturn):
+        written = blocks[0].get("text", "")
+        if written.startswith("{"):
+            result["structuredContent"] = from_json(written)
+    return to_json(result)
 
 
 def error_result(message: str) -> bytes:

@@ -22,7 +22,7 @@ from . import _executable, _native
 from ._waiting import completed
 from .errors import InvalidRequestError
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-from .tools import Host, Toolbox, combined, manager_of
+from .tools import Host, Toolbox, manager_of, offered
 
 
 class Session:
@@ -42,18 +42,18 @@ class Session:
 
     def __init__(
         self,
-        *tools: Callable[..., Any] | Tool[Any] | AbstractToolset[Any],
+        *tools: Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents,
         deps: Any = None,
         directory: str | os.PathLike[str] | None = None,
     ) -> None:
         """A session that has not started.
 
         Args:
-            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets.
+            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents.
             deps: What tools that take a `RunContext` find in it.
             directory: Where its files are, instead of the temporary directory.
         """
-        self._toolset = combined(list(tools))
+        self._offered = offered(tools)
         self._deps = deps
         self._directory = None if directory is None else Path(directory)
         self._stack: AsyncExitStack | None = None
@@ -87,11 +87,14 @@ class Session:
         if self._stack is not None:
             raise InvalidRequestError("the session runs already")
         async with AsyncExitStack() as stack:
-            toolbox = Toolbox()
-            toolbox.add(await manager_of(self._toolset, TestModel(), self._deps, stack))
-            host = Host(toolbox, server_name=DEFAULT_SERVER_NAME, transport=DEFAULT_TRANSPORT)
-            if host.tools is None:
-                raise InvalidRequestError("a session needs at least one tool")
+            toolbox = Toolbox(is_structured=True)
+            toolbox.add(await manager_of(self._offered.toolset, TestModel(), self._deps, stack))
+            host = Host(
+                toolbox,
+                server_name=DEFAULT_SERVER_NAME,
+                transport=DEFAULT_TRANSPORT,
+                documents=self._offered.documents,
+            )
             session = _native.Session(host, _executable.PATH, self._directory)
             self._session = session
             stack.push_async_callback(host.end)

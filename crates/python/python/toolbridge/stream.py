@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent
+from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent, TextPart, ThinkingPart
 from pydantic_ai.models import StreamedResponse
 from pydantic_core import from_json
 
@@ -30,6 +30,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """What has come of it."""
     _handed_in: list[ModelResponsePart] = field(default_factory=list, init=False)
     """How the model handed in its output."""
+    _said: list[str] = field(default_factory=list, init=False)
+    """Text that waits for the output."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         while events := await completed(self._stream.next):
@@ -51,6 +53,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield from self._end(event)
 
     def _text(self, delta: str) -> Iterator[ModelResponseStreamEvent]:
+        if self._reader.wanted.may_be_text:
+            return  # the output says whether it is text; until then nobody may take this for it
         self._streamed += delta
         yield from self._parts_manager.handle_text_delta(vendor_part_id=self._block, content=delta)
 
@@ -67,6 +71,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             rest = part["text"].removeprefix(self._streamed)
             if part["kind"] == "thinking":
                 yield from self._thinking(rest, part["signature"])
+            elif self._reader.wanted.may_be_text:
+                self._said.append(part["text"])
             elif rest:
                 yield from self._text(rest)
             self._block += 1
@@ -85,8 +91,15 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         self.provider_response_id = cli_response.session_id
         self.finish_reason = cli_response.finish_reason
         if (output := answer["structured_output"]) is not None:
-            for part in self._reader.output(self._handed_in, output):
+            parts = self._reader.output(self._handed_in, output)
+            for part in [*self._held(parts[-1]), *parts]:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+
+    def _held(self, output: ModelResponsePart) -> Iterator[ModelResponsePart]:
+        """What was said before the output, where text alone could have been taken for it."""
+        for text in self._said:
+            is_text = isinstance(output, TextPart)
+            yield TextPart(text) if is_text else ThinkingPart(text, provider_name=SYSTEM)
 
     async def close_stream(self) -> None:
         """Ends the request, if it still runs."""

@@ -21,10 +21,15 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from .progress import current_call
 from .results import error_result, result_of
 
-Toolsets: TypeAlias = AbstractToolset[Any] | Sequence[AbstractToolset[Any] | Tool[Any] | Callable[..., Any]]
-"""One toolset, or a sequence of toolsets, tools and functions."""
+Toolsets: TypeAlias = (
+    AbstractToolset[Any]
+    | _native.Documents
+    | Sequence[AbstractToolset[Any] | _native.Documents | Tool[Any] | Callable[..., Any]]
+)
+"""One toolset, or documents, or a sequence of toolsets, documents, tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -42,16 +47,36 @@ def read_only(function: Callable[..., Any]) -> Tool[Any]:
     return Tool(function, metadata={"read_only": True})
 
 
-def combined(toolsets: Toolsets) -> AbstractToolset[Any]:
-    """One toolset out of whatever was given."""
+@dataclass(frozen=True)
+class Offered:
+    """What was given to offer: tools that Python calls, and documents, whose calls it never sees."""
+
+    toolset: AbstractToolset[Any]
+    documents: tuple[_native.Documents, ...] = ()
+
+    @property
+    def document_tools(self) -> list[str]:
+        """The names of the tools of the documents."""
+        return [name for documents in self.documents for name in documents.tool_names]
+
+
+def offered(toolsets: Toolsets) -> Offered:
+    """One toolset and the documents, out of whatever was given."""
     if isinstance(toolsets, AbstractToolset):
-        return toolsets
-    given = list(toolsets)
-    found = [one for one in given if isinstance(one, AbstractToolset)]
-    tools = [one for one in given if not isinstance(one, AbstractToolset)]
+        return Offered(toolsets)
+    found: list[AbstractToolset[Any]] = []
+    documents: list[_native.Documents] = []
+    tools: list[Tool[Any] | Callable[..., Any]] = []
+    for one in [toolsets] if isinstance(toolsets, _native.Documents) else toolsets:
+        if isinstance(one, AbstractToolset):
+            found.append(one)
+        elif isinstance(one, _native.Documents):
+            documents.append(one)
+        else:
+            tools.append(one)
     if tools:
         found.append(FunctionToolset(tools))
-    return found[0] if len(found) == 1 else CombinedToolset(found)
+    return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents))
 
 
 def described(tool: ToolDefinition) -> dict[str, Any]:
@@ -73,6 +98,12 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
     return said
 
 
+def output_schema(tool: ToolDefinition) -> dict[str, Any] | None:
+    """The schema of what the tool returns, where that is a JSON object."""
+    schema = tool.return_schema
+    return schema if schema and schema.get("type") == "object" else None
+
+
 async def manager_of(
     toolset: AbstractToolset[Any], model: Model, deps: Any, stack: AsyncExitStack
 ) -> ToolManager[Any]:
@@ -89,6 +120,8 @@ class Toolbox:
 
     definitions: dict[str, ToolDefinition] = field(default_factory=dict)
     managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
+    is_structured: bool = False
+    """Whether objects are structured content too. A model only ever sees one of the two."""
 
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
         """Adds the tools of a manager, or those of them that are given."""
@@ -102,7 +135,10 @@ class Toolbox:
         """The tools as the native module reads them."""
         if not self.definitions:
             return None
-        return to_json([described(tool) for tool in self.definitions.values()])
+        tools = self.definitions.values()
+        if not self.is_structured:
+            return to_json([described(tool) for tool in tools])
+        return to_json([{**described(tool), "output_schema": output_schema(tool)} for tool in tools])
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
@@ -115,7 +151,8 @@ class Toolbox:
         else:
             # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
             value = await manager.handle_call(part, wrap_validation_errors=False)
-        return result_of(call.name, value)
+        is_structured = self.is_structured and output_schema(self.definitions[call.name]) is not None
+        return result_of(call.name, value, is_structured=is_structured)
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
@@ -142,6 +179,7 @@ async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
 
 async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
     """Gives a call its answer, whatever comes of the work."""
+    current_call.set(call)
     try:
         call.answer(await work)
     except ModelRetry as error:
@@ -173,6 +211,7 @@ class Host:
     toolbox: Toolbox
     server_name: str
     transport: str
+    documents: Sequence[_native.Documents] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -195,9 +234,14 @@ class Host:
     def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
         task = self.loop.create_task(answered(call, work))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):
             task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # what ends the whole program has ended the loop already; it is no news
 
     async def end(self) -> None:
         """Cancels the tools that still run, and waits for them, but not for ever."""

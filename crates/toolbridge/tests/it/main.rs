@@ -5,3 +5,4 @@
 mod fronts;
 mod model;
 mod own_bridge;
+mod trace;

@@ -1,0 +1,134 @@
+//! `toolbridge trace`: what a session did, from the lines it wrote.
+
+mod page;
+mod read;
+mod summary;
+mod table;
+mod timeline;
+mod unit;
+mod waterfall;
+
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use self::read::{Fault, read};
+use self::timeline::{Call, Timeline};
+use crate::args::TraceArgs;
+use crate::output::{WithHint, print, say};
+
+/// How wide the output is where there is no terminal to ask.
+const DEFAULT_WIDTH: usize = 100;
+
+/// Narrower than this, lines are cut off anyway.
+const LEAST_WIDTH: usize = 60;
+
+/// How many calls are shown unless all are wanted.
+const SHOWN_CALLS: usize = 40;
+
+/// How many broken lines are named one by one.
+const SHOWN_FAULTS: usize = 10;
+
+pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode> {
+    let (events, faults) = read(&args.file)?;
+    let timeline = Timeline::of(&events);
+    warn(&args.file, &faults);
+    if events.is_empty() && !faults.is_empty() {
+        return Err(WithHint {
+            error: format!("`{}` is not a trace: no line of it is an event", args.file.display()),
+            hint: "give a file that was written with `--trace FILE` or TOOLBRIDGE_TRACE".into(),
+        }
+        .into());
+    }
+    if let Some(out) = &args.html {
+        return write_page(&args.file, out.as_deref(), &timeline);
+    }
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string(&timeline)?).as_bytes());
+    }
+    print(text(&timeline, args.all, &Style::of_stdout()).as_bytes())
+}
+
+fn warn(file: &Path, faults: &[Fault]) {
+    for fault in faults.iter().take(SHOWN_FAULTS) {
+        say(&format!("warning: {}:{}: {}", file.display(), fault.line, fault.reason));
+    }
+    if let Some(more) = faults.len().checked_sub(SHOWN_FAULTS).filter(|more| *more > 0) {
+        say(&format!("warning: and {more} more lines that are no events"));
+    }
+}
+
+fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<ExitCode> {
+    let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
+    if out == file {
+        return Err(WithHint {
+            error: format!("the page would take the place of the trace `{}`", file.display()),
+            hint: "name another file: `--html OUT`".into(),
+        }
+        .into());
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    std::fs::write(&out, page::page(&name, timeline)?).map_err(|error| WithHint {
+        error: format!("cannot write the page to `{}`: {error}", out.display()),
+        hint: "name another file: `--html OUT`".into(),
+    })?;
+    say(&format!("wrote `{}`: {} calls", out.display(), timeline.calls.len()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How text is laid out.
+struct Style {
+    width: usize,
+    colour: bool,
+}
+
+impl Style {
+    fn of_stdout() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        let columns = || {
+            rustix::termios::tcgetwinsize(&stdout)
+                .ok()
+                .map(|size| usize::from(size.ws_col))
+                .filter(|n| *n > 0)
+        };
+        let width = if is_terminal { columns() } else { None }.unwrap_or(DEFAULT_WIDTH);
+        Self {
+            width: width.max(LEAST_WIDTH),
+            colour: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()),
+        }
+    }
+
+    /// `text` in a colour (an SGR code), where colours are wanted.
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn text(timeline: &Timeline, all: bool, style: &Style) -> String {
+    let shown = shown(&timeline.calls, if all { usize::MAX } else { SHOWN_CALLS });
+    let mut text = table::table(&shown, style);
+    if !shown.is_empty() {
+        text += "\n";
+        text += &waterfall::waterfall(timeline, &shown, style);
+        text += "\n";
+    }
+    if shown.len() < timeline.calls.len() {
+        let more = timeline.calls.len() - shown.len();
+        text += &format!("{more} shorter calls are not shown; `--all` shows them\n\n");
+    }
+    text + &summary::text(timeline)
+}
+
+/// Those that did not go well and those that took longest, in the order of their start.
+fn shown(calls: &[Call], most: usize) -> Vec<&Call> {
+    let mut shown: Vec<_> = calls.iter().collect();
+    if shown.len() > most {
+        shown.sort_by_key(|call| std::cmp::Reverse((!call.is_ok(), call.total_ns)));
+        shown.truncate(most);
+        shown.sort_by_key(|call| call.number);
+    }
+    shown
+}

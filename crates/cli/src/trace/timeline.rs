@@ -1,0 +1,358 @@
+//! Events put together: both sides of each call on one line of time.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use toolbridge::core::trace::{self, CallEnd, Event, Process, What};
+
+/// Everything that a trace tells. Times are in nanoseconds and count from its first event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Timeline {
+    /// When the first event was, in nanoseconds since 1970.
+    pub(super) began_ns: u64,
+    /// How long after it the last moment was.
+    pub(super) length_ns: u64,
+    pub(super) calls: Vec<Call>,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// One call, from whoever saw it first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Call {
+    /// Which one, by its start; the first one is 1.
+    pub(super) number: usize,
+    pub(super) start_ns: u64,
+    pub(super) total_ns: u64,
+    pub(super) tool: String,
+    pub(super) tool_use_id: Option<String>,
+    pub(super) request_id: Option<String>,
+    pub(super) trace_id: String,
+    pub(super) arguments_bytes: u64,
+    pub(super) result_bytes: Option<u64>,
+    /// As in the trace; or `unfinished`, if nobody has said how it ended.
+    pub(super) outcome: String,
+    pub(super) error_type: Option<String>,
+    pub(super) bridge_pid: Option<u32>,
+    /// Where the tool lives.
+    pub(super) tool_pid: Option<u32>,
+    /// What the bridge, the socket and both ends' reading and writing took.
+    pub(super) bridge_ns: Option<u64>,
+    /// How long the call waited for its turn where the tool lives.
+    pub(super) queue_ns: Option<u64>,
+    /// How long the tool ran.
+    pub(super) tool_ns: Option<u64>,
+    pub(super) parts: Vec<Part>,
+}
+
+pub(super) const UNFINISHED: &str = "unfinished";
+
+impl Call {
+    pub(super) fn is_finished(&self) -> bool {
+        self.outcome != UNFINISHED
+    }
+
+    pub(super) fn is_ok(&self) -> bool {
+        self.outcome == "ok"
+    }
+
+    /// The model's id, or else the client's.
+    pub(super) fn id(&self) -> &str {
+        self.tool_use_id.as_deref().or(self.request_id.as_deref()).unwrap_or("–")
+    }
+
+    /// How it ended, with the error's class name.
+    pub(super) fn ending(&self) -> String {
+        match &self.error_type {
+            Some(error_type) => format!("{} ({error_type})", self.outcome),
+            None => self.outcome.clone(),
+        }
+    }
+}
+
+/// A part of a call's time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub(super) kind: Kind,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// In the bridge, or between the two processes.
+    Bridge,
+    /// Waiting for its turn.
+    Queue,
+    /// In the tool.
+    Tool,
+    /// In the process where the tool lives, which has not said more.
+    Parent,
+}
+
+/// Something that is no call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) at_ns: u64,
+    pub(super) what: String,
+    pub(super) pid: u32,
+}
+
+/// What one process said of a call.
+#[derive(Debug)]
+struct Side<'a> {
+    process: Process,
+    pid: u32,
+    start: u64,
+    call: &'a trace::Call,
+    end: Option<&'a CallEnd>,
+}
+
+impl Side<'_> {
+    /// A moment that counts from the call's arrival here.
+    fn at(&self, offset: impl FnOnce(&CallEnd) -> Option<u64>) -> Option<u64> {
+        self.end.and_then(offset).map(|offset| self.start.saturating_add(offset))
+    }
+
+    fn over(&self) -> Option<u64> {
+        self.at(|end| Some(end.total_ns))
+    }
+}
+
+impl Timeline {
+    pub(super) fn of(events: &[Event]) -> Self {
+        let sides = sides(events);
+        let starts = events.iter().map(|event| event.ts_ns).chain(sides.iter().map(|side| side.start));
+        let zero = starts.min().unwrap_or_default();
+        let ends = events.iter().map(|event| event.ts_ns).chain(sides.iter().filter_map(Side::over));
+        let last = ends.max().unwrap_or_default();
+
+        let place_of: HashMap<_, _> =
+            sides.iter().enumerate().map(|(place, side)| (side.call.span_id.as_str(), place)).collect();
+        // A call that a tool makes is a call of its own, though its trace says who made it.
+        let outer_of = |side: &Side<'_>| {
+            let sender = side.call.parent_span_id.as_deref().filter(|_| side.process == Process::Parent)?;
+            place_of.get(sender).copied().filter(|outer| sides[*outer].process == Process::Bridge)
+        };
+        let mut inner_of = HashMap::new();
+        for (place, side) in sides.iter().enumerate() {
+            if let Some(outer) = outer_of(side) {
+                inner_of.insert(outer, place);
+            }
+        }
+        let outermost = sides.iter().enumerate().filter(|(_, side)| outer_of(side).is_none());
+        let mut calls: Vec<_> = outermost
+            .map(|(place, side)| call(side, inner_of.get(&place).map(|inner| &sides[*inner]), zero, last))
+            .collect();
+        calls.sort_by_key(|call| call.start_ns);
+        for (place, call) in calls.iter_mut().enumerate() {
+            call.number = place + 1;
+        }
+        let mut marks: Vec<_> = events.iter().filter_map(|event| mark(event, zero)).collect();
+        marks.sort_by_key(|mark| mark.at_ns);
+        Self { began_ns: zero, length_ns: last - zero, calls, marks }
+    }
+}
+
+/// What each process said of each call, in the order in which it was said first.
+fn sides(events: &[Event]) -> Vec<Side<'_>> {
+    let mut sides: Vec<Side<'_>> = Vec::new();
+    let mut places = HashMap::new();
+    for event in events {
+        let (call, end, start) = match &event.what {
+            What::CallStart(call) => (call, None, event.ts_ns),
+            // Its beginning may have been lost.
+            What::CallEnd(end) => (&end.call, Some(end), event.ts_ns.saturating_sub(end.total_ns)),
+            _ => continue,
+        };
+        let place = *places.entry(call.span_id.as_str()).or_insert_with(|| {
+            sides.push(Side { process: event.process, pid: event.pid, start, call, end: None });
+            sides.len() - 1
+        });
+        sides[place].end = sides[place].end.or(end);
+    }
+    sides
+}
+
+fn call(outer: &Side<'_>, inner: Option<&Side<'_>>, zero: u64, last: u64) -> Call {
+    let bridge = (outer.process == Process::Bridge).then_some(outer);
+    // Where the tool lives, if that process wrote to the trace.
+    let home = if bridge.is_some() { inner } else { Some(outer) };
+    let end = outer.end.or_else(|| inner.and_then(|inner| inner.end));
+    let over = outer.over().or_else(|| inner.and_then(Side::over)).unwrap_or(last).max(outer.start);
+
+    let mut parts = Vec::new();
+    let mut at = outer.start;
+    let mut part = |kind, to: u64| {
+        let to = to.clamp(at, over);
+        if to > at {
+            parts.push(Part { kind, from_ns: at - zero, to_ns: to - zero });
+        }
+        at = to;
+    };
+    if let Some(home) = home {
+        part(Kind::Bridge, home.start);
+        if let Some(began) = home.at(|end| end.began_ns) {
+            part(Kind::Queue, began);
+            let ended = home.at(|end| end.ended_ns).or(home.over()).unwrap_or(over);
+            part(Kind::Tool, ended);
+        } else if home.end.is_none() {
+            part(Kind::Parent, outer.at(|end| end.answered_ns.or(end.ended_ns)).unwrap_or(over));
+        }
+    } else if let Some(sent) = outer.at(|end| end.sent_ns) {
+        part(Kind::Bridge, sent);
+        part(Kind::Parent, outer.at(|end| end.answered_ns.or(end.ended_ns)).unwrap_or(over));
+    }
+    part(Kind::Bridge, over);
+
+    let spent =
+        |kind| parts.iter().filter(|part| part.kind == kind).map(|part| part.to_ns - part.from_ns).sum();
+    let has_run = home.is_some_and(|home| home.end.is_some_and(|end| end.began_ns.is_some()));
+    Call {
+        number: 0,
+        start_ns: outer.start - zero,
+        total_ns: over - outer.start,
+        tool: outer.call.tool.clone(),
+        tool_use_id: outer.call.tool_use_id.clone(),
+        request_id: outer.call.request_id.clone(),
+        trace_id: outer.call.trace_id.clone(),
+        arguments_bytes: outer.call.arguments_bytes,
+        result_bytes: end.and_then(|end| end.result_bytes),
+        outcome: end.map_or(UNFINISHED, |end| end.outcome.as_str()).to_owned(),
+        error_type: end.and_then(|end| end.error_type.clone()),
+        bridge_pid: bridge.map(|bridge| bridge.pid),
+        tool_pid: home.map(|home| home.pid),
+        bridge_ns: end.map(|_| spent(Kind::Bridge)),
+        queue_ns: has_run.then(|| spent(Kind::Queue)),
+        tool_ns: has_run.then(|| spent(Kind::Tool)),
+        parts,
+    }
+}
+
+fn mark(event: &Event, zero: u64) -> Option<Mark> {
+    let process = event.process.as_str();
+    let what = match &event.what {
+        What::SessionStart { tools, .. } => format!("session with {tools} tools starts"),
+        What::SessionEnd { .. } => "session ends".into(),
+        What::FrontStart { tools } => format!("{process} starts, {tools} tools"),
+        What::FrontEnd => format!("{process} ends"),
+        What::ToolsList { tools, .. } => format!("{process} lists {tools} tools"),
+        _ => return None,
+    };
+    Some(Mark { at_ns: event.ts_ns - zero, what, pid: event.pid })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use toolbridge::core::trace::Outcome;
+
+    use super::*;
+
+    pub(in super::super) fn event(process: Process, ts_ns: u64, what: What) -> Event {
+        let pid = if process == Process::Bridge { 2 } else { 1 };
+        Event { what, ts_ns, process, pid }
+    }
+
+    pub(in super::super) fn named(span: &str, sender: Option<&str>, tool: &str) -> trace::Call {
+        trace::Call {
+            trace_id: "t".into(),
+            span_id: span.into(),
+            parent_span_id: sender.map(Into::into),
+            tool: tool.into(),
+            arguments_bytes: 10,
+            ..trace::Call::default()
+        }
+    }
+
+    pub(in super::super) fn ended(call: trace::Call, total_ns: u64) -> CallEnd {
+        CallEnd {
+            call,
+            outcome: Outcome::Ok,
+            error_type: None,
+            result_bytes: Some(20),
+            began_ns: None,
+            sent_ns: None,
+            answered_ns: None,
+            ended_ns: None,
+            written_ns: Some(total_ns),
+            total_ns,
+        }
+    }
+
+    /// A call through a bridge: 100 ns to the parent, 50 in its queue, 500 in the tool, 350 back.
+    pub(in super::super) fn both_sides() -> Vec<Event> {
+        let (bridge, parent) = (named("b", None, "add"), named("p", Some("b"), "add"));
+        let bridge_end = CallEnd {
+            began_ns: Some(20),
+            sent_ns: Some(90),
+            answered_ns: Some(900),
+            ended_ns: Some(910),
+            ..ended(bridge.clone(), 1000)
+        };
+        let parent_end = CallEnd { began_ns: Some(50), ended_ns: Some(550), ..ended(parent.clone(), 600) };
+        vec![
+            event(Process::Parent, 1000, What::SessionStart { session: "s".into(), tools: 1 }),
+            event(Process::Bridge, 2000, What::CallStart(bridge)),
+            event(Process::Parent, 2100, What::CallStart(parent)),
+            event(Process::Parent, 2700, What::CallEnd(parent_end)),
+            event(Process::Bridge, 3000, What::CallEnd(bridge_end)),
+        ]
+    }
+
+    #[test]
+    fn both_sides_of_a_call_are_one_call() {
+        let timeline = Timeline::of(&both_sides());
+        assert_eq!((timeline.began_ns, timeline.length_ns, timeline.marks.len()), (1000, 2000, 1));
+        let [call] = &timeline.calls[..] else { panic!("{:?}", timeline.calls) };
+        assert_eq!((call.start_ns, call.total_ns, call.outcome.as_str()), (1000, 1000, "ok"));
+        assert_eq!((call.bridge_pid, call.tool_pid), (Some(2), Some(1)));
+        assert_eq!((call.bridge_ns, call.queue_ns, call.tool_ns), (Some(450), Some(50), Some(500)));
+        let parts: Vec<_> = call.parts.iter().map(|part| (part.kind, part.from_ns, part.to_ns)).collect();
+        assert_eq!(
+            parts,
+            [
+                (Kind::Bridge, 1000, 1100),
+                (Kind::Queue, 1100, 1150),
+                (Kind::Tool, 1150, 1650),
+                (Kind::Bridge, 1650, 2000),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_side_without_an_end_is_shown_as_far_as_it_is_known() {
+        let events = both_sides();
+        // The bridge was killed.
+        let killed = Timeline::of(&events[..4]);
+        assert_eq!((killed.calls[0].outcome.as_str(), killed.calls[0].tool_ns), ("ok", Some(500)));
+        // The parent was killed.
+        let lost: Vec<_> = [0, 1, 2, 4].map(|place: usize| events[place].clone()).into();
+        let lost = Timeline::of(&lost);
+        assert_eq!((lost.calls.len(), lost.calls[0].tool_ns, lost.calls[0].total_ns), (1, None, 1000));
+        assert!(lost.calls[0].parts.iter().any(|part| part.kind == Kind::Parent));
+        // Both were.
+        let open = Timeline::of(&events[..3]);
+        assert_eq!((open.calls[0].outcome.as_str(), open.calls[0].total_ns), (UNFINISHED, 100));
+        // Only the last line is left.
+        let end = Timeline::of(&events[4..]);
+        assert_eq!((end.calls[0].start_ns, end.calls[0].total_ns), (0, 1000));
+    }
+
+    #[test]
+    fn a_call_that_a_tool_makes_is_a_call_of_its_own() {
+        let mut events = both_sides();
+        let nested = named("n", Some("p"), "other");
+        events.push(event(Process::Bridge, 2300, What::CallEnd(ended(nested.clone(), 100))));
+        events.push(event(Process::Parent, 2290, What::CallEnd(ended(named("m", Some("n"), "other"), 50))));
+        let timeline = Timeline::of(&events);
+        let tools: Vec<_> = timeline.calls.iter().map(|call| call.tool.as_str()).collect();
+        assert_eq!(tools, ["add", "other"]);
+        assert_eq!(timeline.calls[1].tool_pid, Some(1));
+    }
+
+    #[test]
+    fn no_events_are_no_calls() {
+        let empty = Timeline::of(&[]);
+        assert_eq!((empty.calls.len(), empty.length_ns), (0, 0));
+    }
+}

@@ -1,0 +1,113 @@
+//! The calls as bars over time.
+
+use super::Style;
+use super::timeline::{Call, Kind, Timeline};
+use super::unit::{fit, time};
+
+const NAME_COLUMNS: usize = 18;
+const TIME_COLUMNS: usize = 10;
+
+/// How a part of a call is drawn, and in which colour.
+fn ink(kind: Kind) -> (char, &'static str) {
+    match kind {
+        Kind::Bridge => ('░', "90"),
+        Kind::Queue => ('▒', "33"),
+        Kind::Tool => ('█', "36"),
+        Kind::Parent => ('▓', "35"),
+    }
+}
+
+/// The bars share one scale, from the start of the first of these calls to the end of the last.
+pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> String {
+    let columns = style.width.saturating_sub(NAME_COLUMNS + TIME_COLUMNS + 4).max(10);
+    let from = calls.iter().map(|call| call.start_ns).min().unwrap_or_default();
+    let to = calls.iter().map(|call| call.start_ns + call.total_ns).max().unwrap_or(timeline.length_ns);
+    let scale = Scale { from, length: (to - from).max(1), columns };
+
+    let mut text = format!(
+        "{} {} bridge  {} queue  {} tool\n",
+        fit("", NAME_COLUMNS + 1),
+        style.paint("90", "░"),
+        style.paint("33", "▒"),
+        style.paint("36", "█")
+    );
+    let (begin, middle, end) = (time(from), time(from + scale.length / 2), time(to));
+    let gap = columns.saturating_sub(begin.chars().count() + middle.chars().count() + end.chars().count());
+    let axis = format!("{begin}{}{middle}{}{end}", " ".repeat(gap / 2), " ".repeat(gap - gap / 2));
+    text += &format!("{}  {axis}\n", fit("", NAME_COLUMNS));
+    for call in calls {
+        let bar = bar(call, &scale, style);
+        let total = if call.is_finished() { time(call.total_ns) } else { "…".into() };
+        let total = if call.is_ok() { total } else { style.paint("31", &total) };
+        text += &format!("{}  {bar}  {total}\n", fit(&call.tool, NAME_COLUMNS));
+    }
+    text
+}
+
+struct Scale {
+    from: u64,
+    length: u64,
+    columns: usize,
+}
+
+impl Scale {
+    /// The time at which a column begins.
+    fn moment(&self, column: usize) -> u64 {
+        let past = u128::from(self.length) * column as u128 / self.columns as u128;
+        self.from + u64::try_from(past).unwrap_or(u64::MAX)
+    }
+}
+
+/// Each column shows what took most of its time. However short a call is, one column shows it.
+fn bar(call: &Call, scale: &Scale, style: &Style) -> String {
+    let mut bar = String::new();
+    let mut last = 0;
+    for column in 0..scale.columns {
+        let (from, to) = (scale.moment(column), scale.moment(column + 1));
+        let within = |from_ns: u64, to_ns: u64| to_ns.min(to).saturating_sub(from_ns.max(from));
+        let most = call.parts.iter().max_by_key(|part| within(part.from_ns, part.to_ns));
+        let is_start = (from..to).contains(&call.start_ns);
+        let is_last = column + 1 == scale.columns && call.start_ns >= to;
+        if let Some(part) = most.filter(|part| within(part.from_ns, part.to_ns) > 0 || is_start || is_last) {
+            let (ink, colour) = ink(part.kind);
+            bar += &" ".repeat(column - last);
+            bar += &style.paint(colour, &ink.to_string());
+            last = column + 1;
+        } else if is_start || is_last {
+            bar += &" ".repeat(column - last);
+            bar.push('·');
+            last = column + 1;
+        }
+    }
+    bar + &" ".repeat(scale.columns - last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::timeline::tests::both_sides;
+    use super::*;
+
+    #[test]
+    fn the_longest_part_of_a_column_is_shown() {
+        let timeline = Timeline::of(&both_sides());
+        let calls: Vec<_> = timeline.calls.iter().collect();
+        let style = Style { width: 52, colour: false };
+        assert_eq!(
+            waterfall(&timeline, &calls, &style),
+            "                    ░ bridge  ▒ queue  █ tool\n                    \
+             1 µs    2 µs    2 µs\nadd                 ░░▒██████████░░░░░░░  1 µs\n"
+        );
+    }
+
+    #[test]
+    fn a_call_of_no_length_has_a_column_too() {
+        let mut timeline = Timeline::of(&both_sides());
+        let mut short = timeline.calls[0].clone();
+        (short.start_ns, short.total_ns) = (2000, 0);
+        short.parts.clear();
+        timeline.calls.push(short);
+        let calls: Vec<_> = timeline.calls.iter().collect();
+        let text = waterfall(&timeline, &calls, &Style { width: 60, colour: false });
+        assert!(text.lines().nth(3).unwrap().trim_end().ends_with("·  0 ns"), "{text}");
+    }
+}

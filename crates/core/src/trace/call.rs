@@ -1,0 +1,250 @@
+//! One call, on its way through one side.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::event::{class, short};
+use super::{Call, CallEnd, Outcome, SPAN_TARGET, TraceParent, Tracer, What};
+use crate::{CallContext, CallMeta, RawJson, ToolError, json};
+
+/// What is known of a call when it arrives.
+#[derive(Debug, Clone, Copy)]
+pub struct NewCall<'a> {
+    /// The tool.
+    pub tool: &'a str,
+    /// What the caller said about the call.
+    pub meta: &'a CallMeta,
+    /// How long the arguments are.
+    pub arguments_bytes: usize,
+    /// The client's id for the request, where there is one.
+    pub request_id: Option<&'a str>,
+}
+
+/// The moments that others than the front know of; they get it with the call's context.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    received: Instant,
+    pub(crate) span: Span,
+    pub(crate) began: Mark,
+    pub(crate) sent: Mark,
+    pub(crate) answered: Mark,
+}
+
+/// A moment; 0 until it has come.
+#[derive(Debug, Default)]
+pub(crate) struct Mark(AtomicU64);
+
+impl Mark {
+    fn get(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|moment| *moment > 0)
+    }
+}
+
+impl Marks {
+    pub(crate) fn set(&self, mark: &Mark) {
+        mark.0.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.received.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// One call, on its way through one side. Dropping it writes how the call went; a call that is dropped
+/// without an outcome was cancelled.
+#[derive(Debug)]
+pub struct CallTrace {
+    tracer: Tracer,
+    call: Call,
+    own: TraceParent,
+    marks: Arc<Marks>,
+    outcome: Outcome,
+    error_type: Option<String>,
+    result: Option<RawJson>,
+    ended: Option<u64>,
+    written: Option<u64>,
+}
+
+impl CallTrace {
+    pub(super) fn new(tracer: Tracer, received: Instant, new: NewCall<'_>) -> Self {
+        let process = tracer.process().as_str();
+        let tool = short(new.tool);
+        let span = tracing::info_span!(
+            target: SPAN_TARGET,
+            "tool_call",
+            otel.kind = "server",
+            otel.status_code = Empty,
+            process,
+            trace_id = Empty,
+            span_id = Empty,
+            parent_span_id = Empty,
+            tool,
+            tool_use_id = Empty,
+            request_id = Empty,
+            arguments_bytes = new.arguments_bytes as u64,
+            outcome = Empty,
+            error_type = Empty,
+            result_bytes = Empty,
+            began_ns = Empty,
+            sent_ns = Empty,
+            answered_ns = Empty,
+            ended_ns = Empty,
+            written_ns = Empty,
+            total_ns = Empty,
+        );
+        let parent = new.meta.traceparent;
+        let own = exported_as(&span, parent).unwrap_or_else(|| TraceParent::child(parent));
+        let call = Call {
+            trace_id: format!("{:032x}", own.trace_id),
+            span_id: format!("{:016x}", own.span_id),
+            parent_span_id: parent.map(|parent| format!("{:016x}", parent.span_id)),
+            tool,
+            tool_use_id: new.meta.tool_use_id.as_deref().map(short),
+            request_id: new.request_id.map(short),
+            arguments_bytes: new.arguments_bytes as u64,
+        };
+        span.record("trace_id", &call.trace_id).record("span_id", &call.span_id);
+        let texts = [
+            ("parent_span_id", &call.parent_span_id),
+            ("tool_use_id", &call.tool_use_id),
+            ("request_id", &call.request_id),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                span.record(name, text);
+            }
+        }
+        tracer.note(|| What::CallStart(call.clone()));
+        let marks = Marks {
+            received,
+            span,
+            began: Mark::default(),
+            sent: Mark::default(),
+            answered: Mark::default(),
+        };
+        Self {
+            tracer,
+            call,
+            own,
+            marks: Arc::new(marks),
+            outcome: Outcome::Cancelled,
+            error_type: None,
+            result: None,
+            ended: None,
+            written: None,
+        }
+    }
+
+    /// What the next one on the way has to know, to be a part of the same trace.
+    #[must_use]
+    pub fn traceparent(&self) -> TraceParent {
+        self.own
+    }
+
+    /// Lets whoever runs the call with this context say when.
+    pub fn follow(&self, context: &mut CallContext) {
+        context.follow(Arc::clone(&self.marks));
+    }
+
+    /// The outcome is there.
+    pub fn ended(&mut self, outcome: &Result<RawJson, ToolError>) {
+        self.ended = Some(self.marks.now());
+        match outcome {
+            Ok(result) => {
+                self.outcome = Outcome::Ok;
+                self.result = Some(result.clone());
+            }
+            Err(error) => self.replaced(error),
+        }
+    }
+
+    /// The outcome cannot be passed on, and this error takes its place.
+    pub fn replaced(&mut self, error: &ToolError) {
+        self.outcome = Outcome::of(error);
+        self.error_type = Some(class(error.type_name()).to_owned());
+        self.result = None;
+    }
+
+    /// The answer has been written.
+    pub fn written(&mut self) {
+        self.written = Some(self.marks.now());
+    }
+
+    /// The caller took it back at the last moment: it gets no answer.
+    pub fn cancelled(&mut self) {
+        self.outcome = Outcome::Cancelled;
+        self.error_type = None;
+    }
+
+    /// The call is not let in.
+    pub fn refused(&mut self, error_type: &str) {
+        self.outcome = Outcome::Refused;
+        self.error_type = Some(class(error_type).to_owned());
+    }
+
+    fn end(&mut self) -> CallEnd {
+        let total_ns = self.marks.now();
+        if self.outcome == Outcome::Ok && self.result.as_ref().is_some_and(says_error) {
+            self.outcome = Outcome::ToolError;
+        }
+        CallEnd {
+            call: std::mem::take(&mut self.call),
+            outcome: self.outcome,
+            error_type: self.error_type.take(),
+            result_bytes: self.result.as_ref().map(|result| result.as_bytes().len() as u64),
+            began_ns: self.marks.began.get(),
+            sent_ns: self.marks.sent.get(),
+            answered_ns: self.marks.answered.get(),
+            ended_ns: self.ended,
+            written_ns: self.written,
+            total_ns: self.written.unwrap_or(total_ns),
+        }
+    }
+}
+
+#[cfg(feature = "otel")]
+use super::otel::exported_as;
+
+/// Nobody exports the span under ids of its own.
+#[cfg(not(feature = "otel"))]
+fn exported_as(_: &Span, _: Option<TraceParent>) -> Option<TraceParent> {
+    None
+}
+
+/// Whether a result calls itself an error.
+fn says_error(result: &RawJson) -> bool {
+    let found = json::members(result.as_str(), &["isError"]);
+    matches!(found, Ok(Some([Some(value)])) if value.get() == "true")
+}
+
+impl Drop for CallTrace {
+    fn drop(&mut self) {
+        let end = self.end();
+        let span = &self.marks.span;
+        span.record("outcome", end.outcome.as_str()).record("total_ns", end.total_ns);
+        if end.outcome != Outcome::Ok {
+            span.record("otel.status_code", "ERROR");
+        }
+        if let Some(error_type) = &end.error_type {
+            span.record("error_type", error_type);
+        }
+        let numbers = [
+            ("result_bytes", end.result_bytes),
+            ("began_ns", end.began_ns),
+            ("sent_ns", end.sent_ns),
+            ("answered_ns", end.answered_ns),
+            ("ended_ns", end.ended_ns),
+            ("written_ns", end.written_ns),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                span.record(name, number);
+            }
+        }
+        self.tracer.note(|| What::CallEnd(end));
+    }
+}

@@ -1,0 +1,189 @@
+//! The file that a trace goes to.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+
+use super::{Event, TRACE_VARIABLE};
+
+/// Why a trace file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write a trace to `{}`: {reason}", path.display())]
+pub struct TraceError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl TraceError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        "name a file of your own, new or with an earlier trace, in a directory that can be written"
+    }
+}
+
+/// The trace file that is asked for: `given`, else what `TOOLBRIDGE_TRACE` says. Absolute, because a bridge may
+/// be started in another directory.
+#[must_use]
+pub fn trace_path(given: Option<&Path>) -> Option<PathBuf> {
+    let named = || std::env::var_os(TRACE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = given.map(Path::to_owned).or_else(named)?;
+    Some(std::path::absolute(&path).unwrap_or(path))
+}
+
+/// A file that several processes append lines to.
+///
+/// Each line is one write to a file opened for appending, so lines of different processes do not mix.
+#[derive(Debug)]
+pub struct TraceFile {
+    path: PathBuf,
+    file: File,
+    /// The last line is not whole: the disk was full.
+    is_torn: AtomicBool,
+    has_warned: AtomicBool,
+}
+
+impl TraceFile {
+    /// Opens the file, or makes it, for nobody else to read.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written, is a link or no plain file, or belongs to another user: whoever prepared
+    /// it would choose what is appended to, or read along.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let failed = |reason: String| TraceError { path: path.into(), reason };
+        // Without `NONBLOCK`, opening a pipe that nobody reads would wait for ever.
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::CLOEXEC;
+        let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
+            rustix::io::Errno::LOOP => failed("it is a symbolic link".into()),
+            rustix::io::Errno::NXIO => failed("it is not a plain file".into()),
+            error => failed(io::Error::from(error).to_string()),
+        })?;
+        let found = fstat(&file).map_err(|error| failed(io::Error::from(error).to_string()))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(failed("it is not a plain file".into()));
+        }
+        let (owner, own) = (found.st_uid, rustix::process::geteuid().as_raw());
+        if owner != own {
+            return Err(failed(format!("it belongs to user {owner}, this process runs as user {own}")));
+        }
+        Ok(Self {
+            path: path.into(),
+            file: file.into(),
+            is_torn: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
+        })
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes one line. A disk that is full harms no call; it is said once.
+    pub(super) fn write(&self, event: &Event) {
+        let mut line = Vec::with_capacity(512);
+        if self.is_torn.load(Ordering::Relaxed) {
+            line.push(b'\n');
+        }
+        serde_json::to_writer(&mut line, event).expect("strings and numbers can always be written");
+        line.push(b'\n');
+        match (&self.file).write(&line) {
+            Ok(count) if count == line.len() => self.is_torn.store(false, Ordering::Relaxed),
+            Ok(count) => {
+                self.is_torn.store(count > 0, Ordering::Relaxed);
+                self.warn(&"the disk took only a part of a line");
+            }
+            Err(error) => self.warn(&error),
+        }
+    }
+
+    fn warn(&self, reason: &dyn std::fmt::Display) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(path = %self.path.display(), %reason, "the trace has gaps");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::super::{Process, What};
+    use super::*;
+
+    fn event(pid: u32) -> Event {
+        Event { what: What::FrontEnd, ts_ns: 1, process: Process::Bridge, pid }
+    }
+
+    #[test]
+    fn the_file_is_for_nobody_else_and_is_appended_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.jsonl");
+        for pid in [1, 2] {
+            TraceFile::open(&path).unwrap().write(&event(pid));
+        }
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text,
+            "{\"event\":\"front_end\",\"ts_ns\":1,\"process\":\"bridge\",\"pid\":1}\n\
+             {\"event\":\"front_end\",\"ts_ns\":1,\"process\":\"bridge\",\"pid\":2}\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let reason = |name: &str| TraceFile::open(&dir.path().join(name)).unwrap_err().reason;
+        symlink(dir.path().join("elsewhere"), dir.path().join("link")).unwrap();
+        assert_eq!(reason("link"), "it is a symbolic link");
+        assert!(!dir.path().join("elsewhere").exists());
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(reason("pipe"), "it is not a plain file");
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        assert_eq!(reason("dir"), "Is a directory (os error 21)");
+        assert_eq!(reason("none/trace"), "No such file or directory (os error 2)");
+        assert_eq!(TraceFile::open(Path::new("/dev/null")).unwrap_err().reason, "it is not a plain file");
+    }
+
+    #[test]
+    fn a_full_disk_is_said_once_and_harms_nobody() {
+        let file = File::options().write(true).open("/dev/full").unwrap();
+        let full = TraceFile {
+            path: "/dev/full".into(),
+            file,
+            is_torn: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
+        };
+        full.write(&event(1));
+        full.write(&event(2));
+        assert!(full.has_warned.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn the_line_after_a_torn_one_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.jsonl");
+        let file = TraceFile::open(&path).unwrap();
+        (&file.file).write_all(b"{\"event\":\"fr").unwrap();
+        file.is_torn.store(true, Ordering::Relaxed);
+        file.write(&event(1));
+        file.write(&event(2));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let whole = text.lines().filter(|line| serde_json::from_str::<Event>(line).is_ok()).count();
+        assert_eq!((text.lines().count(), whole), (3, 2));
+    }
+}

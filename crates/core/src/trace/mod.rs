@@ -1,0 +1,28 @@
+//! What happened when: one line of JSON for each event, and the same as spans of `tracing`. Never a payload.
+//!
+//! A [`Tracer`] belongs to a front: the parent's end of a socket, the bridge's MCP server. It writes to a file
+//! ([`TraceFile`]) that both processes share, and opens a span for each call. A [`CallTrace`] follows one call
+//! through its front; [`TraceParent`] is what ties the two sides of a call together, on the wire and in the
+//! file. When nobody wants to know, a call costs a look at two flags: no clock is read and nothing is
+//! allocated.
+
+mod call;
+mod event;
+mod file;
+#[cfg(feature = "otel")]
+mod otel;
+mod parent;
+mod tracer;
+
+pub(crate) use call::Marks;
+pub use call::{CallTrace, NewCall};
+pub use event::{Call, CallEnd, Event, Outcome, Process, What};
+pub use file::{TraceError, TraceFile, trace_path};
+pub use parent::TraceParent;
+pub use tracer::Tracer;
+
+/// Names the trace file, for whoever is not told another one.
+pub const TRACE_VARIABLE: &str = "TOOLBRIDGE_TRACE";
+
+/// The target and the name of the spans.
+pub const SPAN_TARGET: &str = "toolbridge::call";

@@ -1,0 +1,77 @@
+//! Who is told what happens.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use super::{CallTrace, Event, NewCall, Process, SPAN_TARGET, TraceError, TraceFile, What};
+
+/// Tells a file, if there is one, and whoever listens to spans.
+#[derive(Debug, Clone)]
+pub struct Tracer {
+    process: Process,
+    file: Option<Arc<TraceFile>>,
+}
+
+impl Tracer {
+    /// Tells only those who listen to spans.
+    #[must_use]
+    pub fn without_file(process: Process) -> Self {
+        Self { process, file: None }
+    }
+
+    /// Tells the file at `path` too, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be used.
+    pub fn open(process: Process, path: Option<&Path>) -> Result<Self, TraceError> {
+        let file = path.map(TraceFile::open).transpose()?;
+        Ok(Self { process, file: file.map(Arc::new) })
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref().map(TraceFile::path)
+    }
+
+    /// The time, if anybody wants to know; else this costs next to nothing.
+    #[must_use]
+    pub fn clock(&self) -> Option<Instant> {
+        let is_on = self.file.is_some() || tracing::span_enabled!(target: SPAN_TARGET, tracing::Level::INFO);
+        is_on.then(Instant::now)
+    }
+
+    /// Follows a call that arrived at `received`.
+    #[must_use]
+    pub fn call(&self, received: Instant, call: NewCall<'_>) -> CallTrace {
+        CallTrace::new(self.clone(), received, call)
+    }
+
+    /// Writes a line.
+    pub fn note(&self, what: impl FnOnce() -> What) {
+        if let Some(file) = &self.file {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let ts_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+            file.write(&Event { what: what(), ts_ns, process: self.process, pid: std::process::id() });
+        }
+    }
+
+    pub(super) fn process(&self) -> Process {
+        self.process
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_read_only_for_somebody() {
+        assert!(Tracer::without_file(Process::Bridge).clock().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.jsonl");
+        assert!(Tracer::open(Process::Bridge, Some(&path)).unwrap().clock().is_some());
+    }
+}

@@ -1,0 +1,302 @@
+"""The document tools beside Python's: text moves, and nobody but the disk sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import NativeToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, named, prompt, soon
+
+import toolbridge.tools
+from toolbridge import Documents, InvalidRequestError, Session
+from toolbridge._native import Call
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "Rinse the boiler with the zebra's own soap."
+SECTION = f"## Descaling\n\nMix acid and water.\n{SECRET}\n\n"
+REF = {"target": "manual", "manual_id": "machine", "path": "guide.md", "start_line": 5}
+COPY = {"from_ref": REF, "to_path": "notes/descale.md", "mode": "overwrite"}
+
+READING = {"manual_list", "manual_ls", "manual_toc", "manual_find", "manual_read", "vault_ls", "vault_read"}
+WRITING = {"vault_create", "vault_write", "vault_replace", "bridge_copy_section", "bridge_copy_file"}
+
+FIND_AND_COPY = (
+    'call manual_find {"query": "Descaling"}\n---\n'
+    f"call bridge_copy_section {json.dumps(COPY)}\n---\n"
+    'call add {"a": 40, "b": 2}\n---\n'
+    "text Copied; the sum is {result}."
+)
+
+
+@pytest.fixture
+def workspace(short_path: Path) -> Path:
+    manual = short_path / "manuals" / "machine"
+    manual.mkdir(parents=True)
+    (manual / "guide.md").write_text(f"# Guide\n\nRead me.\n\n{SECTION}## Cleaning\n\nWipe it.\n")
+    (short_path / "vault").mkdir()
+    return short_path
+
+
+@pytest.fixture
+def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that Python got to see."""
+    seen: list[str] = []
+    call = toolbridge.tools.Host.call
+
+    def watched(host: toolbridge.tools.Host, one: Call) -> None:
+        seen.append(one.name)
+        call(host, one)
+
+    monkeypatch.setattr(toolbridge.tools.Host, "call", watched)
+    return seen
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def checked(here: World, workspace: Path) -> None:
+    """The section was found and copied, and no request to the model has its text."""
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION
+    requests = [json.dumps(request) for request in here.requests]
+    assert len(requests) == 4
+    assert not any(SECRET in request for request in requests)
+    found = json.loads(told(here, 1))
+    assert {**REF, **found["items"][0]["ref"]} == found["items"][0]["ref"]
+    copied = json.loads(told(here, 2))
+    assert copied["written_bytes"] == len(SECTION)
+    assert copied["written_path"] == "notes/descale.md"
+
+
+def told(here: World, turn: int) -> str:
+    """What the tool said before that turn of the model."""
+    [block] = [b for b in here.requests[turn]["messages"][-1]["content"] if b["type"] == "tool_result"]
+    content = block["content"]
+    return REMINDER.sub("", content if isinstance(content, str) else content[0]["text"])
+
+
+async def test_an_agent_finds_and_copies_beside_its_own_tools(
+    world: MakeWorld, transport: Transport, workspace: Path, python_calls: list[str]
+) -> None:
+    here = world(FIND_AND_COPY)
+    model = here.model()
+    model.set_agent_toolsets(Documents(workspace), server_name="tools", transport=transport)
+    agent = Agent(model, tools=[add])
+    result = await agent.run("go")
+    assert result.output == "Copied; the sum is 42."
+    checked(here, workspace)
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
+    assert python_calls == ["add"]
+    used = [part for part in result.all_messages()[-1].parts if isinstance(part, NativeToolCallPart)]
+    assert [part.tool_name for part in used] == ["manual_find", "bridge_copy_section", "add"]
+    assert SECRET not in result.all_messages_json().decode()
+
+
+async def test_a_request_without_an_agent_finds_and_copies(
+    world: MakeWorld, transport: Transport, workspace: Path, python_calls: list[str]
+) -> None:
+    here = world(FIND_AND_COPY)
+    model = here.model()
+    model.set_agent_toolsets([add, Documents(workspace)], server_name="tools", transport=transport)
+    response = await model.request(prompt(), None, ModelRequestParameters())
+    assert response.text == "Copied; the sum is 42."
+    checked(here, workspace)
+    assert python_calls == ["add"]
+
+
+async def test_a_request_chooses_among_the_document_tools_too(
+    world: MakeWorld, transport: Transport, workspace: Path
+) -> None:
+    here = world("text ok")
+    model = here.model()
+    model.set_agent_toolsets([add, Documents(workspace)], server_name="tools", transport=transport)
+    chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="manual_find")])
+    await model.request(prompt(), None, chosen)
+    assert here.offered == ["mcp__tools__manual_find"]
+
+
+async def test_documents_that_only_read_do_not_offer_to_write(
+    world: MakeWorld, transport: Transport, workspace: Path
+) -> None:
+    here = world("text ok")
+    model = here.model()
+    documents = Documents(workspace, read_only=True)
+    assert set(documents.tool_names) == READING
+    model.set_agent_toolsets([documents], server_name="tools", transport=transport)
+    await Agent(model).run("go")
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING}
+
+
+async def test_a_name_that_is_taken_is_said(world: MakeWorld, transport: Transport, workspace: Path) -> None:
+    def manual_find() -> None: ...
+
+    model = world("text ok").model()
+    model.set_agent_toolsets([manual_find, Documents(workspace)], transport=transport)
+    with pytest.raises(InvalidRequestError, match="manual_find"):
+        await model.request(prompt(), None, ModelRequestParameters())
+    model.set_agent_toolsets([Documents(workspace), Documents(workspace)], transport=transport)
+    with pytest.raises(InvalidRequestError, match="manual_"):
+        await model.request(prompt(), None, ModelRequestParameters())
+
+
+def test_a_session_offers_documents_to_any_client(workspace: Path, python_calls: list[str]) -> None:
+    with (
+        Session(add, Documents(workspace), directory=workspace) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert set(bridge.tools) == READING | WRITING | {"add"}
+        assert bridge.tools["manual_find"]["annotations"]["readOnlyHint"] is True
+        found = bridge.call("manual_find", query="Descaling")["structuredContent"]
+        reference = found["items"][0]["ref"]
+        copy = {**COPY, "from_ref": reference}
+        copied = bridge.call("bridge_copy_section", **copy)
+        assert copied["structuredContent"]["written_bytes"] == len(SECTION)
+        assert SECRET not in str(copied)
+        refused = bridge.call("bridge_copy_section", **{**copy, "to_path": "../out.md"})
+        assert refused["isError"] is True
+        assert bridge.call("add", a=40, b=2)["content"][0]["text"] == "42"
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION
+    assert python_calls == ["add"]
+    assert sorted(path.name for path in workspace.iterdir()) == ["manuals", "vault"]
+
+
+async def test_a_session_can_have_nothing_but_documents(world: MakeWorld, workspace: Path) -> None:
+    here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
+    async with Session(Documents(workspace), directory=here.sessions) as session:
+        cli = await asyncio.create_subprocess_exec(
+            named("TOOLBRIDGE_TEST_CLAUDE"),
+            *("-p", "go", "--mcp-config", json.dumps(session.mcp_config("tools"))),
+            *("--strict-mcp-config", "--allowedTools=mcp__tools"),
+            env=here.environment,
+            cwd=here.home,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
+    assert stdout.decode().strip() == "ok"
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION
+
+
+def test_limits_hold(workspace: Path) -> None:
+    documents = Documents(workspace, hard_max_chars=10, hard_max_sections=1, allow_file_scope=True)
+    with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
+        copied = bridge.call("bridge_copy_section", **COPY)["structuredContent"]
+        assert copied["truncated"] is True
+        whole = {"from_path": "guide.md", "manual_id": "machine", "to_path": "all.md", "mode": "append"}
+        allowed = bridge.call("bridge_copy_file", **whole, limits={"allow_file": True})
+        assert not allowed.get("isError")
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION[:10]
+    with (
+        Session(Documents(workspace), directory=workspace) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert bridge.call("bridge_copy_file", **whole, limits={"allow_file": True})["isError"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workspace": "/no/such"}, "the manuals folder `/no/such/manuals` does not exist"),
+        ({"vault": "/no/such"}, "the vault folder `/no/such` does not exist"),
+        ({"vault": "manuals"}, "are not apart"),
+        ({"manuals": "manuals/machine/guide.md"}, "cannot be opened"),
+        ({"hard_max_chars": 0}, "`hard_max_chars` is `0`, which is not a whole number from 1 upwards"),
+        ({"hard_max_sections": -1}, "`hard_max_sections` is `-1`, which is not a whole number"),
+        ({"log_level": "loud"}, "`log_level`: `loud` is not `error`, `warn` or `info`"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(workspace)
+    with pytest.raises(InvalidRequestError, match=message) as raised:
+        Documents(**options)
+    if "does not exist" in message:
+        assert raised.value.hint is not None
+        assert "`init=True`" in raised.value.hint
+
+
+def test_what_is_no_setting_is_a_type_error(workspace: Path) -> None:
+    with pytest.raises(TypeError, match="hard_max_chars"):
+        Documents(workspace, hard_max_chars="many")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="colour"):
+        Documents(workspace, colour="red")  # type: ignore[call-arg]
+
+
+def test_the_folders_can_be_made(short_path: Path) -> None:
+    documents = Documents(workspace=short_path / "new", init=True)
+    assert documents.manuals == short_path / "new/manuals"
+    assert list(documents.manuals.glob("*/*.md"))
+    assert documents.vault.is_dir()
+    assert repr(documents) == f"Documents(manuals='{documents.manuals}', vault='{documents.vault}')"
+
+
+def test_each_call_is_a_line_of_the_log_without_any_text(
+    workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolbridge.documents")
+    with (
+        Session(Documents(workspace), directory=workspace) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        bridge.call("bridge_copy_section", **COPY)
+        bridge.call("vault_read", path="nothing.md")
+    lines = waited_for(caplog, "toolbridge.documents", 2)
+    assert [(line.levelname, json.loads(line.getMessage())["tool"]) for line in lines] == [
+        ("INFO", "bridge_copy_section"),
+        ("WARNING", "vault_read"),
+    ]
+    assert json.loads(lines[0].getMessage())["written_bytes"] == len(SECTION)
+    assert SECRET not in caplog.text
+
+
+def waited_for(caplog: pytest.LogCaptureFixture, logger: str, count: int) -> list[logging.LogRecord]:
+    """The first records of a logger, which come soon."""
+
+    def records() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == logger]
+
+    soon(lambda: len(records()) >= count)
+    return records()
+
+
+def test_documents_work_in_a_child_of_a_fork(workspace: Path) -> None:
+    text = """
+    import os, sys, json
+    sys.path.insert(0, sys.argv[2])
+    from support import Bridge
+    from toolbridge import Documents, Session
+    documents = Documents(sys.argv[1])
+    def find():
+        with Session(documents, directory=sys.argv[1]) as session, Bridge(session.mcp_config()) as bridge:
+            return len(bridge.call("manual_find", query="Descaling")["structuredContent"]["items"])
+    print(find(), flush=True)
+    child = os.fork()
+    print(find(), flush=True)
+    if child:
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    here = str(Path(__file__).parent)
+    call = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text), str(workspace), here]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment
+    )
+    assert (done.stdout, done.stderr) == ("1\n1\n1\nchild 0\n", "")
