@@ -63,5 +63,5 @@ pub use toolbridge_mcp as mcp;
 
 /// The README's programs are compiled, and those that can be are run.
 #[cfg(all(doctest, feature = "bridge"))]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
