@@ -4,6 +4,8 @@
 //! so that whatever else the machine does hits all of them alike.
 
 mod call;
+mod chart;
+mod charts;
 mod client;
 mod connection;
 mod contender;
@@ -14,6 +16,7 @@ mod first_call;
 mod goal;
 mod growth;
 mod machine;
+mod markdown;
 mod memory;
 mod options;
 mod parent;
@@ -24,13 +27,18 @@ mod report;
 mod round_trip;
 mod row;
 mod sample;
+mod scale;
+mod section;
 mod stage;
 mod start;
+mod svg;
 mod table;
 mod tables;
 mod template;
 
-use anyhow::{Result, ensure};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
 
 use self::contender::Contender;
 use self::effort::Effort;
@@ -52,14 +60,31 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Ok(());
     };
     ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
+    // What cannot be written shows now, and not after minutes.
+    let document = options.write.as_ref().map(read).transpose()?;
     let programs = Programs::build(&options.contenders)?;
     let report = measure(&programs, &options)?;
+    if let Some(folder) = &options.svg {
+        report.draw(folder)?;
+    }
+    if let (Some(path), Some(document)) = (&options.write, document) {
+        std::fs::write(path, section::replaced(&document, &report.to_markdown())?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if options.json {
         println!("{}", report.to_json());
     } else {
         print!("{}", report.to_text());
     }
     Ok(())
+}
+
+/// Reads a document that has a place for the figures.
+fn read(path: &PathBuf) -> Result<String> {
+    let document =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    section::replaced(&document, "").with_context(|| path.display().to_string())?;
+    Ok(document)
 }
 
 /// Measures all parts that are wanted.

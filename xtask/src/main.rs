@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Some("wheel") => wheel::run(&args[1..]),
         _ => {
             eprintln!(
-                "usage: cargo xtask test | cargo xtask bench [--quick] [--json] | cargo xtask wheel [--profile PROFILE] \
+                "usage: cargo xtask test | cargo xtask bench [--help] | cargo xtask wheel [--profile PROFILE] \
                  [--out DIR]"
             );
             return ExitCode::from(2);

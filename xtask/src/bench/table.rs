@@ -1,15 +1,22 @@
 //! Tables, for a terminal and for Markdown.
 
-/// A table: the first column is text, the others are values.
+/// A table: the first columns are text, the others are values.
 pub(crate) struct Table {
     pub(crate) title: &'static str,
+    texts: usize,
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table {
+    /// A table whose first column is text.
     pub(crate) fn new(title: &'static str, head: &[&str]) -> Self {
-        Self { title, head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
+        Self::with_texts(1, title, head)
+    }
+
+    /// A table whose first columns are text.
+    pub(crate) fn with_texts(texts: usize, title: &'static str, head: &[&str]) -> Self {
+        Self { title, texts, head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, row: impl IntoIterator<Item = String>) {
@@ -26,9 +33,8 @@ impl Table {
         }
         let mut text = format!("{}\n", self.title);
         for row in std::iter::once(&self.head).chain(&self.rows) {
-            let cells = row.iter().zip(&widths).enumerate().map(|(place, (cell, width))| match place {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
+            let cells = row.iter().zip(&widths).enumerate().map(|(place, (cell, width))| {
+                if place < self.texts { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
             });
             let line = cells.collect::<Vec<_>>().join("  ");
             text.push_str(line.trim_end());
@@ -39,7 +45,7 @@ impl Table {
 
     pub(crate) fn to_markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let mut rule = vec!["---".to_owned()];
+        let mut rule = vec!["---".to_owned(); self.texts];
         rule.resize(self.head.len(), "--:".to_owned());
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{}{rows}", line(&self.head), line(&rule))

@@ -13,7 +13,7 @@ impl Report {
     /// Every figure of every contender, one to a line.
     pub(crate) fn rows_table(&self) -> Table {
         let head = ["what", "who", "median", "p99", "n", "× floor", "× best peer"];
-        let mut table = Table::new("Calls, start, memory", &head);
+        let mut table = Table::with_texts(2, "Calls, start, memory", &head);
         for row in &self.rows {
             let mut label = row.label;
             for (contender, figure) in &row.figures {
@@ -48,7 +48,8 @@ impl Report {
 
     /// The goals, and whether they are reached.
     pub(crate) fn goals_table(&self) -> Table {
-        let mut table = Table::new("Goals", &["goal", "who", "at most", "measured", "against", "reached"]);
+        let mut table =
+            Table::with_texts(2, "Goals", &["goal", "who", "at most", "measured", "against", "reached"]);
         for goal in self.goals() {
             table.add([
                 goal.what.to_owned(),
