@@ -62,8 +62,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
     // What cannot be written shows now, and not after minutes.
     let document = options.write.as_ref().map(read).transpose()?;
+    // Before we load it ourselves.
+    let machine = Machine::read()?;
     let programs = Programs::build(&options.contenders)?;
-    let report = measure(&programs, &options)?;
+    let report = measure(machine, &programs, &options)?;
     if let Some(folder) = &options.svg {
         report.draw(folder)?;
     }
@@ -88,10 +90,10 @@ fn read(path: &PathBuf) -> Result<String> {
 }
 
 /// Measures all parts that are wanted.
-fn measure(programs: &Programs, options: &Options) -> Result<Report> {
+fn measure(machine: Machine, programs: &Programs, options: &Options) -> Result<Report> {
     let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
     let mut report = Report {
-        machine: Machine::read()?,
+        machine,
         versions: programs.versions()?,
         notes: options.notes(),
         contenders: options.contenders.clone(),
