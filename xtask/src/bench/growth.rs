@@ -6,8 +6,10 @@ use super::call::Call;
 use super::client::Client;
 use super::contender::Contender;
 use super::effort::Effort;
+use super::machine::OneCpu;
 use super::parent::Session;
 use super::process::Process;
+use super::program::Programs;
 use super::round_trip::{SMALL_BYTES, turns};
 use super::sample::{Figure, Samples};
 use super::stage::Stage;
@@ -60,11 +62,15 @@ const SESSIONS_COLUMNS: [Column; 3] = [
     column("parent_fds", "descriptors of the parent", false),
 ];
 
-pub(crate) fn measure(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Curve>> {
+/// Each curve with a parent that has done nothing before, and with everybody on one CPU: whom the kernel puts
+/// where would be more than anything that grows.
+pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Curve>> {
+    let _one_cpu = OneCpu::new()?;
+    let stage = || Stage::set(programs, &[]);
     Ok(vec![
-        over_tools(stage, effort.growth_tools, effort.growth_rounds)?,
-        over_calls(stage, effort.growth_calls)?,
-        over_sessions(stage, effort.growth_sessions, effort.growth_rounds)?,
+        over_tools(&mut stage()?, effort.growth_tools, effort.growth_rounds)?,
+        over_calls(&mut stage()?, effort.growth_calls)?,
+        over_sessions(&mut stage()?, effort.growth_sessions, effort.growth_rounds)?,
     ])
 }
 
