@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Some("wheel") => wheel::run(&args[1..]),
         _ => {
             eprintln!(
-                "usage: cargo xtask test | cargo xtask bench [--quick] [--json] | cargo xtask fuzz [--seconds N] [TARGET…] | \
+                "usage: cargo xtask test | cargo xtask bench [--help] | cargo xtask fuzz [--seconds N] [TARGET…] | \
                  cargo xtask package [--no-verify] | cargo xtask wheel [--profile PROFILE] [--out DIR]"
             );
             return ExitCode::from(2);
