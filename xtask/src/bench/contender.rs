@@ -9,6 +9,7 @@ use super::environment::Runtime;
 pub(crate) enum Contender {
     Floor,
     Bridge,
+    WholeBridge,
     BridgeAndParent,
     Sdk,
     BridgeAndPython,
@@ -19,9 +20,10 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Floor,
         Self::Bridge,
+        Self::WholeBridge,
         Self::BridgeAndParent,
         Self::Sdk,
         Self::BridgeAndPython,
@@ -35,6 +37,7 @@ impl Contender {
         match self {
             Self::Floor => "floor",
             Self::Bridge => "bridge",
+            Self::WholeBridge => "toolbridge",
             Self::BridgeAndParent => "bridge+parent",
             Self::Sdk => "sdk",
             Self::BridgeAndPython => "bridge+python",
@@ -53,18 +56,22 @@ impl Contender {
                  in another process, answers with as little work as possible"
             }
             Self::Bridge => {
-                "`toolbridge bridge`; its parent answers with as little work as possible, so the difference to the \
-                 floor is the bridge"
+                "`toolbridge-bridge`, linked statically, as packages bring it along; its parent answers with as little \
+                 work as possible, so the difference to the floor is the bridge"
+            }
+            Self::WholeBridge => {
+                "`toolbridge bridge`, which has everything else in it too, and the same parent; a program that is its \
+                 own bridge is like it"
             }
             Self::BridgeAndParent => {
-                "`toolbridge bridge`, and a Rust program with a session and typed handlers"
+                "`toolbridge-bridge`, and a Rust program with a session and typed handlers"
             }
             Self::Sdk => {
                 "the same Rust program over the transport `sdk`: the floor's relay in place of the CLI, and the \
                  CLI's control channel on its stdin and stdout"
             }
             Self::BridgeAndPython => {
-                "`toolbridge bridge`, and a Python program with `toolbridge.Session` and plain functions"
+                "`toolbridge-bridge`, and a Python program with `toolbridge.Session` and plain functions"
             }
             Self::PythonBridge => {
                 "a bridge and a parent in Python, on the package `mcp` and asyncio, with the same frames"
@@ -85,7 +92,7 @@ impl Contender {
     /// What it needs besides our own executables.
     pub(crate) fn runtime(self) -> Option<Runtime> {
         match self {
-            Self::Floor | Self::Bridge | Self::BridgeAndParent | Self::Sdk => None,
+            Self::Floor | Self::Bridge | Self::WholeBridge | Self::BridgeAndParent | Self::Sdk => None,
             Self::BridgeAndPython => Some(Runtime::Toolbridge),
             Self::PythonBridge | Self::PythonMcp => Some(Runtime::Mcp),
             Self::FastMcp => Some(Runtime::FastMcp),

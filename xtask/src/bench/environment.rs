@@ -10,11 +10,13 @@ use anyhow::{Context as _, Result, ensure};
 use crate::python::{self, Environment};
 use crate::wheel;
 
-const MCP: Environment = Environment { folder: "bench/mcp", requirements: "xtask/bench/peers/mcp.txt" };
-const FASTMCP: Environment =
-    Environment { folder: "bench/fastmcp", requirements: "xtask/bench/peers/fastmcp.txt" };
-const TOOLBRIDGE: Environment =
-    Environment { folder: "bench/toolbridge", requirements: "xtask/bench/peers/toolbridge.txt" };
+const MCP: Environment = peer("bench/mcp", "xtask/bench/peers/mcp.txt");
+const FASTMCP: Environment = peer("bench/fastmcp", "xtask/bench/peers/fastmcp.txt");
+const TOOLBRIDGE: Environment = peer("bench/toolbridge", "xtask/bench/peers/toolbridge.txt");
+
+const fn peer(folder: &'static str, requirements: &'static str) -> Environment {
+    Environment { folder, requirements, interpreters: python::INTERPRETERS }
+}
 
 /// Where the sources and the requirements are.
 const SOURCES: &str = "xtask/bench/peers";

@@ -9,11 +9,13 @@ use serde_json::Value;
 
 use super::contender::Contender;
 use super::environment::{self, Runtime, version_of};
-use crate::project;
+use crate::{bridge, project};
 
 /// Where the executables are.
 pub(crate) struct Programs {
     pub(crate) toolbridge: PathBuf,
+    /// The bridge alone.
+    pub(crate) bridge: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) parent: PathBuf,
     /// The interpreters of the peers; of Node, the server itself.
@@ -31,9 +33,10 @@ impl Programs {
         needed.sort_unstable();
         needed.dedup();
         let [toolbridge, parent] = build_release(&root)?;
+        let bridge = bridge::release(&root, &target)?;
         let install = |runtime: Runtime| Ok((runtime, runtime.install(&root, &target)?));
         let runtimes = needed.into_iter().map(install).collect::<Result<_>>()?;
-        Ok(Self { toolbridge, floor, parent, runtimes, root })
+        Ok(Self { toolbridge, bridge, floor, parent, runtimes, root })
     }
 
     /// The interpreter of an environment; of Node, the server.

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -92,6 +92,10 @@ impl<'a> Stage<'a> {
                 command
             }
             Contender::Bridge => session(self.within(FRAMES_SOCKET), own.schema.clone()),
+            Contender::WholeBridge => {
+                let session = Session { socket: self.within(FRAMES_SOCKET), schema: own.schema.clone() };
+                bridge(&self.programs.toolbridge, &session)
+            }
             Contender::BridgeAndParent => self.bridge(own),
             Contender::Sdk => return Ok(None),
             Contender::BridgeAndPython => self.bridge(self.python.as_ref().context("no session in Python")?),
@@ -112,11 +116,7 @@ impl<'a> Stage<'a> {
 
     /// The bridge of a session.
     pub(crate) fn bridge(&self, session: &Session) -> Command {
-        let mut command = Command::new(&self.programs.toolbridge);
-        command.arg("bridge").arg(&session.socket).arg(&session.schema);
-        // A log would be measured too.
-        command.env_remove("TOOLBRIDGE_LOG");
-        command
+        bridge(&self.programs.bridge, session)
     }
 
     /// Starts all contenders.
@@ -157,6 +157,15 @@ impl<'a> Stage<'a> {
         client.open()?;
         Ok(client)
     }
+}
+
+/// An executable as the bridge of a session.
+fn bridge(executable: &Path, session: &Session) -> Command {
+    let mut command = Command::new(executable);
+    command.arg("bridge").arg(&session.socket).arg(&session.schema);
+    // A log or a trace would be measured too.
+    command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
+    command
 }
 
 /// Answers the one thing that is asked now.
