@@ -143,7 +143,7 @@ pub(super) fn call(documents: &Documents, name: &str, arguments: &serde_json::Va
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     }
-    let call = ToolCall { name: name.into(), arguments: RawJson::from(arguments), meta: Default::default() };
+    let call = ToolCall::new(name, RawJson::from(arguments));
     let context = CallContext::new(CancellationToken::new());
     let answer = RUNTIME.with(|runtime| runtime.block_on(documents.call(call, context)));
     answer.map_or_else(|error| panic!("{name}: {error}"), |answer| answer.to_string())
