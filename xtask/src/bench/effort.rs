@@ -16,15 +16,18 @@ impl Plan {
         Self { batch, rounds, limit: Duration::from_millis(limit_ms) }
     }
 
-    /// What a contender does whose runs take so long: the runs in its batch, and in which rounds it takes part,
-    /// every so many.
-    pub(crate) fn share(&self, one_run: Duration) -> (usize, usize) {
-        let count = |value: u128| usize::try_from(value).unwrap_or(usize::MAX);
-        let one_batch_each = one_run.as_nanos().max(1) * self.rounds as u128;
-        // First smaller batches, so that it still takes its turn in every round.
-        let batch = count(self.limit.as_nanos() / one_batch_each).clamp(1, self.batch);
-        let rest = (one_batch_each * batch as u128).div_ceil(self.limit.as_nanos());
-        (batch, count(rest).clamp(1, self.rounds))
+    /// How many runs are in a batch of a contender whose runs take so long: at least one, and no more than let
+    /// it take its turn in every round.
+    pub(crate) fn batch_of(&self, one_run: Duration) -> usize {
+        let one_in_each_round = one_run.as_nanos().max(1) * self.rounds as u128;
+        let runs = self.limit.as_nanos() / one_in_each_round;
+        usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, self.batch)
+    }
+
+    /// Whether a contender that has taken so long until now takes part in this round: not when it is ahead of its
+    /// share of the time.
+    pub(crate) fn has_turn(&self, round: usize, spent: Duration) -> bool {
+        spent.as_nanos() * self.rounds as u128 <= self.limit.as_nanos() * round as u128
     }
 }
 
@@ -91,9 +94,24 @@ mod tests {
     #[test]
     fn who_is_slow_has_fewer_runs_and_still_some() {
         let plan = Plan::new(50, 400, 4_000);
-        assert_eq!(plan.share(Duration::from_micros(20)), (50, 1), "fast enough");
-        assert_eq!(plan.share(Duration::from_millis(1)), (10, 1), "smaller batches");
-        assert_eq!(plan.share(Duration::from_millis(100)), (1, 10), "and fewer rounds");
-        assert_eq!(plan.share(Duration::from_secs(100)), (1, 400), "but never none");
+        assert_eq!(plan.batch_of(Duration::from_micros(20)), 50, "fast enough");
+        assert_eq!(plan.batch_of(Duration::from_millis(1)), 10, "smaller batches");
+        assert_eq!(plan.batch_of(Duration::from_secs(100)), 1, "but never none");
+    }
+
+    #[test]
+    fn nobody_takes_much_longer_than_the_limit_and_all_begin() {
+        let plan = Plan::new(1, 100, 1_000);
+        for run in [1, 10, 50, 5_000].map(Duration::from_millis) {
+            let mut spent = Duration::ZERO;
+            let mut runs = 0;
+            for round in 0..plan.rounds {
+                if plan.has_turn(round, spent) {
+                    spent += run;
+                    runs += 1;
+                }
+            }
+            assert!(runs >= 1 && spent <= plan.limit + run, "{run:?}: {runs} runs in {spent:?}");
+        }
     }
 }

@@ -111,19 +111,21 @@ pub(crate) fn one_at_a_time(
     plan: Plan,
 ) -> Result<Row> {
     eprintln!("measuring: {label}");
-    let mut shares = Vec::new();
+    let mut batches = Vec::new();
     for (_, client) in &mut *clients {
-        shares.push(plan.share(warm_up(client, call, plan)?));
+        batches.push(plan.batch_of(warm_up(client, call, plan)?));
     }
     let mut samples: Vec<Samples> = clients.iter().map(|_| Samples::default()).collect();
+    let mut spent = vec![Duration::ZERO; clients.len()];
     for round in 0..plan.rounds {
         for turn in turns(round, clients.len()) {
-            let ((batch, every), (_, client)) = (shares[turn], &mut clients[turn]);
-            if round % every != 0 {
+            if !plan.has_turn(round, spent[turn]) {
                 continue;
             }
+            let (batch, (_, client)) = (batches[turn], &mut clients[turn]);
             for place in 0..LEAD_IN.min(batch) + batch {
                 let took = client.call(false)?;
+                spent[turn] += took;
                 if place >= LEAD_IN.min(batch) {
                     samples[turn].add(took.as_secs_f64());
                 }
@@ -143,22 +145,21 @@ fn many_at_a_time(
 ) -> Result<Row> {
     eprintln!("measuring: {label}");
     let call = Call::text(SMALL_BYTES);
-    let mut shares = Vec::new();
+    let mut batches = Vec::new();
     for (_, client) in &mut *clients {
-        let (batch, every) = plan.share(warm_up(client, &call, plan)?);
+        let batch = plan.batch_of(warm_up(client, &call, plan)?);
         // Fewer would not all be under way.
-        shares.push((batch.max(in_flight * 2), every));
+        batches.push(batch.max(in_flight * 2));
+        client.calls(in_flight, in_flight * 2)?;
     }
     let mut samples: Vec<Samples> = clients.iter().map(|_| Samples::default()).collect();
-    for round in 0..=plan.rounds {
+    let mut spent = vec![Duration::ZERO; clients.len()];
+    for round in 0..plan.rounds {
         for turn in turns(round, clients.len()) {
-            let ((batch, every), (_, client)) = (shares[turn], &mut clients[turn]);
-            if round % every != 0 {
-                continue;
-            }
-            let took = client.calls(in_flight, batch)? / u32::try_from(batch)?;
-            if round > 0 || every > 1 {
-                samples[turn].add(took.as_secs_f64());
+            if plan.has_turn(round, spent[turn]) {
+                let took = clients[turn].1.calls(in_flight, batches[turn])?;
+                spent[turn] += took;
+                samples[turn].add((took / u32::try_from(batches[turn])?).as_secs_f64());
             }
         }
     }

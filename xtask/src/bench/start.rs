@@ -40,16 +40,17 @@ fn starts(
 ) -> Result<Row> {
     eprintln!("measuring: {label}");
     let mut samples: Vec<Samples> = contenders.iter().map(|_| Samples::default()).collect();
-    // The first start reads the executable from the disk, and says how long a start takes.
-    let mut every = Vec::new();
+    let mut spent = vec![Duration::ZERO; contenders.len()];
+    // The first start reads the executable from the disk.
     for contender in contenders {
-        every.push(start(stage, *contender, tools)?.map(|took| plan.share(took).1));
+        start(stage, *contender, tools)?;
     }
     for round in 0..plan.rounds {
         for turn in turns(round, contenders.len()) {
-            if every[turn].is_some_and(|every| round % every == 0)
+            if plan.has_turn(round, spent[turn])
                 && let Some(took) = start(stage, contenders[turn], tools)?
             {
+                spent[turn] += took;
                 samples[turn].add(took.as_secs_f64());
             }
         }
