@@ -140,15 +140,14 @@ impl Worker {
         let mut examples = corpus.into_iter();
         let mut end = None;
         loop {
-            let input = match examples.next() {
-                Some(example) => example,
-                None => {
-                    let end = *end.get_or_insert_with(|| Instant::now() + self.plan.time);
-                    if Instant::now() >= end {
-                        break;
-                    }
-                    mutated(&seeds, self.target.words, &mut random)
+            let input = if let Some(example) = examples.next() {
+                example
+            } else {
+                let end = *end.get_or_insert_with(|| Instant::now() + self.plan.time);
+                if Instant::now() >= end {
+                    break;
                 }
+                mutated(&seeds, self.target.words, &mut random)
             };
             self.announce(runs, &input);
             Coverage::clear();
