@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use serde_json::json;
 use tempfile::TempDir;
-use toolbridge_core::{CallContext, CancellationToken, RawJson, ToolCall, ToolSource as _};
+use toolbridge_core::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolSource as _};
 use toolbridge_docs::Documents;
 use toolbridge_docs::fuzzing::{folded, plain_name, relative_path};
 
@@ -143,7 +143,7 @@ pub(super) fn call(documents: &Documents, name: &str, arguments: &serde_json::Va
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     }
-    let call = ToolCall::new(name, RawJson::from(arguments));
+    let call = ToolCall { name: name.into(), arguments: RawJson::from(arguments), meta: CallMeta::default() };
     let context = CallContext::new(CancellationToken::new());
     let answer = RUNTIME.with(|runtime| runtime.block_on(documents.call(call, context)));
     answer.map_or_else(|error| panic!("{name}: {error}"), |answer| answer.to_string())
