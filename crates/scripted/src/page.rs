@@ -27,9 +27,6 @@ const SCRIPT: &str = "<!-- model:";
 /// Stands before a block whose command runs on until the end of the page.
 const OWN_TERMINAL: &str = "<!-- a terminal of its own -->";
 
-/// How a line begins that tells of a failure; the second is what `main` makes of an `Err`.
-const FAILURES: [&str; 3] = ["error: ", "Error: ", "fail "];
-
 /// What differs each time.
 const ANYTHING: &str = "…";
 
@@ -135,7 +132,7 @@ impl Page {
                 };
                 count += 1;
                 let printed = world.tidy(&printed);
-                let failed = printed.iter().any(|line| FAILURES.iter().any(|start| line.starts_with(start)));
+                let failed = printed.iter().any(|line| tells_of_a_failure(line));
                 let shown: Vec<&str> = step.shown.iter().map(String::as_str).collect();
                 if !shows(&shown, &printed) {
                     _ = writeln!(
@@ -181,6 +178,13 @@ impl Page {
         let command = replaced.unwrap_or_else(|| command.to_owned());
         command.replace("/tmp/", &format!("{}/", world.temp().display()))
     }
+}
+
+/// `Error: ` is what `main` makes of an `Err`, `fail  WHAT: …` a line of `toolbridge doctor`.
+fn tells_of_a_failure(line: &str) -> bool {
+    line.starts_with("error: ")
+        || line.starts_with("Error: ")
+        || line.starts_with("fail  ") && line.contains(": ")
 }
 
 /// Whether lines with gaps are what was printed.
