@@ -63,6 +63,6 @@ pub use toolbridge_mcp as mcp;
 
 /// The programs of the README and of the page for users are compiled, and those that can be are run.
 #[cfg(all(doctest, feature = "bridge"))]
-#[doc = include_str!("../../../README.md")]
-#[doc = include_str!("../../../docs/USING.md")]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../USING.md")]
 struct Pages;
