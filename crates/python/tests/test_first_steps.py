@@ -1,8 +1,9 @@
 """Pages that show programs in Python: each command is run again, with the installed wheel.
 
-Covered here: every program and every `console` block of docs/first-steps/python.md, and those of the README that are
-Python's. A block ```` ```python NAME ```` is a file of that name. `…` in what a page shows stands for anything, and
-`<!-- model: … -->` before a block has the script that plays the model there, as in `crates/scripted/src/page.rs`.
+Covered here: every program and every `console` block of docs/first-steps/python.md, and those of the README
+that are Python's. A block that starts with ```` ```python NAME ```` is a file of that name. In what a page
+shows, `…` stands for anything. `<!-- model: … -->` before a block has the script that plays the model there,
+as in `crates/scripted/src/page.rs`.
 
 With TOOLBRIDGE_BLESS=1, what a page does not show rightly is written to it.
 """

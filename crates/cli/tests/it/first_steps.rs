@@ -58,6 +58,35 @@ fn no_command_of_the_readme_is_forgotten() {
 }
 
 #[test]
+fn messages_that_the_readme_explains_are_in_the_sources() {
+    let mut sources = String::new();
+    for entry in std::fs::read_dir(path("crates")).unwrap() {
+        read_sources(&entry.unwrap().path().join("src"), &mut sources);
+    }
+    let readme = std::fs::read_to_string(path("README.md")).unwrap();
+    let (_, table) = readme.split_once("| you see |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| "));
+    let messages: Vec<&str> = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(messages.len() >= 8, "{messages:?}");
+    for message in messages {
+        for part in message.split('…').map(str::trim) {
+            assert!(sources.contains(part), "no source says `{part}` of `{message}`");
+        }
+    }
+}
+
+fn read_sources(folder: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap().path();
+        if entry.is_dir() {
+            read_sources(&entry, into);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&std::fs::read_to_string(entry).unwrap());
+        }
+    }
+}
+
+#[test]
 fn links_of_the_pages_lead_somewhere() {
     let pages = ["README.md", "ARCHITECTURE.md", "PROTOCOL.md", "docs/TRACE.md", "docs/first-steps/rust.md"];
     let more = [
