@@ -98,11 +98,27 @@ fn links_of_the_pages_lead_somewhere() {
     for name in pages.into_iter().chain(more) {
         let text = std::fs::read_to_string(path(name)).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or_default();
-            if file.is_empty() || file.starts_with("http") {
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            if file.starts_with("http") {
                 continue;
             }
-            assert!(path(name).with_file_name(file).exists(), "{name} links to `{link}`");
+            let target = if file.is_empty() { path(name) } else { path(name).with_file_name(file) };
+            assert!(target.exists(), "{name} links to `{link}`");
+            let found = place.is_empty() || headings(&target).iter().any(|heading| heading == place);
+            assert!(found, "{name} links to `{link}`, where there is no such heading");
         }
     }
+}
+
+/// The headings of a page, as links name them.
+fn headings(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let titles =
+        text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let link = |title: &str| {
+        let kept =
+            title.chars().filter(|character| character.is_alphanumeric() || "-_ ".contains(*character));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    titles.map(link).collect()
 }
