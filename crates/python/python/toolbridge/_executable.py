@@ -1,4 +1,4 @@
-"""The executables that come with this package: the bridge that the CLI starts, and `toolbridge`; and the CLI itself."""
+"""The executables of this package, the bridge that the CLI starts and `toolbridge`; and the CLI itself."""
 
 from __future__ import annotations
 
