@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     {
         eprintln!(
             "error: this is the bridge that an MCP client starts\n\
-             hint: toolbridge-bridge bridge SOCKET SCHEMA, with the absolute paths that a session prints"
+             hint: start it as `toolbridge-bridge bridge SOCKET SCHEMA`, with the absolute paths of a session's files"
         );
     }
     ExitCode::from(2)

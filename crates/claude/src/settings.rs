@@ -264,7 +264,7 @@ impl Settings {
             return invalid(format!("`max_budget_usd` is {budget}; it must be a number above 0"));
         }
         if self.timeout == Some(Duration::ZERO) {
-            return invalid("`timeout` is 0; it must be longer".into());
+            return invalid("`timeout` is 0; it must be above 0".into());
         }
         if let Some(Conversation::Resume { session_id, .. }) = &self.conversation
             && session_id.is_empty()
@@ -317,7 +317,7 @@ mod tests {
                 Settings::default().max_budget_usd(f64::NAN),
                 "`max_budget_usd` is NaN; it must be a number above 0",
             ),
-            (Settings::default().timeout(Duration::ZERO), "`timeout` is 0; it must be longer"),
+            (Settings::default().timeout(Duration::ZERO), "`timeout` is 0; it must be above 0"),
             (Settings::default().env("A=B", ""), "`A=B` cannot be an environment variable with that value"),
             (
                 Settings::default().mcp_server("s", json!(1)),

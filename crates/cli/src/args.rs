@@ -20,6 +20,7 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
   toolbridge doctor                     check that everything is there
   toolbridge ask \"What is 40 + 2?\" --tools demo
                                         ask a model in the CLI, with the demo tools in it
+  toolbridge docs --workspace ~/notes   serve the document tools to any MCP client
   toolbridge sessions                   list the sessions of this user
   toolbridge trace FILE                 show what a session did, from what it wrote with `--trace FILE`
   toolbridge call SOCKET echo '{\"text\":\"hi\"}'
@@ -179,8 +180,6 @@ pub(crate) struct AskArgs {
     /// Tools to offer to the model
     #[arg(long, value_name = "WHICH")]
     pub(crate) tools: Option<AskTools>,
-    #[command(flatten, next_help_heading = "With --tools docs")]
-    pub(crate) docs: DocsRoots,
     /// How tool calls travel: `stdio` is a bridge process, `sdk` the CLI's own stdin and stdout
     #[arg(long, default_value_t = Transport::Auto, value_name = "auto|stdio|sdk")]
     pub(crate) transport: Transport,
@@ -201,6 +200,9 @@ pub(crate) struct AskArgs {
     pub(crate) timeout: Option<f64>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
+    // Last: the heading holds for whatever comes after it.
+    #[command(flatten, next_help_heading = "With --tools docs")]
+    pub(crate) docs: DocsRoots,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

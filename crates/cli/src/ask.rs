@@ -15,11 +15,7 @@ use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic};
 use crate::docs;
-use crate::output::{Spinner, WithHint, as_json, print, say};
-
-/// What shells use for a program that was interrupted, or terminated.
-const INTERRUPTED: u8 = 130;
-const TERMINATED: u8 = 143;
+use crate::output::{INTERRUPTED, Spinner, TERMINATED, WithHint, as_json, print, say};
 
 /// How much of a tool's arguments or result is shown.
 const SHOWN_CHARS: usize = 120;
@@ -57,7 +53,7 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
     }
     if let Some(seconds) = args.timeout {
         let limit = Duration::try_from_secs_f64(seconds).map_err(|_| WithHint {
-            error: format!("the time-out of {seconds} s makes no sense"),
+            error: format!("`--timeout` is {seconds}; it must be a number of seconds above 0"),
             hint: "give seconds, such as `--timeout 600`".into(),
         })?;
         builder = builder.timeout(limit);

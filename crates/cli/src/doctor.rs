@@ -108,7 +108,7 @@ fn temp_dir() -> Check {
     let dir = session_dir();
     let mode = match std::fs::metadata(&dir) {
         Ok(data) if data.is_dir() => data.permissions().mode(),
-        Ok(_) => return missing(WHAT, &dir, "is no directory"),
+        Ok(_) => return missing(WHAT, &dir, "is not a directory"),
         Err(error) => return missing(WHAT, &dir, &format!("cannot be used: {error}")),
     };
     if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
@@ -131,7 +131,8 @@ fn missing(what: &'static str, dir: &Path, why: &str) -> Check {
 fn socket_path() -> Check {
     const WHAT: &str = "socket paths";
     let (wanted, used) = (std::env::temp_dir(), session_dir());
-    if wanted.canonicalize().ok() == used.canonicalize().ok() {
+    // An empty TMPDIR is as good as none.
+    if wanted.as_os_str().is_empty() || wanted.canonicalize().ok() == used.canonicalize().ok() {
         return Check::ok(WHAT, format!("short enough in `{}`", used.display()));
     }
     let text = format!("too long in `{}`, so sessions are in `{}`", wanted.display(), used.display());

@@ -19,6 +19,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{LOG_VARIABLE, Level};
 
+/// What shells use for a program that was interrupted, or terminated.
+pub(crate) const INTERRUPTED: u8 = 130;
+pub(crate) const TERMINATED: u8 = 143;
+
 /// Prints data. A reader that has seen enough is no error.
 pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {
     let mut stdout = io::stdout().lock();

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why the document tools cannot start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DocsError {
     /// A root does not exist.
@@ -66,5 +66,12 @@ impl DocsError {
             Self::InvalidSetting { .. } => "correct the value, or leave it out for the default",
             Self::Init { .. } => "choose a workspace that you may write to",
         }
+    }
+}
+
+/// What `main() -> Result<…>` prints: the fact, then what to do.
+impl std::fmt::Debug for DocsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}\nhint: {}", self.hint())
     }
 }

@@ -41,7 +41,7 @@ pub(crate) enum BadRequest {
 
 /// What a call says about itself on the wire; left out when it says nothing.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, expecting = "an object")]
 struct Meta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_use_id: Option<String>,
@@ -145,6 +145,7 @@ pub(crate) enum Reply {
 
 /// An error on the wire.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
 struct ErrorPayload {
     message: String,
     #[serde(rename = "type", default = "ErrorPayload::unknown")]
@@ -273,7 +274,7 @@ mod tests {
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":1}}"#,
-                "InvalidParamsError: `params.meta` cannot be read: invalid type: integer `1`, expected struct Meta at line 1 column 1",
+                "InvalidParamsError: `params.meta` cannot be read: invalid type: integer `1`, expected an object at line 1 column 1",
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,

@@ -12,6 +12,7 @@ use crate::IpcError;
 
 /// One tool as the file has it: the protocol's three fields, and those that may be left out.
 #[derive(Serialize, Deserialize)]
+#[serde(expecting = "an object")]
 struct Entry<'a> {
     name: String,
     description: String,
@@ -138,7 +139,7 @@ mod tests {
             ("{}", "is not a JSON array"),
             (
                 "[1]",
-                "has a tool that cannot be used, number 1: invalid type: integer `1`, expected struct Entry at line 1 column 1",
+                "has a tool that cannot be used, number 1: invalid type: integer `1`, expected an object at line 1 column 1",
             ),
             (&format!("[{tool},{tool}]"), "cannot be used: two tools are called `a`"),
             (

@@ -215,7 +215,7 @@ impl<O: Outgoing> Front<O> {
         let mut why = "InvalidRequestError";
         let error = if self.shared.source.tools().get(&call.name).is_none() {
             why = "ToolNotFoundError";
-            RpcError::invalid_params(format!("unknown tool `{}`", call.name))
+            RpcError::invalid_params(format!("there is no tool `{}`", call.name))
         } else if self.calls.len() >= MAX_CALLS {
             RpcError::invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {

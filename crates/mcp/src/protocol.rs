@@ -131,7 +131,7 @@ impl Protocol {
             serde_json::from_slice(line).map_err(|error| format!("the request cannot be read: {error}"))?;
         self.requests
             .try_send(request)
-            .map_err(|_| "too many requests are waiting for an answer".to_owned())?;
+            .map_err(|_| format!("{WAITING_REQUESTS} requests wait for an answer, which is the limit"))?;
         _ = tokio::time::timeout(PATIENCE, self.state.answered.notified()).await;
         Ok(())
     }

@@ -22,13 +22,10 @@ use self::library::Library;
 use self::report::{Report, Row};
 use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
-use crate::output::print;
+use crate::output::{INTERRUPTED, TERMINATED, print};
 
 /// The server's name in the MCP config.
 const SERVER: &str = "tools";
-
-/// What shells use for a program that was interrupted.
-const INTERRUPTED: u8 = 130;
 
 const PARALLEL_CALLS: usize = 64;
 const PARALLEL_WAIT_MS: u64 = 200;
@@ -81,12 +78,15 @@ pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            report = demo(trace) => report.map(Some),
-            _ = interrupt.recv() => Ok(None),
-            _ = terminate.recv() => Ok(None),
+            report = demo(trace) => report.map(Ok),
+            _ = interrupt.recv() => Ok(Err(INTERRUPTED)),
+            _ = terminate.recv() => Ok(Err(TERMINATED)),
         }
     })?;
-    let Some(report) = report else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let report = match report {
+        Ok(report) => report,
+        Err(signalled) => return Ok(ExitCode::from(signalled)),
+    };
     print(if json { report.to_json() } else { report.to_text() }.as_bytes())?;
     Ok(if report.all_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

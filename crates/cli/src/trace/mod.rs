@@ -9,6 +9,7 @@ mod unit;
 mod waterfall;
 
 use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -62,7 +63,7 @@ fn warn(file: &Path, faults: &[Fault]) {
 
 fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<ExitCode> {
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
-    if out == file {
+    if is_same(&out, file) {
         return Err(WithHint {
             error: format!("the page would take the place of the trace `{}`", file.display()),
             hint: "name another file: `--html OUT`".into(),
@@ -76,6 +77,12 @@ fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<Ex
     })?;
     say(&format!("wrote `{}`: {} calls", out.display(), timeline.calls.len()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether two paths lead to one file, however they are written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    file(one).is_some_and(|one| Some(one) == file(other))
 }
 
 /// How text is laid out.

@@ -7,6 +7,10 @@ use super::unit::{fit, time};
 const NAME_COLUMNS: usize = 18;
 const TIME_COLUMNS: usize = 10;
 
+/// The parts of a call, and what the legend calls them.
+const KINDS: [(Kind, &str); 4] =
+    [(Kind::Bridge, "bridge"), (Kind::Queue, "queue"), (Kind::Tool, "tool"), (Kind::Parent, "parent")];
+
 /// How a part of a call is drawn, and in which colour.
 fn ink(kind: Kind) -> (char, &'static str) {
     match kind {
@@ -24,13 +28,17 @@ pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> 
     let to = calls.iter().map(|call| call.start_ns + call.total_ns).max().unwrap_or(timeline.length_ns);
     let scale = Scale { from, length: (to - from).max(1), columns };
 
-    let mut text = format!(
-        "{} {} bridge  {} queue  {} tool\n",
-        fit("", NAME_COLUMNS + 1),
-        style.paint("90", "░"),
-        style.paint("33", "▒"),
-        style.paint("36", "█")
-    );
+    let is_drawn = |kind: Kind| calls.iter().flat_map(|call| &call.parts).any(|part| part.kind == kind);
+    let legend: Vec<_> = KINDS
+        .iter()
+        // The last one is for calls of which one side is not known.
+        .filter(|(kind, _)| *kind != Kind::Parent || is_drawn(*kind))
+        .map(|(kind, name)| {
+            let (ink, colour) = ink(*kind);
+            format!("{} {name}", style.paint(colour, &ink.to_string()))
+        })
+        .collect();
+    let mut text = format!("{}  {}\n", fit("", NAME_COLUMNS), legend.join("  "));
     let (begin, middle, end) = (time(from), time(from + scale.length / 2), time(to));
     let gap = columns.saturating_sub(begin.chars().count() + middle.chars().count() + end.chars().count());
     let axis = format!("{begin}{}{middle}{}{end}", " ".repeat(gap / 2), " ".repeat(gap - gap / 2));
@@ -97,6 +105,18 @@ mod tests {
             "                    ░ bridge  ▒ queue  █ tool\n                    \
              1 µs    2 µs    2 µs\nadd                 ░░▒██████████░░░░░░░  1 µs\n"
         );
+    }
+
+    #[test]
+    fn what_is_drawn_is_in_the_legend() {
+        // The parent was killed: it has not said how its side went.
+        let events = both_sides();
+        let lost: Vec<_> = [0, 1, 2, 4].map(|place: usize| events[place].clone()).into();
+        let timeline = Timeline::of(&lost);
+        let calls: Vec<_> = timeline.calls.iter().collect();
+        let text = waterfall(&timeline, &calls, &Style { width: 60, colour: false });
+        assert!(text.lines().nth(2).unwrap().contains('▓'), "{text}");
+        assert!(text.lines().next().unwrap().ends_with("█ tool  ▓ parent"), "{text}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn failures_say_what_to_do_in_words_or_in_json() {
     assert!(error["error"]["hint"].as_str().unwrap().contains("npm install"));
 
     for (args, want) in [
-        (&["go", "--timeout", "-1"][..], "the time-out of -1 s makes no sense"),
+        (&["go", "--timeout", "-1"][..], "`--timeout` is -1; it must be a number of seconds above 0"),
         (&["go", "--timeout", "0.2"], "no result within 0.2 s"),
         (&["", "--tools", "demo"], "the prompt is empty"),
     ] {
@@ -301,6 +301,10 @@ fn the_doctor_looks_at_the_temporary_directory() {
     assert_eq!(code, 1);
     assert!(stdout.contains("\nfail  temporary directory: "), "{stdout}");
     assert!(stdout.contains("hint: set TMPDIR to a directory that exists and can be written"), "{stdout}");
+
+    // As good as none, and not too long.
+    let (_, stdout, _) = doctor(Path::new(""));
+    assert!(stdout.contains("\nok    socket paths: short enough in `/tmp`"), "{stdout}");
 
     let open = dir.path().join("open");
     std::fs::create_dir(&open).unwrap();

@@ -17,7 +17,7 @@ fn help_and_version_are_data_and_wrong_words_are_errors() {
         (code, stdout, stderr),
         (0, format!("toolbridge {}\n", env!("CARGO_PKG_VERSION")), String::new())
     );
-    for command in ["ask", "bridge", "call", "demo", "docs", "doctor", "generate", "sessions"] {
+    for command in ["ask", "bridge", "call", "demo", "docs", "doctor", "generate", "sessions", "trace"] {
         let (code, stdout, stderr) = run(toolbridge().args([command, "--help"]));
         assert_eq!((code, stderr.as_str()), (0, ""), "{command}");
         assert!(
@@ -25,6 +25,12 @@ fn help_and_version_are_data_and_wrong_words_are_errors() {
             "{command}: {stdout}"
         );
     }
+    let (_, stdout, _) = run(toolbridge().args(["ask", "--help"]));
+    let (all, with_docs) = stdout.split_once("With --tools docs:").unwrap();
+    for option in ["--transport", "--stream", "--json", "--claude", "--model", "--timeout", "--trace"] {
+        assert!(all.contains(option) && !with_docs.contains(option), "{option}: {stdout}");
+    }
+    assert!(with_docs.contains("--vault"), "{stdout}");
     let (code, stdout, _) = run(toolbridge().arg("--help"));
     assert!(code == 0 && stdout.contains("Examples:"), "{stdout}");
 
@@ -341,13 +347,13 @@ fn a_program_can_be_its_own_bridge() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for (signal, want) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let dir = TempDir::new().unwrap();
         let child = toolbridge().arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::null()).spawn().unwrap();
         let mut demo = Process(child);
         crate::support::eventually("the demo has a session", PATIENCE, || files(dir.path()).len() == 3);
         demo.signal(signal);
-        assert_eq!(demo.wait_within(std::time::Duration::from_secs(2)).code(), Some(130));
+        assert_eq!(demo.wait_within(std::time::Duration::from_secs(2)).code(), Some(want));
         assert_eq!(files(dir.path()), Vec::<String>::new());
     }
 }

@@ -295,9 +295,16 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
     let (data, _) = rest.split_once("</script>").unwrap();
     assert_eq!(serde_json::from_str::<Value>(data).unwrap(), shown(&file));
     // Never over the trace itself.
-    let (code, _, stderr) = show(&file, &["--html", file.to_str().unwrap()]);
-    assert_eq!(code, 1);
-    assert!(stderr.starts_with("error: the page would take the place of the trace `"), "{stderr}");
+    let lines = std::fs::read(&file).unwrap();
+    let link = file.with_extension("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let roundabout = file.parent().unwrap().join("../").join(file.parent().unwrap().file_name().unwrap());
+    for itself in [file.clone(), link, roundabout.join(file.file_name().unwrap())] {
+        let (code, _, stderr) = show(&file, &["--html", itself.to_str().unwrap()]);
+        assert_eq!(code, 1, "{}", itself.display());
+        assert!(stderr.starts_with("error: the page would take the place of the trace `"), "{stderr}");
+        assert_eq!(std::fs::read(&file).unwrap(), lines);
+    }
     let (code, _, stderr) = show(&file, &["--html", "/no/such/dir/page.html"]);
     assert_eq!(code, 1);
     assert!(stderr.starts_with("error: cannot write the page to `/no/such/dir/page.html`: "), "{stderr}");

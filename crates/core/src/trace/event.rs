@@ -185,7 +185,7 @@ impl Outcome {
 /// The start of a text from outside: a line of a trace must stay short enough to be written in one piece.
 pub(super) fn short(text: &str) -> String {
     const MOST_CHARS: usize = 120;
-    if text.len() <= MOST_CHARS {
+    if text.chars().nth(MOST_CHARS).is_none() {
         return text.to_owned();
     }
     text.chars().take(MOST_CHARS - 1).chain(['…']).collect()
@@ -246,6 +246,7 @@ mod tests {
     #[test]
     fn texts_from_outside_are_kept_short_and_class_names_are_class_names() {
         assert_eq!(short(&"é".repeat(500)).chars().count(), 120);
+        assert_eq!(short(&"é".repeat(120)), "é".repeat(120), "what is whole has no mark of a cut");
         assert_eq!(short("add"), "add");
         assert_eq!(class("QuotaError"), "QuotaError");
         assert_eq!(class("the order of Ms Smith is late"), "?");

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use super::{Event, TRACE_VARIABLE};
 
 /// Why a trace file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("cannot write a trace to `{}`: {reason}", path.display())]
 pub struct TraceError {
     /// The file.
@@ -24,6 +24,13 @@ impl TraceError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         "name a file of your own, new or with an earlier trace, in a directory that can be written"
+    }
+}
+
+/// What `main() -> Result<…>` prints: the fact, then what to do.
+impl std::fmt::Debug for TraceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}\nhint: {}", self.hint())
     }
 }
 
@@ -53,7 +60,7 @@ impl TraceFile {
     ///
     /// # Errors
     ///
-    /// When it cannot be written, is a link or no plain file, or belongs to another user: whoever prepared
+    /// When it cannot be written, is a link or no regular file, or belongs to another user: whoever prepared
     /// it would choose what is appended to, or read along.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let failed = |reason: String| TraceError { path: path.into(), reason };
@@ -66,12 +73,12 @@ impl TraceFile {
             | OFlags::CLOEXEC;
         let file = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
             rustix::io::Errno::LOOP => failed("it is a symbolic link".into()),
-            rustix::io::Errno::NXIO => failed("it is not a plain file".into()),
+            rustix::io::Errno::NXIO => failed("it is not a regular file".into()),
             error => failed(io::Error::from(error).to_string()),
         })?;
         let found = fstat(&file).map_err(|error| failed(io::Error::from(error).to_string()))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(failed("it is not a plain file".into()));
+            return Err(failed("it is not a regular file".into()));
         }
         let (owner, own) = (found.st_uid, rustix::process::geteuid().as_raw());
         if owner != own {
@@ -152,11 +159,11 @@ mod tests {
         assert!(!dir.path().join("elsewhere").exists());
         let pipe = dir.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert_eq!(reason("pipe"), "it is not a plain file");
+        assert_eq!(reason("pipe"), "it is not a regular file");
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         assert_eq!(reason("dir"), "Is a directory (os error 21)");
         assert_eq!(reason("none/trace"), "No such file or directory (os error 2)");
-        assert_eq!(TraceFile::open(Path::new("/dev/null")).unwrap_err().reason, "it is not a plain file");
+        assert_eq!(TraceFile::open(Path::new("/dev/null")).unwrap_err().reason, "it is not a regular file");
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn a_missing_root_is_an_error_with_a_hint() {
     let manuals = dir.path().join("manuals");
     assert_eq!(error.to_string(), format!("the manuals folder `{}` does not exist", manuals.display()));
     assert!(error.hint().contains("--init"));
+    assert_eq!(format!("{error:?}"), format!("{error}\nhint: {}", error.hint()), "what `main` prints");
     fs::create_dir(&manuals).unwrap();
     assert!(matches!(open().unwrap_err(), DocsError::MissingRoot { root: "vault", .. }));
     fs::write(dir.path().join("vault"), "a file").unwrap();

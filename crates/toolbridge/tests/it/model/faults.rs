@@ -136,7 +136,7 @@ async fn a_directory_that_is_not_there_and_a_cli_that_is_none_are_named() {
     let world = World::new("text ok");
     let model = world.builder().working_directory("/no/where").build().unwrap();
     let error = model.request("hi").await.unwrap_err();
-    assert_eq!(error.to_string(), "the working directory `/no/where` does not exist or is no directory");
+    assert_eq!(error.to_string(), "the working directory `/no/where` does not exist or is not a directory");
     assert_eq!(error.type_name(), "CLIExecutionError");
     let model = world.builder().cli("/no/claude").build().unwrap();
     let error = model.request("hi").await.unwrap_err();

@@ -214,7 +214,7 @@ async fn settings_that_make_no_sense_start_nothing() {
         ),
         (
             Request::new("x").settings(Settings::default().timeout(Duration::ZERO)),
-            "`timeout` is 0; it must be longer",
+            "`timeout` is 0; it must be above 0",
         ),
     ];
     for (request, want) in rows {
