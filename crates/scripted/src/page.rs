@@ -40,7 +40,8 @@ const ANYTHING: &str = "…";
 /// Comments say what a reader need not know: `<!-- model: … -->` before a block has the [`Script`](crate::Script)
 /// that plays the model there, and `<!-- a terminal of its own -->` leaves the block's command running.
 ///
-/// With `TOOLBRIDGE_BLESS=1`, what the page does not show rightly is written to it.
+/// With `TOOLBRIDGE_BLESS=1`, what the page does not show rightly is written to it; that run still fails, so that somebody
+/// looks at what was written.
 #[derive(Debug)]
 pub struct Page {
     path: PathBuf,
@@ -402,7 +403,7 @@ fn within_patience<T: Send + 'static>(
     thread::spawn(move || done.send(work()));
     match answer.recv_timeout(PATIENCE) {
         Ok(result) => result.unwrap_or_else(|error| panic!("`{command}`: {error}")),
-        Err(_) => panic!("`{command}` has not ended within {PATIENCE:?}"),
+        Err(error) => panic!("`{command}` has not ended within {PATIENCE:?}: {error}"),
     }
 }
 
