@@ -63,7 +63,7 @@ fn a_host_killed_with_calls_under_way_leaves_nothing_after_the_next_start() {
 
 #[test]
 fn a_bridge_killed_at_any_moment_cancels_its_calls_and_the_host_lives() {
-    let host = Host::start();
+    let mut host = Host::start();
     for moment in moments().take(ROUNDS) {
         let mut client = McpClient::start(&host.socket, &host.schema);
         client.initialize();
@@ -77,6 +77,8 @@ fn a_bridge_killed_at_any_moment_cancels_its_calls_and_the_host_lives() {
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", host.process.pid())).unwrap().count();
     eventually("the host closes what the dead left", PATIENCE, || descriptors() < 30);
     host.process.signal(Signal::KILL);
+    // Only when it is dead are its files left to the next start.
+    host.process.wait_within(PATIENCE);
     assert_next_start_is_clean(host.dir);
 }
 
