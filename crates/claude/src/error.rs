@@ -258,7 +258,8 @@ pub(crate) fn starting(
     if let Some(dir) = cwd
         && !dir.is_dir()
     {
-        let message = format!("the working directory `{}` does not exist or is not a directory", dir.display());
+        let message =
+            format!("the working directory `{}` does not exist or is not a directory", dir.display());
         return ClaudeCodeError::execution(ExecutionKind::Start, message);
     }
     if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
