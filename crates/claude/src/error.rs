@@ -263,9 +263,11 @@ pub(crate) fn starting(
         return ClaudeCodeError::execution(ExecutionKind::Start, message);
     }
     if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
-        let message = "the system prompts, schema and settings are too long for a command line; \
-                       put long text into the prompt, which has no limit";
-        return ClaudeCodeError::execution(ExecutionKind::Start, message);
+        // Not a failure to start, whose hint is about paths: the request itself cannot be made so.
+        return ClaudeCodeError::invalid(
+            "the system prompts, schema and settings are too long for a command line; \
+             put long text into the prompt, which has no limit",
+        );
     }
     let message = format!("cannot start `{}`: {error}", path.display());
     ClaudeCodeError::execution(ExecutionKind::Start, message)
