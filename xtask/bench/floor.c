@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,17 +37,23 @@
 /* The requests and answers that the benchmark uses. A request that looks otherwise is an error. */
 #define ID_BYTES 8
 #define LINE_HEAD "{\"jsonrpc\":\"2.0\",\"id\":"
-#define LINE_CALL ",\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{"
-#define FRAME_CALL "{\"method\":\"call_tool\",\"params\":{\"name\":\"echo\",\"arguments\":{"
-#define TEXT_KEY "\"text\":\""
-#define CALL_TAIL "\"}}}"
-/* Structured arguments are answered with the short text behind them. */
-#define ITEMS_KEY "\"items\":"
+#define LINE_CALL ",\"method\":\"tools/call\",\"params\":{\"name\":\""
+#define FRAME_CALL "{\"method\":\"call_tool\",\"params\":{\"name\":\""
+#define NAME_BYTES 4
+#define ARGUMENTS_KEY "\",\"arguments\":"
+#define CALL_TAIL "}}"
+/* `echo` returns its text, which is all it is given. */
+#define TEXT_ARGUMENTS "{\"text\":\""
+#define TEXT_ARGUMENTS_TAIL "\"}"
+/* `take` returns the short text that stands behind its items. */
 #define SHORT_TEXT_BYTES 100
+/* `both` returns its arguments as they are. */
 #define LINE_RESULT ",\"result\":"
 #define FRAME_RESULT "{\"result\":"
 #define TEXT_HEAD "{\"content\":[{\"type\":\"text\",\"text\":\""
 #define TEXT_TAIL "\"}],\"isError\":false}}"
+#define BOTH_HEAD "{\"content\":[{\"type\":\"text\",\"text\":\"items\"}],\"structuredContent\":"
+#define BOTH_TAIL ",\"isError\":false}}"
 
 #define LENGTH(literal) (sizeof(literal) - 1)
 
@@ -202,36 +209,46 @@ static int write_all(int fd, struct iovec *parts, int count) {
     return 1;
 }
 
-/* The text of a request, whose arguments begin at `arguments`; both ends are known, nothing is searched. */
-static struct iovec text_of(char *arguments, char *end) {
-    char *start = NULL;
-    char *stop = end - LENGTH(CALL_TAIL);
-    if (stop > arguments + SHORT_TEXT_BYTES && !memcmp(arguments, ITEMS_KEY, LENGTH(ITEMS_KEY)))
-        start = stop - SHORT_TEXT_BYTES;
-    else if (stop >= arguments + LENGTH(TEXT_KEY) && !memcmp(arguments, TEXT_KEY, LENGTH(TEXT_KEY)))
-        start = arguments + LENGTH(TEXT_KEY);
-    if (!start || memcmp(stop, CALL_TAIL, LENGTH(CALL_TAIL)))
-        die("a request that is not the benchmark's: %.*s", (int)(end - arguments > 200 ? 200 : end - arguments), arguments);
-    return (struct iovec){start, (size_t)(stop - start)};
-}
-
-static void check(const char *bytes, size_t length, const char *want, size_t want_length) {
-    if (length < want_length || memcmp(bytes, want, want_length))
-        die("a request that is not the benchmark's: %.*s", (int)(length > 200 ? 200 : length), bytes);
+static void check(const char *bytes, const char *end, const char *want, size_t length) {
+    if (end - bytes < (ptrdiff_t)length || memcmp(bytes, want, length))
+        die("a request that is not the benchmark's, at `%.*s`", (int)(end - bytes > 200 ? 200 : end - bytes), bytes);
 }
 
 #define PART(literal) ((struct iovec){(void *)(literal), LENGTH(literal)})
 
+/* The result of the call whose tool's name begins at `name`; both ends are known, nothing is searched. */
+static void result_of(char *name, char *end, struct iovec result[3]) {
+    char *arguments = name + NAME_BYTES + LENGTH(ARGUMENTS_KEY), *stop = end - LENGTH(CALL_TAIL);
+    check(name + NAME_BYTES, end, ARGUMENTS_KEY, LENGTH(ARGUMENTS_KEY));
+    check(stop, end, CALL_TAIL, LENGTH(CALL_TAIL));
+    if (!memcmp(name, "both", NAME_BYTES)) {
+        result[0] = PART(BOTH_HEAD), result[2] = PART(BOTH_TAIL);
+    } else {
+        result[0] = PART(TEXT_HEAD), result[2] = PART(TEXT_TAIL);
+        stop -= LENGTH(TEXT_ARGUMENTS_TAIL);
+        if (!memcmp(name, "take", NAME_BYTES)) {
+            arguments = stop - SHORT_TEXT_BYTES;
+        } else {
+            check(name, end, "echo", NAME_BYTES);
+            check(arguments, end, TEXT_ARGUMENTS, LENGTH(TEXT_ARGUMENTS));
+            arguments += LENGTH(TEXT_ARGUMENTS);
+        }
+    }
+    if (arguments > stop)
+        die("a request that is too short");
+    result[1] = (struct iovec){arguments, (size_t)(stop - arguments)};
+}
+
 /* Answers the request between `line` and `end`, without its newline. */
 static int answer_line(int fd, char *line, char *end) {
-    char *id = line + LENGTH(LINE_HEAD), *call = id + ID_BYTES, *arguments = call + LENGTH(LINE_CALL);
-    check(line, (size_t)(end - line), LINE_HEAD, LENGTH(LINE_HEAD));
-    check(call, end > call ? (size_t)(end - call) : 0, LINE_CALL, LENGTH(LINE_CALL));
+    char *call = line + LENGTH(LINE_HEAD) + ID_BYTES;
+    check(line, end, LINE_HEAD, LENGTH(LINE_HEAD));
+    check(call, end, LINE_CALL, LENGTH(LINE_CALL));
     /* The id goes out from where it came in. */
-    struct iovec answer[] = {
-        {line, (size_t)(call - line)}, PART(LINE_RESULT TEXT_HEAD), text_of(arguments, end), PART(TEXT_TAIL "\n"),
-    };
-    return write_all(fd, answer, 4);
+    struct iovec answer[6] = {{line, (size_t)(call - line)}, PART(LINE_RESULT)};
+    result_of(call + LENGTH(LINE_CALL), end, answer + 2);
+    answer[5] = PART("\n");
+    return write_all(fd, answer, 6);
 }
 
 /* Reads requests to the last one that has begun, and answers them; 0 when the peer is gone. */
@@ -270,14 +287,15 @@ static int serve_frame(struct connection *connection) {
     if (connection->length != want)
         die("a second request before the first one was answered");
     char *request = connection->bytes + PREFIX_BYTES, *end = connection->bytes + want;
-    check(request, want - PREFIX_BYTES, FRAME_CALL, LENGTH(FRAME_CALL));
-    struct iovec text = text_of(request + LENGTH(FRAME_CALL), end);
-    size_t size = LENGTH(FRAME_RESULT TEXT_HEAD) + text.iov_len + LENGTH(TEXT_TAIL);
+    check(request, end, FRAME_CALL, LENGTH(FRAME_CALL));
+    struct iovec answer[5] = {{NULL, PREFIX_BYTES}, PART(FRAME_RESULT)};
+    result_of(request + LENGTH(FRAME_CALL), end, answer + 2);
+    size_t size = answer[1].iov_len + answer[2].iov_len + answer[3].iov_len + answer[4].iov_len;
     unsigned char prefix[] = {(unsigned char)(size >> 24), (unsigned char)(size >> 16), (unsigned char)(size >> 8),
                               (unsigned char)size};
-    struct iovec answer[] = {{prefix, sizeof prefix}, PART(FRAME_RESULT TEXT_HEAD), text, PART(TEXT_TAIL)};
+    answer[0].iov_base = prefix;
     connection->length = 0;
-    return write_all(connection->fd, answer, 4);
+    return write_all(connection->fd, answer, 5);
 }
 
 static void watch(int poller, int fd, void *who) {

@@ -1,7 +1,13 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask wheel`.
+//! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask fuzz`, `cargo xtask package`,
+//! `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod bench;
+mod bridge;
+#[cfg(test)]
+mod faults;
+mod fuzz;
+mod package;
 mod project;
 mod python;
 mod test;
@@ -14,11 +20,13 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("test") => test::run(),
         Some("bench") => bench::run(&args[1..]),
+        Some("fuzz") => fuzz::run(&args[1..]),
+        Some("package") => package::run(&args[1..]),
         Some("wheel") => wheel::run(&args[1..]),
         _ => {
             eprintln!(
-                "usage: cargo xtask test | cargo xtask bench [--quick] [--json] | cargo xtask wheel [--profile PROFILE] \
-                 [--out DIR]"
+                "usage: cargo xtask test | cargo xtask bench [--help] | cargo xtask fuzz [--seconds N] [TARGET…] | \
+                 cargo xtask package [--no-verify] | cargo xtask wheel [--profile PROFILE] [--out DIR]"
             );
             return ExitCode::from(2);
         }

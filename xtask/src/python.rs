@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 /// Interpreters that may be there.
-const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
+pub(crate) const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
 
 /// The same, the newest first: so that where there are several, more than one of them is tested.
 const NEWEST_FIRST: &[&str] = &["python3.13", "python3.12", "python3", "python3.11", "python"];

@@ -39,7 +39,8 @@ pub(crate) fn run() -> Result<()> {
     step("demo", Command::new(&executable).arg("demo"))?;
     step("tests of other languages", &mut pytest(&root, &python, &executable))?;
     python_package(&root, &target, &python)?;
-    step("benchmark, shortly", &mut cargo("xtask bench --quick"))?;
+    // With two of the peers, so that what compares with them does not rot.
+    step("benchmark, shortly", &mut cargo("xtask bench --quick --with python-mcp,python-bridge"))?;
     if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
     } else {

@@ -1,16 +1,16 @@
-//! `cargo xtask wheel`: the Python package, with the bridge executable in it.
+//! `cargo xtask wheel`: the Python package, with its executables in it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{project, python};
+use crate::{bridge, project, python};
 
 const PACKAGE: &str = "crates/python";
 
-/// Where the package has the executable; not under version control.
-const EXECUTABLE: &str = "crates/python/python/toolbridge/_bin/toolbridge";
+/// Where the package has its executables; not under version control.
+const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 
 const USAGE: &str = "usage: cargo xtask wheel [--profile PROFILE] [--out DIR]";
 
@@ -38,16 +38,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 pub(crate) fn build(root: &Path, target: &Path, profile: &str, out: &Path) -> Result<PathBuf> {
     let python = python::NEWEST.install(root, target)?;
     let mut cargo = project::cargo();
-    cargo.args(["build", "--quiet", "--package", "toolbridge-cli", "--profile", profile]);
-    python::run(cargo.current_dir(root))?;
+    cargo.args(["build", "--quiet", "--package", "toolbridge-cli", "--package", bridge::NAME]);
+    python::run(cargo.args(["--profile", profile]).current_dir(root))?;
     // The directory of the profile `dev` is `debug`.
-    let folder = if profile == "dev" { "debug" } else { profile };
-    let executable = root.join(EXECUTABLE);
-    std::fs::create_dir_all(executable.parent().context("no folder")?)?;
-    // Somebody may be running the former one.
-    _ = std::fs::remove_file(&executable);
-    std::fs::copy(target.join(folder).join("toolbridge"), &executable)
-        .context("cannot put the executable into the package")?;
+    let built = target.join(if profile == "dev" { "debug" } else { profile });
+    let bridge = match profile {
+        "release" => bridge::release(root, target)?,
+        _ => built.join(bridge::NAME),
+    };
+    for executable in [built.join("toolbridge"), bridge] {
+        put(&executable, &root.join(EXECUTABLES))?;
+    }
 
     _ = std::fs::remove_dir_all(out);
     let mut maturin = Command::new(&python);
@@ -58,6 +59,17 @@ pub(crate) fn build(root: &Path, target: &Path, profile: &str, out: &Path) -> Re
         .into_iter()
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
         .context("maturin left no wheel")
+}
+
+/// Puts an executable into the package.
+fn put(executable: &Path, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let place = folder.join(executable.file_name().context("no name")?);
+    // Somebody may be running the former one.
+    _ = std::fs::remove_file(&place);
+    let failed = || format!("cannot put `{}` into the package", executable.display());
+    std::fs::copy(executable, &place).with_context(failed)?;
+    Ok(())
 }
 
 /// Installs the wheel into an environment, in place of whatever version of it is there.

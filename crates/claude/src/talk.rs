@@ -129,7 +129,12 @@ impl Talk {
                 biased;
                 () = signals.cancel.cancelled() => return interrupted_without_result(),
                 () = sleep_until(deadline) => return match exit {
-                    Some(status) => Ended::Exit(status),
+                    // Somebody else holds the pipe, so the last line may never end.
+                    Some(status) => match lines.take_rest().map(|line| self.take(&line)) {
+                        Some(Ok(Some(raw))) => Ended::Result { raw, interrupted },
+                        Some(Err(ended)) => ended,
+                        _ => Ended::Exit(status),
+                    },
                     None if interrupted => interrupted_without_result(),
                     None => Ended::Failed(self.timed_out(limit)),
                 },

@@ -163,6 +163,7 @@ pub(crate) struct TraceArgs {
     pub(crate) file: PathBuf,
     /// Write a page for a browser instead [default: FILE with the ending .html]
     #[arg(long, value_name = "OUT", num_args = 0..=1, conflicts_with = "json")]
+    #[expect(clippy::option_option, reason = "the file need not be named")]
     pub(crate) html: Option<Option<PathBuf>>,
     /// Print one JSON object instead
     #[arg(long)]

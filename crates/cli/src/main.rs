@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let default = if matches!(args.command, Command::Bridge { .. }) { Level::Off } else { Level::Warn };
     let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
     // Dropped at the very end: it sends what has not been sent yet.
-    let _export = output::log_to_stderr(level);
+    let _listeners = output::log_to_stderr(level);
     let done = match args.command {
         Command::Bridge { socket, schema, trace } => {
             return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());

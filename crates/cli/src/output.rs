@@ -139,13 +139,13 @@ pub(crate) fn level_from_environment() -> Option<Level> {
 }
 
 /// What has to live as long as the program does.
-#[cfg(feature = "otel")]
-pub(crate) type Export = Option<crate::otel::Export>;
-#[cfg(not(feature = "otel"))]
-pub(crate) type Export = ();
+pub(crate) struct Listeners {
+    #[cfg(feature = "otel")]
+    _export: Option<crate::otel::Export>,
+}
 
 /// Sets up who listens to events and spans: stderr, and a collector if there is one.
-pub(crate) fn log_to_stderr(level: Level) -> Export {
+pub(crate) fn log_to_stderr(level: Level) -> Listeners {
     let level = match level {
         Level::Off => LevelFilter::OFF,
         Level::Error => LevelFilter::ERROR,
@@ -162,6 +162,7 @@ pub(crate) fn log_to_stderr(level: Level) -> Export {
     #[cfg(not(feature = "otel"))]
     {
         registry.init();
+        Listeners {}
     }
     #[cfg(feature = "otel")]
     {
@@ -169,6 +170,6 @@ pub(crate) fn log_to_stderr(level: Level) -> Export {
         let ours = Targets::new().with_target("toolbridge", LevelFilter::INFO);
         let spans = tracer.map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).with_filter(ours));
         registry.with(spans).init();
-        export
+        Listeners { _export: export }
     }
 }

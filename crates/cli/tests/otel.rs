@@ -18,7 +18,7 @@ const SECRET: &str = "hunter2-in-the-payload";
 
 /// What a span says, as far as it matters here.
 #[derive(Debug, Default)]
-struct Span {
+struct Exported {
     trace_id: String,
     span_id: String,
     parent_span_id: String,
@@ -28,7 +28,7 @@ struct Span {
 }
 
 /// A collector: takes OTLP over HTTP, and passes the spans on.
-fn collector() -> (String, Receiver<Span>) {
+fn collector() -> (String, Receiver<Exported>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (sender, spans) = channel();
@@ -42,7 +42,7 @@ fn collector() -> (String, Receiver<Span>) {
     (url, spans)
 }
 
-fn take_request(mut stream: TcpStream) -> Vec<Span> {
+fn take_request(mut stream: TcpStream) -> Vec<Exported> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut lines = Vec::new();
@@ -100,12 +100,12 @@ fn of(bytes: &[u8], field: u64) -> impl Iterator<Item = &[u8]> {
 }
 
 /// `ExportTraceServiceRequest`, down to the spans.
-fn spans(request: &[u8]) -> Vec<Span> {
+fn spans(request: &[u8]) -> Vec<Exported> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut spans = Vec::new();
     for found in of(request, 1).flat_map(|resource| of(resource, 2)).flat_map(|scope| of(scope, 2)) {
-        let mut span = Span::default();
+        let mut span = Exported::default();
         for (field, _, value) in members(found) {
             match field {
                 1 => span.trace_id = hex(value),
@@ -122,7 +122,7 @@ fn spans(request: &[u8]) -> Vec<Span> {
                 }
                 15 => {
                     span.status =
-                        members(value).iter().find(|(field, ..)| *field == 3).map_or(0, |found| found.1)
+                        members(value).iter().find(|(field, ..)| *field == 3).map_or(0, |found| found.1);
                 }
                 _ => {}
             }

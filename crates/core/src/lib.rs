@@ -61,5 +61,5 @@ pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use tokio_util::sync::CancellationToken;
-pub use tool::Tool;
+pub use tool::{Tool, forget_widths};
 pub use toolset::{Toolset, ToolsetBuilder};

@@ -20,14 +20,14 @@ pub(crate) fn value_end(text: &[u8], at: usize) -> Option<usize> {
             b'f' => at = literal_end(text, at, b"false")?,
             b'n' => at = literal_end(text, at, b"null")?,
             open @ (b'{' | b'[') => {
-                let is_object = open == b'{';
+                let object = open == b'{';
                 at = skip_space(text, at + 1);
-                if text.get(at) == Some(if is_object { &b'}' } else { &b']' }) {
+                if text.get(at) == Some(if object { &b'}' } else { &b']' }) {
                     at += 1;
                 } else {
                     around.push(in_object);
-                    (depth, in_object) = (depth + 1, is_object);
-                    at = item_begin(text, at, is_object)?;
+                    (depth, in_object) = (depth + 1, object);
+                    at = item_begin(text, at, object)?;
                     continue;
                 }
             }
@@ -171,7 +171,11 @@ fn special_in(block: &[u8; 16]) -> u32 {
         __m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128,
         _mm_set1_epi8,
     };
-    #[expect(unsafe_code, reason = "SSE2 is part of x86-64, and the load reads the sixteen bytes there are")]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        unsafe_code,
+        reason = "SSE2 is part of x86-64, and the load reads the sixteen bytes there are"
+    )]
     // SAFETY: as the reason says; the load needs no alignment.
     unsafe {
         let block = _mm_loadu_si128(block.as_ptr().cast::<__m128i>());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::handler::{FromArguments, Handler, IntoHandler};
@@ -170,5 +171,24 @@ fn schema_of<T: JsonSchema>() -> Value {
     // Neither tells the model anything, and both are sent with every request.
     schema.remove("$schema");
     schema.remove("title");
+    forget_widths(&mut schema);
     schema.to_value()
+}
+
+/// Takes the formats out of a schema that only say how wide an integer is in Rust, such as `uint64`.
+///
+/// JSON Schema knows no such formats, and the CLI warns of each of them on its stderr. What they mean is in `minimum`
+/// and `maximum`, too.
+pub fn forget_widths(schema: &mut Schema) {
+    let is_width = |format: &str| {
+        let digits = format.trim_start_matches('u').strip_prefix("int");
+        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if schema.get("format").and_then(Value::as_str).is_some_and(|format| {
+        // These two are known to OpenAPI, and with it to the CLI.
+        is_width(format) && !matches!(format, "int32" | "int64")
+    }) {
+        schema.remove("format");
+    }
+    transform_subschemas(&mut forget_widths, schema);
 }

@@ -15,6 +15,10 @@
 //! is), `manual.rs`, `find.rs` and `index.rs` (reading), `disk.rs`, `file.rs` and `vault.rs` (writing), `bridge.rs` (copying),
 //! `tool.rs` (what a model is told).
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod answer;
 mod bridge;
 mod builder;

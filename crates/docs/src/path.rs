@@ -55,6 +55,8 @@ impl RelPath {
             Some("it is more than one name")
         } else if text.contains('\0') {
             Some("it has a NUL character")
+        } else if is_drive(text) {
+            Some("it is absolute")
         } else {
             name_fault(text)
         };
@@ -66,7 +68,8 @@ impl RelPath {
 
     /// A name found on the disk; `None` if nobody could ask for it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
-        let usable = name != "." && !name.contains(['\\', '\0']) && name_fault(name).is_none();
+        let is_plain = name != "." && !name.contains(['\\', '\0']) && name_fault(name).is_none();
+        let usable = is_plain && !(parent.is_none() && is_drive(name));
         usable.then(|| match parent {
             Some(parent) => Self(format!("{}/{name}", parent.0)),
             None => Self(name.to_owned()),
@@ -243,7 +246,7 @@ mod tests {
     #[test]
     fn a_manual_id_is_one_plain_name() {
         assert_eq!(RelPath::parse_name("manual_id", "handbook").unwrap().as_str(), "handbook");
-        for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", &"x".repeat(256)] {
+        for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", "C:", &"x".repeat(256)] {
             let refusal = RelPath::parse_name("manual_id", bad).unwrap_err();
             assert_eq!(refusal.code, Code::InvalidPath, "{bad:?}");
         }

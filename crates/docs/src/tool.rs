@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use toolbridge_core::{Annotations, RawJson, ToolSchema};
+use toolbridge_core::{Annotations, RawJson, ToolSchema, forget_widths};
 
 use crate::answer::Answer;
 use crate::bridge;
@@ -216,6 +216,7 @@ fn schema_of<T: JsonSchema>() -> RawJson {
     for noise in ["$schema", "title", "description"] {
         schema.remove(noise);
     }
+    forget_widths(&mut schema);
     RawJson::from(&schema.to_value())
 }
 

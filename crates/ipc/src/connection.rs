@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use toolbridge_core::Budget;
 
 use crate::IpcError;
 use crate::frame::{FrameReader, FrameWriter};
@@ -31,6 +32,11 @@ impl Connection {
         }
         let (reader, writer) = stream.into_split();
         Ok(Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
+    }
+
+    /// Reads large frames only as fast as `budget` has room for them.
+    pub(crate) fn within(self, budget: Budget) -> Self {
+        Self { reader: self.reader.within(budget), writer: self.writer }
     }
 
     pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {

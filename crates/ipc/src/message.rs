@@ -95,6 +95,10 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     if !arguments.is_object() {
         return refuse("InvalidParamsError", "`params.arguments` must be an object");
     }
+    // serde would take a list for the members in their order.
+    if meta.is_some_and(|meta| meta.get().starts_with('[')) {
+        return refuse("InvalidParamsError", "`params.meta` must be an object");
+    }
     let meta = match meta.map(Span::decode::<Option<Meta<'_>>>) {
         None | Some(Ok(None)) => CallMeta::default(),
         Some(Ok(Some(meta))) => CallMeta {
@@ -165,6 +169,10 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
             Ok(Reply::Result(RawJson::span(frame, result)))
         }
         [Some(_), None, None] => Err(invalid("the parent's `result` is not an object".into())),
+        // serde would take a list for the members in their order.
+        [None, Some(error), None] if error.get().starts_with('[') => {
+            Err(invalid("the parent's `error` is not an object".into()))
+        }
         [None, Some(error), None] => {
             let payload: ErrorPayload = error
                 .decode()

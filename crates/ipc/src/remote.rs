@@ -123,8 +123,7 @@ impl Remote {
             }
         };
         tracing::debug!(socket = %self.socket.display(), "connected");
-        let Connection { reader, writer } = Connection::new(stream)?;
-        Ok(Connection { reader: reader.within(self.answers.clone()), writer })
+        Ok(Connection::new(stream)?.within(self.answers.clone()))
     }
 
     fn keep(&self, connection: Connection) {

@@ -7,7 +7,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer};
 use toolbridge_core::{
-    CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
+    Budget, CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
 };
 
 use crate::IpcError;
@@ -17,6 +17,9 @@ use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
+
+/// Large requests held at a time, over all connections; who sends more waits for room.
+const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
 
 /// How long accepting rests when the process has no descriptor or memory left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -29,13 +32,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Server {
     source: Arc<dyn ToolSource>,
     lane: Lane,
+    requests: Budget,
     tracer: Tracer,
 }
 
 impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        Self { source, lane: Lane::default(), tracer: Tracer::without_file(Process::Parent) }
+        let requests = Budget::new(MAX_REQUEST_BYTES);
+        Self { source, lane: Lane::default(), requests, tracer: Tracer::without_file(Process::Parent) }
     }
 
     /// The same, telling `tracer` of each call.
@@ -75,7 +80,7 @@ impl Server {
 
     /// Serves one connection to its end.
     async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
-        let mut connection = Connection::new(stream)?;
+        let mut connection = Connection::new(stream)?.within(self.requests.clone());
         loop {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),

@@ -6,6 +6,10 @@
 //!
 //! This is the only crate that knows rmcp.
 
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod front;
 mod line;
 mod list;

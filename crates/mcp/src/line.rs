@@ -72,6 +72,13 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         Self { io, buf: BytesMut::new(), searched: 0, skipping: false, limit }
     }
 
+    /// What has arrived of a line that has not ended, for when it is known that it will not.
+    pub fn take_rest(&mut self) -> Option<Bytes> {
+        self.searched = 0;
+        let rest = self.buf.split().freeze();
+        (!std::mem::take(&mut self.skipping) && !rest.trim_ascii().is_empty()).then_some(rest)
+    }
+
     fn take_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         if let Some(place) = memchr::memchr(b'\n', &self.buf[self.searched..]) {
             let mut line = self.buf.split_to(self.searched + place + 1);
@@ -253,6 +260,35 @@ mod tests {
             assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "next");
             next.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_large_line_takes_its_buffer_along_and_the_next_one_is_not_lost() {
+        let input = [&vec![b'x'; 5 * KEPT_BUFFER_BYTES][..], b"\nnext\n"].concat();
+        let mut reader = LineReader::new(&input[..]);
+        let line = reader.next().await.unwrap().unwrap().unwrap();
+        assert_eq!(line.len(), 5 * KEPT_BUFFER_BYTES);
+        assert!(line.is_unique(), "the reader holds on to the line's buffer");
+        assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "next");
+        assert!(reader.buf.capacity() <= KEPT_BUFFER_BYTES, "{} bytes are kept", reader.buf.capacity());
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_line_that_will_not_end_can_be_taken() {
+        use futures_util::FutureExt as _;
+
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut reader = LineReader::with_limit(near, 16);
+        assert_eq!(reader.take_rest(), None);
+        far.write_all(b"whole\nhalf").await.unwrap();
+        assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "whole");
+        assert!(reader.next().now_or_never().is_none());
+        assert_eq!(reader.take_rest().unwrap(), "half");
+        assert_eq!(reader.take_rest(), None);
+        // Half of what is too long is not worth having.
+        far.write_all(&[b'x'; 40]).await.unwrap();
+        assert!(reader.next().now_or_never().is_none());
+        assert_eq!(reader.take_rest(), None);
     }
 
     proptest! {

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    ConstString, CustomRequest, CustomResult, ErrorCode, Implementation, JsonRpcMessage,
-    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
-    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, PaginatedRequestParams,
-    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, ServerResult,
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientJsonRpcMessage, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ConstString, CustomRequest, CustomResult, ErrorCode,
+    Implementation, JsonRpcMessage, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
+    ServerConfig, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::Transport;
@@ -201,6 +202,12 @@ struct Handler {
     info: ServerInfo,
 }
 
+/// What comes here says a protocol version that we could not read or serve, and rmcp passed over it.
+fn odd_version<T>() -> Result<T, ErrorData> {
+    let message = "the protocol version or the client's capabilities in `_meta` cannot be used";
+    Err(ErrorData::invalid_params(message, None))
+}
+
 /// rmcp answers these with empty lists by default; we offer neither prompts nor resources.
 fn not_offered<M: ConstString, T>() -> Result<T, ErrorData> {
     Err(ErrorData::method_not_found::<M>())
@@ -218,6 +225,23 @@ impl rmcp::ServerHandler for Handler {
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        odd_version()
+    }
+
+    /// By default an empty list: a model would have no tools, and nobody would know why.
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        odd_version()
     }
 
     async fn complete(

@@ -334,7 +334,7 @@ async def test_a_bridge_that_does_not_start_is_said(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = world("text ok")
-    monkeypatch.setattr("toolbridge._executable.PATH", here.root / "nothing")
+    monkeypatch.setattr("toolbridge._executable.BRIDGE", here.root / "nothing")
     with pytest.raises(BridgeStartupError, match="nothing"):
         await Hanging().agent(here.model("stdio")).run("go")
 

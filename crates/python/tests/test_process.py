@@ -394,7 +394,7 @@ def test_the_bridge_is_the_executable_of_the_wheel(world: MakeWorld) -> None:
     hanging(running)
     [bridge] = [pid for pid, command in here.processes.items() if " bridge " in command]
     executable = Path(f"/proc/{bridge}/exe").readlink()
-    assert executable == Path(toolbridge.__file__).parent / "_bin" / "toolbridge"
+    assert executable == Path(toolbridge.__file__).parent / "_bin" / "toolbridge-bridge"
     running.send_signal(signal.SIGINT)
     ended(running)
 

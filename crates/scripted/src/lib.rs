@@ -22,12 +22,14 @@
 //! ```
 //!
 //! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
-//! `events` how an answer is written, `server` and `http` the little that is needed to carry it.
+//! `events` how an answer is written, `server` and `http` the little that is needed to carry it. A [`Page`] is
+//! documentation whose commands a test repeats, with such a model where they need one.
 
 mod cli;
 mod events;
 mod http;
 mod model;
+mod page;
 mod request;
 mod script;
 mod server;
@@ -35,6 +37,7 @@ mod turn;
 
 pub use cli::{claude_cli, clean_environment};
 pub use model::ScriptedModel;
+pub use page::{Page, shows};
 pub use request::{ModelRequest, ToolResultBlock};
 pub use script::{Script, ScriptError};
 pub use turn::{Block, Turn};

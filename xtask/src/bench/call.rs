@@ -1,124 +1,102 @@
-//! The calls that are made, and the answers they must get.
+//! The calls that are made, and what must come back.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// Ids have as many digits as this one, so that they always stand at the same place.
-pub(crate) const FIRST_ID: u32 = 10_000_000;
-
-/// The placeholder of an id in a text.
-const NO_ID: &str = "00000000";
-
-/// How much of an answer's end is looked at each time.
-const TAIL_BYTES: usize = 32;
-
-/// The answer to structured arguments.
+/// The text behind items.
 const SHORT_TEXT_BYTES: usize = 100;
 
-/// A call of the tool `echo`, ready to be sent.
-///
-/// The text begins with the call's id, so the answer to another call is never taken for the right one.
+/// The placeholder of an id in the arguments.
+const NO_ID: &str = "00000000";
+
+/// How messages are wrapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// MCP as it is.
+    Mcp,
+    /// MCP inside of the CLI's control messages.
+    Control,
+}
+
+impl Dialect {
+    /// A JSON-RPC message as a line.
+    pub(crate) fn line(self, id: u32, message: &str) -> Vec<u8> {
+        let line = match self {
+            Self::Mcp => format!("{message}\n"),
+            Self::Control => format!(
+                r#"{{"type":"control_request","request_id":"{id}","request":{{"subtype":"mcp_message","server_name":"tools","message":{message}}}}}{}"#,
+                "\n"
+            ),
+        };
+        line.into_bytes()
+    }
+
+    /// The JSON-RPC message in a line.
+    pub(crate) fn message(self, line: &[u8]) -> Result<Value> {
+        let mut line: Value = serde_json::from_slice(line).context("an answer that is not JSON")?;
+        Ok(match self {
+            Self::Mcp => line,
+            Self::Control => line["response"]["response"]["mcp_response"].take(),
+        })
+    }
+}
+
+/// A call of a tool. Its text begins with the call's id.
 pub(crate) struct Call {
-    line: Vec<u8>,
-    line_ids: [usize; 2],
-    answer: Vec<u8>,
-    answer_ids: [usize; 2],
+    tool: &'static str,
+    arguments: String,
 }
 
 impl Call {
-    /// A call whose text has `bytes` bytes, and comes back.
+    /// A text of `bytes` bytes, which comes back.
     pub(crate) fn text(bytes: usize) -> Self {
-        let text = text(bytes);
-        Self::new(&format!(r#"{{"text":"{text}"}}"#), &text)
+        Self { tool: "echo", arguments: format!(r#"{{"text":"{}"}}"#, text(bytes)) }
     }
 
-    /// A call whose arguments are an array of small objects, `bytes` bytes in all, and a short text behind
-    /// it. Only the text comes back.
-    pub(crate) fn structured(bytes: usize) -> Self {
-        let text = text(SHORT_TEXT_BYTES);
-        let mut items = String::new();
-        for number in 0.. {
-            let item = json!({
-                "id": number,
-                "name": format!("item {number}"),
-                "price": f64::from(number) * 0.25,
-                "tags": ["new", "in stock"],
-                "parent": null,
-                "visible": number % 2 == 0,
-            });
-            if !items.is_empty() {
-                items.push(',');
-            }
-            items.push_str(&item.to_string());
-            if items.len() >= bytes {
-                break;
-            }
-        }
-        Self::new(&format!(r#"{{"items":[{items}],"text":"{text}"}}"#), &text)
+    /// An array of small objects, `bytes` bytes in all, and a short text, which alone comes back.
+    pub(crate) fn items_one_way(bytes: usize) -> Self {
+        Self { tool: "take", arguments: items(bytes) }
     }
 
-    fn new(arguments: &str, text: &str) -> Self {
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","id":{NO_ID},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#
-        );
-        let answer = format!(
-            r#"{{"jsonrpc":"2.0","id":{NO_ID},"result":{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#
-        );
-        let places = |message: &str| {
-            let first = message.find(NO_ID).expect("it was just put there");
-            let last = message.rfind(NO_ID).expect("it was just put there");
-            [first, last]
+    /// The same, and all of it comes back.
+    pub(crate) fn items_both_ways(bytes: usize) -> Self {
+        Self { tool: "both", arguments: items(bytes) }
+    }
+
+    pub(crate) fn tool(&self) -> &'static str {
+        self.tool
+    }
+
+    /// The arguments of the call with this id, as JSON.
+    pub(crate) fn arguments(&self, id: u32) -> String {
+        self.arguments.replace(NO_ID, &id.to_string())
+    }
+
+    /// The JSON-RPC request with this id.
+    pub(crate) fn request(&self, id: u32) -> String {
+        let (tool, arguments) = (self.tool, self.arguments(id));
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+        )
+    }
+
+    /// Checks what an answer says, however it is written.
+    pub(crate) fn check(&self, id: u32, answer: &Value) -> Result<()> {
+        let shown = || answer.to_string().chars().take(300).collect::<String>();
+        let result = &answer["result"];
+        ensure!(answer["id"] == id && result["isError"] != true, "a wrong answer to call {id}: {}", shown());
+        let sent: Value = serde_json::from_str(&self.arguments(id))?;
+        let text = &result["content"][0]["text"];
+        let right = if self.tool == "both" {
+            // Who has no structured content writes it as text.
+            let as_text = || text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+            result["structuredContent"] == sent || as_text().is_some_and(|value| value == sent)
+        } else {
+            *text == sent["text"]
         };
-        Self {
-            line_ids: places(&line),
-            answer_ids: places(&answer),
-            line: (line + "\n").into_bytes(),
-            answer: (answer + "\n").into_bytes(),
-        }
-    }
-
-    /// The line to send for the call with this id.
-    pub(crate) fn line(&mut self, id: u32) -> &[u8] {
-        put(&mut self.line, self.line_ids, id);
-        &self.line
-    }
-
-    /// How long the answer is, with its newline.
-    pub(crate) fn answer_bytes(&self) -> usize {
-        self.answer.len()
-    }
-
-    /// Checks an answer's length, its id, and where its text begins and ends; all of it if `thorough`.
-    pub(crate) fn check(&mut self, id: u32, answer: &[u8], thorough: bool) -> Result<()> {
-        put(&mut self.answer, self.answer_ids, id);
-        let (want, head) = (&self.answer[..], self.answer_ids[1] + NO_ID.len());
-        let right = answer.len() == want.len()
-            && answer[..head] == want[..head]
-            && answer[answer.len() - TAIL_BYTES..] == want[want.len() - TAIL_BYTES..]
-            && (!thorough || answer == want);
-        let shown = String::from_utf8_lossy(&answer[..answer.len().min(200)]);
-        ensure!(
-            right,
-            "a wrong answer to call {id}: {} bytes instead of {}: {shown}",
-            answer.len(),
-            want.len()
-        );
+        ensure!(right, "the answer to call {id} of `{}` says something else: {}", self.tool, shown());
         Ok(())
     }
-}
-
-fn put(message: &mut [u8], places: [usize; 2], id: u32) {
-    let digits = id.to_string();
-    debug_assert_eq!(digits.len(), NO_ID.len(), "ids have a fixed width");
-    for place in places {
-        message[place..place + NO_ID.len()].copy_from_slice(digits.as_bytes());
-    }
-}
-
-/// The id a line carries, wherever it is an answer of ours.
-pub(crate) fn id_of(line: &[u8]) -> Option<u32> {
-    let digits = line.strip_prefix(br#"{"jsonrpc":"2.0","id":"#)?.get(..NO_ID.len())?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// A text that takes `bytes` bytes in JSON, with a line break every so often, as texts have.
@@ -136,30 +114,28 @@ fn text(bytes: usize) -> String {
     text
 }
 
-/// A schema file of many tools.
-pub(crate) fn schema_of(tools: usize) -> Vec<u8> {
-    let property = |what: &str| json!({ "type": "string", "description": format!("The {what} to look for, as it is written in the register of orders") });
-    let tools: Vec<Value> = (0..tools)
-        .map(|number| {
-            json!({
-                "name": format!("find_orders_{number}"),
-                "description": "Finds the orders that fit all of what is given, the newest first. Leave out what does not matter. At most a hundred orders are returned; ask again with an offset for more.",
-                "input_schema": {
-                    "type": "object",
-                    "properties": {
-                        "customer": property("customer"),
-                        "article": property("article"),
-                        "status": { "type": "string", "enum": ["open", "paid", "sent", "returned"] },
-                        "offset": { "type": "integer", "minimum": 0 },
-                    },
-                    "required": ["customer"],
-                    "additionalProperties": false,
-                },
-                "annotations": { "readOnlyHint": true },
-            })
-        })
-        .collect();
-    Value::from(tools).to_string().into_bytes()
+/// An array of small objects, and a short text behind it.
+fn items(bytes: usize) -> String {
+    let mut items = String::new();
+    for number in 0.. {
+        let item = json!({
+            "id": number,
+            "name": format!("item {number}"),
+            // Never a whole number, which not everybody writes in the same way.
+            "price": f64::from(number) * 0.5 + 0.25,
+            "tags": ["new", "in stock"],
+            "parent": null,
+            "visible": number % 2 == 0,
+        });
+        if !items.is_empty() {
+            items.push(',');
+        }
+        items.push_str(&item.to_string());
+        if items.len() >= bytes {
+            break;
+        }
+    }
+    format!(r#"{{"items":[{items}],"text":"{}"}}"#, text(SHORT_TEXT_BYTES))
 }
 
 #[cfg(test)]
@@ -176,26 +152,27 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_answer_passes() {
-        let mut call = Call::text(100);
-        let (one, two) = (FIRST_ID + 1, FIRST_ID + 2);
-        let answer = |id: u32| {
-            let mut call = Call::text(100);
-            put(&mut call.answer, call.answer_ids, id);
-            call.answer
-        };
-        assert!(call.check(one, &answer(one), true).is_ok());
-        assert!(call.check(one, &answer(two), false).is_err());
-        assert!(call.check(one, b"", false).is_err());
-        let mut mixed = answer(one);
-        mixed[call.answer_ids[1]..][..8].copy_from_slice(b"10000002");
-        assert!(call.check(one, &mixed, false).is_err());
+    fn an_answer_may_be_written_in_any_way_but_must_say_the_right_thing() {
+        let id = 10_000_001;
+        let call = Call::items_both_ways(500);
+        let sent: Value = serde_json::from_str(&call.arguments(id)).unwrap();
+        let check = |result: Value| call.check(id, &json!({ "id": id, "result": result }));
+        assert!(check(json!({ "content": [], "structuredContent": sent })).is_ok());
+        assert!(check(json!({ "content": [{ "type": "text", "text": sent.to_string() }] })).is_ok());
+        assert!(check(json!({ "content": [], "structuredContent": sent, "isError": true })).is_err());
+        assert!(check(json!({ "content": [], "structuredContent": { "items": [] } })).is_err());
+        let text = Call::text(50);
+        let right = json!({ "content": [{ "text": serde_json::from_str::<Value>(&text.arguments(id)).unwrap()["text"] }] });
+        assert!(text.check(id, &json!({ "id": id, "result": right })).is_ok());
+        assert!(text.check(id + 1, &json!({ "id": id + 1, "result": right })).is_err());
     }
 
     #[test]
-    fn an_id_is_read_from_an_answer() {
-        let mut call = Call::structured(1000);
-        assert_eq!(id_of(call.line(FIRST_ID + 5)), Some(FIRST_ID + 5));
-        assert_eq!(id_of(b"{}"), None);
+    fn a_control_message_holds_the_same_message() {
+        let request = Call::text(50).request(10_000_001);
+        let line: Value = serde_json::from_slice(&Dialect::Control.line(10_000_001, &request)).unwrap();
+        assert_eq!(line["request"]["message"], serde_json::from_str::<Value>(&request).unwrap());
+        let answer = br#"{"type":"control_response","response":{"response":{"mcp_response":{"id":1}}}}"#;
+        assert_eq!(Dialect::Control.message(answer).unwrap(), json!({ "id": 1 }));
     }
 }

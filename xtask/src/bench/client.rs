@@ -3,59 +3,141 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
-use super::call::{Call, FIRST_ID, id_of};
-use super::peer::Peer;
+use super::call::{Call, Dialect};
+use super::connection::Connection;
+use super::process::Process;
+use super::template::{FIRST_ID, Template};
 
-const INITIALIZE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}
-"#;
-const INITIALIZED_AND_LIST: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/list"}
-"#;
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
 
-/// Talks to one relay or bridge.
+/// Talks to whatever is compared.
 pub(crate) struct Client {
-    peer: Peer,
+    talk: Talk,
+    dialect: Dialect,
     next_id: u32,
+    request: Template,
+    answer: Template,
+}
+
+/// With whom.
+enum Talk {
+    /// A process that is the client's own.
+    Process(Process),
+    /// Somebody who connected to us.
+    Caller(Connection),
+}
+
+impl Talk {
+    fn connection(&mut self) -> &mut Connection {
+        match self {
+            Self::Process(process) => process.connection(),
+            Self::Caller(connection) => connection,
+        }
+    }
 }
 
 impl Client {
-    pub(crate) fn new(peer: Peer) -> Self {
-        Self { peer, next_id: FIRST_ID }
+    pub(crate) fn new(process: Process) -> Self {
+        Self::with(Talk::Process(process), Dialect::Mcp)
     }
 
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
+    /// In place of the CLI, for somebody who has just started what it takes for the CLI.
+    pub(crate) fn in_place_of_cli(connection: Connection) -> Self {
+        Self::with(Talk::Caller(connection), Dialect::Control)
+    }
+
+    fn with(talk: Talk, dialect: Dialect) -> Self {
+        Self { talk, dialect, next_id: FIRST_ID, request: Template::default(), answer: Template::default() }
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut Connection {
+        self.talk.connection()
+    }
+
+    /// The process between us and the parent, if there is one.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        match &self.talk {
+            Talk::Process(process) => Some(process),
+            Talk::Caller(_) => None,
+        }
     }
 
     pub(crate) fn finish(self) -> Result<()> {
-        self.peer.finish()
+        match self.talk {
+            Talk::Process(process) => process.finish(),
+            Talk::Caller(mut connection) => connection.close().map(drop),
+        }
     }
 
-    /// Does what a client does first, up to the list of tools; returns the list's line.
-    pub(crate) fn list_tools(&mut self) -> Result<&[u8]> {
-        self.peer.send(INITIALIZE)?;
-        self.peer.line()?;
-        self.peer.send(INITIALIZED_AND_LIST)?;
-        self.peer.line()
+    /// Says hello.
+    pub(crate) fn initialize(&mut self) -> Result<()> {
+        self.send(1, INITIALIZE)?;
+        self.connection().line()?;
+        self.send(0, INITIALIZED)?;
+        // Here even a notification has an answer.
+        if self.dialect == Dialect::Control {
+            self.connection().line()?;
+        }
+        Ok(())
     }
 
-    /// Calls, waits for the answer and checks it; how long the answer took.
-    pub(crate) fn call(&mut self, call: &mut Call, thorough: bool) -> Result<Duration> {
+    /// Asks for the tools; returns the line with them.
+    pub(crate) fn list(&mut self) -> Result<&[u8]> {
+        self.send(2, LIST)?;
+        self.connection().line()
+    }
+
+    /// Does what a client does first; returns how many tools there are.
+    pub(crate) fn open(&mut self) -> Result<usize> {
+        self.initialize()?;
+        let (dialect, name) = (self.dialect, self.connection().name());
+        let list = dialect.message(self.list()?).context(name)?;
+        tools_in(&list).context(name)
+    }
+
+    fn send(&mut self, id: u32, message: &str) -> Result<()> {
+        let line = self.dialect.line(id, message);
+        self.connection().send(&line)
+    }
+
+    /// Makes a call for the first time, and checks all of what comes back. Later answers must look like it.
+    pub(crate) fn learn(&mut self, call: &Call) -> Result<Duration> {
         let id = self.new_id();
-        let line = call.line(id);
+        let (dialect, name) = (self.dialect, self.connection().name());
+        self.request = Template::new(dialect.line(id, &call.request(id)), id);
+        let connection = self.talk.connection();
         let started = Instant::now();
-        self.peer.send(line)?;
-        let answer = self.peer.line()?;
+        connection.send(self.request.with(id))?;
+        let answer = connection.line()?.to_vec();
         let took = started.elapsed();
-        call.check(id, answer, thorough).with_context(|| self.peer.name())?;
+        call.check(id, &dialect.message(&answer).context(name)?).context(name)?;
+        self.answer = Template::new(answer, id);
+        ensure!(self.answer.ids() >= 2, "{name}: an answer that does not say twice whose it is");
         Ok(took)
     }
 
-    /// Calls `total` times, with `in_flight` calls under way at any time; how long all of it took.
+    /// Makes the learnt call again, waits for the answer and checks it; how long the answer took.
+    pub(crate) fn call(&mut self, thorough: bool) -> Result<Duration> {
+        let id = self.new_id();
+        let line = self.request.with(id);
+        let connection = self.talk.connection();
+        let started = Instant::now();
+        connection.send(line)?;
+        let answer = connection.line()?;
+        let took = started.elapsed();
+        self.answer.check(id, answer, thorough).with_context(|| connection.name())?;
+        Ok(took)
+    }
+
+    /// Makes the learnt call `total` times, with `in_flight` calls under way at any time; how long all of it
+    /// took.
     ///
     /// Each call is written on its own, as clients do.
-    pub(crate) fn calls(&mut self, call: &mut Call, in_flight: usize, total: usize) -> Result<Duration> {
+    pub(crate) fn calls(&mut self, in_flight: usize, total: usize) -> Result<Duration> {
         let first = self.next_id;
         let mut answered = vec![false; total];
         let (mut sent, mut done) = (0, 0);
@@ -63,18 +145,20 @@ impl Client {
         while done < total {
             while sent < total && sent - done < in_flight {
                 let id = self.new_id();
-                self.peer.send(call.line(id))?;
+                let line = self.request.with(id);
+                self.talk.connection().send(line)?;
                 sent += 1;
             }
-            let name = self.peer.name();
-            let length = call.answer_bytes();
-            for answer in self.peer.lines(length)?.chunks_exact(length) {
-                let id = id_of(answer).with_context(|| format!("{name}: an answer without an id"))?;
+            let connection = self.talk.connection();
+            let (name, length) = (connection.name(), self.answer.len());
+            for answer in connection.lines(length)?.chunks_exact(length) {
+                let id =
+                    self.answer.id_in(answer).with_context(|| format!("{name}: an answer without an id"))?;
                 let place = id.checked_sub(first).and_then(|place| answered.get_mut(place as usize));
                 let place =
                     place.with_context(|| format!("{name}: an answer to {id}, which was not called"))?;
                 ensure!(!std::mem::replace(place, true), "{name}: a second answer to {id}");
-                call.check(id, answer, false).context(name)?;
+                self.answer.check(id, answer, false).context(name)?;
                 done += 1;
             }
         }
@@ -86,4 +170,12 @@ impl Client {
         self.next_id += 1;
         id
     }
+}
+
+/// How many tools are in an answer to `tools/list`.
+fn tools_in(list: &Value) -> Result<usize> {
+    let tools = list["result"]["tools"].as_array().map_or(0, Vec::len);
+    ensure!(tools > 0, "an answer without a list of tools: {list}");
+    ensure!(list["result"]["nextCursor"].is_null(), "a list of tools that is not whole");
+    Ok(tools)
 }

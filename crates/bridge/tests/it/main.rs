@@ -1,4 +1,5 @@
 //! The real executable, with a session in this process.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::timeline::{Call, Timeline};
 use super::unit::{fit, size, time};
 
+/// One of a call's times.
+type Time = fn(&Call) -> Option<u64>;
+
 pub(super) fn text(timeline: &Timeline) -> String {
     let calls = &timeline.calls;
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -23,7 +26,7 @@ pub(super) fn text(timeline: &Timeline) -> String {
         return text;
     }
     text += &format!("{}{:>10}{:>10}{:>10}{:>10}\n", fit("", 8), "p50", "p90", "p99", "longest");
-    let rows: [(&str, fn(&Call) -> Option<u64>); 4] = [
+    let rows: [(&str, Time); 4] = [
         ("bridge", |call| call.bridge_ns),
         ("queue", |call| call.queue_ns),
         ("tool", |call| call.tool_ns),

@@ -24,7 +24,7 @@ pub(super) fn table(calls: &[&Call], style: &Style) -> String {
     text += "  outcome\n";
     for call in calls {
         let total = if call.is_finished() { time(call.total_ns) } else { "–".into() };
-        let cells = [
+        let numbers = [
             size(call.arguments_bytes),
             maybe(call.result_bytes, size),
             maybe(call.bridge_ns, time),
@@ -33,7 +33,7 @@ pub(super) fn table(calls: &[&Call], style: &Style) -> String {
             total,
         ];
         text += &format!("{:>9}  {}  {}", time(call.start_ns), fit(&call.tool, names), fit(call.id(), ids));
-        for (cell, (_, width)) in cells.iter().zip(COLUMNS) {
+        for (cell, (_, width)) in numbers.iter().zip(COLUMNS) {
             text += &format!("{cell:>width$}");
         }
         let ending = if call.is_ok() { call.ending() } else { style.paint("31", &call.ending()) };

@@ -68,6 +68,48 @@ fn the_man_page_and_completions_are_generated() {
     }
 }
 
+/// Every command, and every flag in its `--help`.
+fn commands_and_flags() -> Vec<(String, Vec<String>)> {
+    let help = |args: &[&str]| {
+        let (code, stdout, _) = run(toolbridge().args(args).arg("--help"));
+        assert_eq!(code, 0, "{args:?}");
+        stdout
+    };
+    let flags = |help: &str| -> Vec<String> {
+        let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+        let words = lines
+            .flat_map(|line| line.split([' ', ',', '[', '=', '\t']).map(str::to_owned).collect::<Vec<_>>());
+        words.filter(|word| word.starts_with("--") && word.len() > 2).collect()
+    };
+    let top = help(&[]);
+    let listed =
+        top.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<_> = listed
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .filter(|name| name != "help")
+        .collect();
+    assert!(names.len() >= 8, "{names:?}");
+    names.into_iter().map(|name| (name.clone(), flags(&help(&[&name])))).collect()
+}
+
+#[test]
+fn the_man_page_and_completions_know_every_command_and_flag() {
+    let commands = commands_and_flags();
+    assert!(commands.iter().map(|(_, flags)| flags.len()).sum::<usize>() > 25, "{commands:?}");
+    for what in ["man", "bash", "zsh", "fish"] {
+        let (_, text, _) = run(toolbridge().args(["generate", what]));
+        // Fish has `-l flag`, roff `\-\-flag`.
+        let text = text.replace("\\-", "-").replace("-l ", "--");
+        for (command, flags) in &commands {
+            assert!(text.contains(command.as_str()), "{what} does not know `{command}`");
+            for flag in flags {
+                assert!(text.contains(flag.as_str()), "{what} does not know `{command} {flag}`");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let mut child = toolbridge().args(["generate", "bash"]).stdout(Stdio::piped()).spawn().unwrap();

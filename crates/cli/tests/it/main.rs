@@ -8,6 +8,7 @@ mod bridge;
 mod command_line;
 mod docs;
 mod errors;
+mod first_steps;
 mod foreign_bridge;
 mod foreign_parent;
 mod kill;

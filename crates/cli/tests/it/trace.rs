@@ -96,7 +96,8 @@ fn both_sides_of_parallel_calls_match_up() {
         let order = ["began_ns", "ended_ns", "written_ns", "total_ns"].map(|key| at(parent, key));
         assert!(order.is_sorted(), "{parent}");
         assert!(at(parent, "ended_ns") - at(parent, "began_ns") >= 20_000_000, "{parent}");
-        assert!(at(bridge, "total_ns") >= at(parent, "total_ns"), "{bridge} {parent}");
+        // The parent may see that its answer is written only after the bridge has passed it on.
+        assert!(at(bridge, "total_ns") >= at(parent, "ended_ns"), "{bridge} {parent}");
     }
     let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(kinds[0], "session_start");
@@ -312,7 +313,7 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
 #[test]
 fn broken_lines_are_told_by_number_and_the_rest_is_shown() {
     let (host, file) = traced_host();
-    // Kept: a bridge that is killed right after its answer has not said how the call went.
+    // A bridge that is ended right after its answer may not have written how the call went.
     let mut client = client_of(&host);
     client.call("echo", json!({ "text": "x" }));
     wait_for_ends(&file, 1, 1);

@@ -108,7 +108,7 @@ fn everything_said_about_a_tool_is_in_its_schema() {
     assert_eq!(schema.title.as_deref(), Some("Counter"));
     assert_eq!(
         schema.input_schema.as_str(),
-        r#"{"properties":{"count":{"description":"How many.","format":"uint8","maximum":255,"minimum":0,"type":"integer"}},"required":["count"],"type":"object"}"#
+        r#"{"properties":{"count":{"description":"How many.","maximum":255,"minimum":0,"type":"integer"}},"required":["count"],"type":"object"}"#
     );
     assert_eq!(
         schema.annotations.as_ref().unwrap().as_str(),
@@ -121,6 +121,26 @@ fn everything_said_about_a_tool_is_in_its_schema() {
     assert_eq!(schema.output_schema.as_ref().unwrap().as_str(), r#"{"type":"object"}"#);
     let plain = tools.tools().get("u").unwrap();
     assert!(plain.meta.is_none() && plain.annotations.is_none() && plain.output_schema.is_none());
+}
+
+#[test]
+fn schemas_have_no_formats_that_only_rust_knows() {
+    #[derive(Deserialize, JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Args {
+        wide: Vec<Option<u64>>,
+        size: usize,
+        offset: isize,
+        narrow: i16,
+        known: (i32, i64),
+        ratio: f64,
+    }
+    let tools = Toolset::builder().with(Tool::new("t", "Counts", |_: Args| json!({}))).build().unwrap();
+    let schema = tools.tools().get("t").unwrap().input_schema.as_str();
+    let formats: Vec<_> =
+        schema.split(r#""format":""#).skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(formats, ["int32", "int64", "double"], "{schema}");
+    assert_eq!(schema.matches(r#""minimum":0"#).count(), 2, "{schema}");
 }
 
 #[test]

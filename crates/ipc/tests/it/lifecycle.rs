@@ -1,9 +1,14 @@
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use toolbridge_core::{CallContext, NoArgs, RawJson, ToolCall, ToolSource as _, Toolset};
+use tokio::sync::Semaphore;
+use toolbridge_core::{CallContext, CallFuture, NoArgs, RawJson, ToolCall, ToolList, ToolSource, Toolset};
 use toolbridge_ipc::{Remote, Session, read_schema_file};
 
 use crate::{files, tools};
@@ -220,4 +225,103 @@ async fn the_schema_file_is_written_once_and_complete() {
         read_schema_file(session.schema_path()).unwrap().iter().map(|tool| tool.name.clone()).collect();
     assert_eq!(names, ["hello", "hang"]);
     assert_eq!(session.schema_path().metadata().unwrap().nlink(), 1);
+}
+
+/// Reads a frame and answers it with an empty result.
+fn answer_one(stream: &mut UnixStream) {
+    let mut prefix = [0; 4];
+    stream.read_exact(&mut prefix).unwrap();
+    let mut request = vec![0; u32::from_be_bytes(prefix) as usize];
+    stream.read_exact(&mut request).unwrap();
+    let answer = br#"{"result":{"content":[]}}"#;
+    stream.write_all(&[&u32::try_from(answer.len()).unwrap().to_be_bytes()[..], answer].concat()).unwrap();
+}
+
+#[tokio::test]
+async fn what_was_not_sent_is_sent_again_on_another_connection() {
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("parent.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (close, closing) = std::sync::mpsc::channel::<()>();
+    let (closed, is_closed) = std::sync::mpsc::channel::<()>();
+    let parent = std::thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        answer_one(&mut first);
+        closing.recv_timeout(PATIENCE).unwrap();
+        drop(first);
+        closed.send(()).unwrap();
+        answer_one(&mut listener.accept().unwrap().0);
+    });
+    let remote = Remote::new(&socket, tools().tools().clone()).unwrap();
+    call(&remote, "hello").await.unwrap();
+    close.send(()).unwrap();
+    // The runtime's one thread waits here, so it has not looked at its connection since: it seems to be good.
+    is_closed.recv_timeout(PATIENCE).unwrap();
+    call(&remote, "hello").await.unwrap();
+    parent.join().unwrap();
+}
+
+/// Holds on to the arguments of calls of `hold` until they are released.
+struct Holding {
+    tools: Toolset,
+    held: AtomicUsize,
+    release: Semaphore,
+}
+
+impl ToolSource for Holding {
+    fn tools(&self) -> &ToolList {
+        self.tools.tools()
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        if call.name != "hold" {
+            return self.tools.call(call, context);
+        }
+        Box::pin(async move {
+            self.held.fetch_add(1, Ordering::Relaxed);
+            let _released = self.release.acquire().await;
+            Ok(RawJson::from(&serde_json::json!({ "content": [], "size": call.arguments.as_bytes().len() })))
+        })
+    }
+}
+
+#[tokio::test]
+async fn large_requests_share_a_budget_and_small_ones_are_free() {
+    const LARGE: usize = 10_000_000;
+    // 268,435,456 bytes are all there is room for, and one request may go beyond.
+    const ROOM: usize = 26;
+    let dir = TempDir::new().unwrap();
+    let source = Holding { tools: tools(), held: AtomicUsize::new(0), release: Semaphore::new(0) };
+    let source = Arc::new(source);
+    let session = Session::builder(Arc::clone(&source)).dir(dir.path()).start().await.unwrap();
+    let remote = Arc::new(remote(&session));
+    let arguments = RawJson::of(&serde_json::json!({ "padding": "x".repeat(LARGE) })).unwrap();
+    let held = || source.held.load(Ordering::Relaxed);
+    let mut calls = tokio::task::JoinSet::new();
+    for before in 0..ROOM + 10 {
+        let (remote, call) = (Arc::clone(&remote), ToolCall::new("hold", arguments.clone()));
+        calls.spawn(async move { remote.call(call, CallContext::default()).await });
+        // One after the other, so that none is left half read for want of room.
+        let is_held = async {
+            while before < ROOM && held() <= before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(6 * PATIENCE, is_held).await.expect("what there is room for is taken");
+    }
+    for _ in 0..100 {
+        assert_hello(call(&remote, "hello").await);
+    }
+    assert!(held() <= ROOM + 1, "{} large requests are held", held());
+    // Whoever ends makes room for the rest.
+    source.release.add_permits(1);
+    let rest = async {
+        while let Some(done) = calls.join_next().await {
+            done.unwrap().unwrap();
+        }
+    };
+    tokio::time::timeout(6 * PATIENCE, rest).await.expect("everybody is answered");
+    assert_eq!(held(), ROOM + 10);
+    session.stop().await;
+    assert!(files(dir.path()).is_empty());
 }

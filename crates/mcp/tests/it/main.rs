@@ -2,15 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
-use toolbridge_core::{CallContext, NoArgs, Toolset};
-use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve};
+use toolbridge_core::{CallContext, CallFuture, NoArgs, Tool, ToolCall, ToolList, ToolSource, Toolset};
+use toolbridge_mcp::{LineReader, LineWriter, MAX_CALLS_IN_FLIGHT, ServeError, ServerInfo, serve};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Client {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -20,7 +22,7 @@ struct Client {
 
 impl Client {
     /// A client whose pipe holds `room` bytes, after the handshake.
-    async fn start(tools: Toolset, room: usize) -> Self {
+    async fn start(tools: impl ToolSource, room: usize) -> Self {
         let (near, far) = tokio::io::duplex(room);
         let (read, write) = tokio::io::split(far);
         let server = tokio::spawn(serve(
@@ -41,7 +43,12 @@ impl Client {
     }
 
     async fn send(&mut self, message: &Value) {
-        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.send_line(&message.to_string()).await;
+    }
+
+    async fn send_line(&mut self, line: &str) {
+        self.writer.write_all(line.as_bytes()).await.unwrap();
+        self.writer.write_all(b"\n").await.unwrap();
     }
 
     async fn call(&mut self, id: u64, tool: &str) {
@@ -106,4 +113,118 @@ async fn calls_under_way_have_a_moment_when_the_client_ends_and_no_more() {
     }
     assert!(answered);
     tokio::time::timeout(PATIENCE, client.server).await.unwrap().unwrap().unwrap();
+}
+
+/// A tool that counts its calls.
+fn counting(started: &Arc<AtomicUsize>) -> Toolset {
+    let started = Arc::clone(started);
+    let count = move |_: NoArgs| {
+        let before = started.fetch_add(1, Ordering::Relaxed);
+        async move { format!("{before}{}", "x".repeat(1000)) }
+    };
+    Toolset::builder().with(Tool::new("count", "Counts", count).read_only()).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_call_runs_until_its_answer_is_written() {
+    let started = Arc::new(AtomicUsize::new(0));
+    let mut client = Client::start(counting(&started), 256).await;
+    let calls = MAX_CALLS_IN_FLIGHT as u64 + 100;
+    for id in 1..=calls {
+        client.call(id, "count").await;
+    }
+    // Nobody reads. On one thread, whatever can go on has gone on after so many turns.
+    let mut last = usize::MAX;
+    while last != started.load(Ordering::Relaxed) {
+        last = started.load(Ordering::Relaxed);
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(last, MAX_CALLS_IN_FLIGHT, "answers that nobody reads pile up");
+    for _ in 0..calls {
+        client.receive().await;
+    }
+    assert_eq!(started.load(Ordering::Relaxed) as u64, calls);
+}
+
+/// Keeps what it is called with, as a relay does whose other end does not read.
+struct Keeping(Toolset);
+
+impl ToolSource for Keeping {
+    fn tools(&self) -> &ToolList {
+        self.0.tools()
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async move {
+            context.cancellation().cancelled().await;
+            Ok(call.arguments)
+        })
+    }
+}
+
+#[tokio::test]
+async fn calls_hold_the_whole_of_their_lines_and_no_more_than_there_is_room_for() {
+    let mut client = Client::start(Keeping(chatty()), 1 << 20).await;
+    // The arguments are nothing, the lines are what is large: 8 of them are 240 MiB.
+    let padding = "x".repeat(30 * 1024 * 1024);
+    let line = |id: u64| {
+        let params = format!(r#"{{"name":"hello","arguments":{{"a":1}},"padding":"{padding}"}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
+    };
+    for id in 1..=9 {
+        client.send_line(&line(id)).await;
+    }
+    let answer = client.receive().await;
+    assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(9), &json!(true)));
+    assert_eq!(
+        answer["result"]["content"][0]["text"],
+        "calls under way hold 268435456 bytes of messages, which is the limit (type: IPCError)"
+    );
+    // A call that ends makes room.
+    client
+        .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
+        .await;
+    client.send_line(&line(10)).await;
+    client.send_line(&line(11)).await;
+    assert_eq!(client.receive().await["id"], 11, "one has ended, so one more is taken");
+}
+
+#[tokio::test]
+async fn a_protocol_version_that_is_no_string_is_an_answer_and_no_silence() {
+    let mut client = Client::start(chatty(), 1 << 16).await;
+    for version in [json!(5), json!(null), json!(["2026-07-28"]), json!({}), json!("1999-01-01")] {
+        let meta = json!({ "io.modelcontextprotocol/protocolVersion": version });
+        for (method, params) in [
+            ("tools/call", json!({ "name": "hello", "arguments": {}, "_meta": meta })),
+            ("tools/list", json!({ "_meta": meta })),
+        ] {
+            client.send(&json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params })).await;
+            let answer = client.receive().await;
+            assert_eq!(answer["id"], 7, "{version}: {answer}");
+            // Null is as good as nothing said.
+            assert_eq!(answer.get("error").is_some(), !version.is_null(), "{version}: {answer}");
+        }
+    }
+    client.call(8, "hello").await;
+    assert_eq!(client.receive().await["result"]["content"][0]["text"], "hello");
+}
+
+#[tokio::test]
+async fn progress_that_is_no_number_is_not_reported_and_harms_nothing() {
+    let tools = Toolset::builder()
+        .tool("odd", "Reports odd numbers", async |_: NoArgs, context: CallContext| {
+            context.progress(f64::NAN, None, Some("nan"));
+            context.progress(f64::INFINITY, Some(1.0), None);
+            context.progress(1.0, Some(f64::NAN), Some("one"));
+            "done"
+        })
+        .build()
+        .unwrap();
+    let mut client = Client::start(tools, 1 << 16).await;
+    client.call(1, "odd").await;
+    let report = client.receive().await;
+    assert_eq!(report["params"], json!({ "progressToken": 1, "progress": 1, "message": "one" }));
+    assert_eq!(client.receive().await["result"]["content"][0]["text"], "done");
 }

@@ -1,4 +1,4 @@
-"""The executable that the CLI starts as the bridge, which comes with this package; and the CLI itself."""
+"""The executables of this package, the bridge that the CLI starts and `toolbridge`; and the CLI itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-PATH = Path(__file__).parent / "_bin" / "toolbridge"
+_FOLDER = Path(__file__).parent / "_bin"
+
+BRIDGE = _FOLDER / "toolbridge-bridge"
 
 
 def bundled_cli() -> Path | None:
@@ -20,5 +22,6 @@ def bundled_cli() -> Path | None:
 
 
 def main() -> NoReturn:
-    """Becomes the executable."""
-    os.execv(PATH, [str(PATH), *sys.argv[1:]])
+    """Becomes `toolbridge`."""
+    toolbridge = _FOLDER / "toolbridge"
+    os.execv(toolbridge, [str(toolbridge), *sys.argv[1:]])

@@ -196,7 +196,7 @@ class ClaudeCodeModel(Model[None]):
         bundled_cli = _executable.bundled_cli()
         config = {
             "settings": {"model": model_name, **known(own)},
-            "bridge": str(_executable.PATH),
+            "bridge": str(_executable.BRIDGE),
             "cli": None if cli_path is None else os.fspath(cli_path),
             "bundled_cli": bundled_cli and str(bundled_cli),
             "session_dir": None if session_dir is None else os.fspath(session_dir),
@@ -255,7 +255,7 @@ class ClaudeCodeModel(Model[None]):
             if registered.transport == "sdk":
                 servers[registered.server_name] = {"type": "sdk", "name": registered.server_name}
             else:
-                command = str(_executable.PATH)
+                command = str(_executable.BRIDGE)
                 servers[registered.server_name] = {"type": "stdio", "command": command, "args": ["bridge"]}
         return servers
 

@@ -95,7 +95,7 @@ class Session:
                 transport=DEFAULT_TRANSPORT,
                 documents=self._offered.documents,
             )
-            session = _native.Session(host, _executable.PATH, self._directory)
+            session = _native.Session(host, _executable.BRIDGE, self._directory)
             self._session = session
             stack.push_async_callback(host.end)
             stack.push_async_callback(completed, session.stop)

@@ -105,6 +105,20 @@ async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_result_whose_line_never_ends_is_a_result_once_the_cli_has_gone() {
+    let world = World::new("text ok");
+    let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
+    // A child of its own holds the pipe open.
+    let cli = program(&world, "claude", &format!("sleep 600 & printf '%s' '{line}'"));
+    let model = world.builder().cli(cli).build().unwrap();
+    let whole = model.request_with_metadata("hi").await.unwrap();
+    assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
+    world.nothing_is_left();
+    let error = ask("sleep 600 & printf '%s' '{\"type\":\"result\"'", |builder| builder).await;
+    assert!(error.to_string().contains("there is no result in it"), "{error}");
+}
+
+#[tokio::test]
 async fn lines_that_are_no_json_and_types_of_tomorrow_are_passed_over() {
     let world = World::new("text ok");
     let lines = [

@@ -1,16 +1,14 @@
-//! A process at the other end of a socket pair.
+//! Our end of a socket pair.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// Whoever does not answer within this never will.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whoever does not end within this is killed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -18,41 +16,24 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Room for most answers; grows for large ones, once.
 const FIRST_BUFFER_BYTES: usize = 64 * 1024;
 
-/// A process whose stdin and stdout are one socket, as the CLI starts its servers. It ends when this is
-/// dropped.
-pub(crate) struct Peer {
+/// Sends and receives lines.
+pub(crate) struct Connection {
     name: &'static str,
-    child: Child,
     stream: UnixStream,
     buffer: Vec<u8>,
     filled: usize,
     /// What the last `lines` returned.
     taken: usize,
-    reaped: bool,
 }
 
-impl Peer {
-    pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self> {
-        let (stream, other) = UnixStream::pair().context("cannot make a socket pair")?;
-        let (stdin, stdout): (OwnedFd, OwnedFd) = (other.try_clone()?.into(), other.into());
-        let child = command
-            .stdin(stdin)
-            .stdout(stdout)
-            .spawn()
-            .with_context(|| format!("{name}: cannot start {command:?}"))?;
+impl Connection {
+    pub(crate) fn new(name: &'static str, stream: UnixStream) -> Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self {
-            name,
-            child,
-            stream,
-            buffer: vec![0; FIRST_BUFFER_BYTES],
-            filled: 0,
-            taken: 0,
-            reaped: false,
-        })
+        Ok(Self { name, stream, buffer: vec![0; FIRST_BUFFER_BYTES], filled: 0, taken: 0 })
     }
 
+    /// Who is at the other end.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
@@ -103,45 +84,17 @@ impl Peer {
         Ok(())
     }
 
-    /// The memory of the process that is in RAM, in bytes.
-    pub(crate) fn resident_bytes(&self) -> Result<u32> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        let kib: u32 = kib.and_then(|kib| kib.parse().ok()).with_context(|| format!("no VmRSS in {path}"))?;
-        Ok(kib * 1024)
-    }
-
-    /// Lets the process end, and checks that it ended well.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        let status = self.stop()?;
-        ensure!(status.success(), "{}: it ended with {status}", self.name);
-        Ok(())
-    }
-
-    /// Closes the process's stdin and waits for its end, which closes its stdout.
-    fn stop(&mut self) -> Result<ExitStatus> {
-        self.reaped = true;
+    /// Ends the other's stdin, and waits for the end of its stdout; `false` if that does not come.
+    pub(crate) fn close(&mut self) -> Result<bool> {
         // Fails if it has ended by itself, which is as good.
         _ = self.stream.shutdown(Shutdown::Write);
         self.stream.set_read_timeout(Some(LAST_WAIT))?;
         loop {
             match self.stream.read(&mut self.buffer) {
                 Ok(1..) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break self.child.kill()?,
-                Ok(0) | Err(_) => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Ok(0) | Err(_) => return Ok(true),
             }
-        }
-        Ok(self.child.wait()?)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        if !self.reaped
-            && let Err(error) = self.stop()
-        {
-            eprintln!("warning: {}: cannot be ended: {error:#}", self.name);
         }
     }
 }

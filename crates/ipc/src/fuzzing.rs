@@ -1,0 +1,57 @@
+//! What the fuzz targets reach; not for anybody else, and not kept stable.
+
+use bytes::Bytes;
+use toolbridge_core::{RawJson, ToolCall};
+
+use crate::IpcError;
+use crate::message::{self, BadRequest, Parts};
+
+/// What a frame is as a request: a call, a refusal with its type, or nothing that leaves the connection alive.
+#[derive(Debug)]
+pub enum Request {
+    /// It can be run.
+    Call(ToolCall),
+    /// It is answered with an error of this type.
+    Refused(String),
+    /// It ends the connection.
+    Invalid,
+}
+
+/// What a frame is as a reply.
+#[derive(Debug)]
+pub enum Reply {
+    /// A result.
+    Result(RawJson),
+    /// An error: its type and its message.
+    Error(String, String),
+    /// Progress, and whether it can be read.
+    Progress(bool),
+}
+
+/// Reads a request.
+pub fn read_request(frame: &Bytes) -> Request {
+    match message::read_request(frame) {
+        Ok(call) => Request::Call(call),
+        Err(BadRequest::Refused(error)) => Request::Refused(error.type_name().into()),
+        Err(BadRequest::Invalid(_)) => Request::Invalid,
+    }
+}
+
+/// Writes a request.
+pub fn write_request(call: ToolCall) -> Vec<u8> {
+    let Parts { head, payload, tail } = message::write_request(call);
+    [&head[..], payload.as_bytes(), &tail].concat()
+}
+
+/// Reads a reply.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
+    Ok(match message::read_reply(frame)? {
+        message::Reply::Result(result) => Reply::Result(result),
+        message::Reply::Error(error) => Reply::Error(error.type_name().into(), error.to_string()),
+        message::Reply::Progress(progress) => Reply::Progress(progress.is_some()),
+    })
+}

@@ -1,0 +1,50 @@
+//! What the fuzz targets reach; not for anybody else, and not kept stable.
+
+use bytes::Bytes;
+use toolbridge_core::RawJson;
+
+use crate::rpc::{self, Era, IdKey, Message, in_one_line, result_head};
+
+/// A line, sorted.
+#[derive(Debug)]
+pub enum Sorted {
+    /// A call: its id as written, and what it asks for.
+    Call(RawJson, String, RawJson, Option<RawJson>),
+    /// A list: its id as written, its metadata, and whether it asks for a page.
+    List(RawJson, Option<RawJson>, bool),
+    /// A cancellation: digits, or a text.
+    Cancel(Result<String, String>),
+    /// Another request.
+    Request(RawJson),
+    /// Another notification.
+    Notification,
+    /// An answer.
+    Response,
+    /// Nothing that can be dealt with: the id to tell so, the code, and the line that says it.
+    Refused(Option<RawJson>, i32, String),
+}
+
+/// Reads a line.
+pub fn read(line: &Bytes) -> Sorted {
+    match rpc::read(line) {
+        Ok(Message::Call(id, call)) => Sorted::Call(id.raw, call.name, call.arguments, call.meta),
+        Ok(Message::List { id, meta, has_cursor }) => Sorted::List(id.raw, meta, has_cursor),
+        Ok(Message::Cancel(IdKey::Number(digits))) => Sorted::Cancel(Ok(digits)),
+        Ok(Message::Cancel(IdKey::Text(text))) => Sorted::Cancel(Err(text)),
+        Ok(Message::Request { id }) => Sorted::Request(id.raw),
+        Ok(Message::Notification) => Sorted::Notification,
+        Ok(Message::Response) => Sorted::Response,
+        Err((id, error)) => {
+            let line = error.to_line(id.as_ref());
+            Sorted::Refused(id.map(|id| id.raw), error.code, line)
+        }
+    }
+}
+
+/// The answer to the request in `line` with this result, as it is written; `None` when it is no request.
+pub fn answer(line: &Bytes, is_stateless: bool, result: &RawJson) -> Option<Vec<u8>> {
+    let Ok(Message::Request { id }) = rpc::read(line) else { return None };
+    let era = if is_stateless { Era::Stateless } else { Era::Initialize };
+    let (head, rest) = result_head(&id, era, "", result);
+    Some([head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat())
+}

@@ -1,0 +1,163 @@
+"""Pages that show programs in Python: each command is run again, with the installed wheel.
+
+Covered here: every program and every `console` block of docs/first-steps/python.md, and those of the README
+that are Python's. A block that starts with ```` ```python NAME ```` is a file of that name. In what a page
+shows, `…` stands for anything. `<!-- model: … -->` before a block has the script that plays the model there,
+as in `crates/scripted/src/page.rs`.
+
+With TOOLBRIDGE_BLESS=1, what a page does not show rightly is written to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import PATIENCE_SECONDS, World, named
+
+MakeWorld = Callable[[str], World]
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+ANYTHING = "…"
+
+# Every warning is an error, except for that of pydantic-ai's own `run_sync`.
+WARNINGS = "error,ignore:There is no current event loop:DeprecationWarning"
+
+
+@dataclass
+class Step:
+    command: str
+    line: int
+    """Where what it shows begins, from 0."""
+    shown: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Block:
+    script: str | None
+    steps: list[Step]
+
+
+def read(text: str) -> tuple[dict[str, str], list[Block]]:
+    """The programs of a page, by their names, and its `console` blocks."""
+    programs: dict[str, str] = {}
+    blocks: list[Block] = []
+    script: str | None = None
+    lines = iter(enumerate(text.split("\n"), 1))
+    for _, line in lines:
+        if line.startswith("<!-- model:"):
+            script = "\n".join(said for _, said in until(lines, "-->"))
+        elif name := re.fullmatch(r"```python (\S+)", line):
+            programs[name[1]] = "\n".join(code for _, code in until(lines, "```")) + "\n"
+        elif line == "```console":
+            block, script = Block(script, []), None
+            for number, inside in until(lines, "```"):
+                if inside.startswith("$ "):
+                    block.steps.append(Step(inside[2:], number))
+                else:
+                    block.steps[-1].shown.append(inside)
+            blocks.append(block)
+    return programs, blocks
+
+
+def until(lines: Iterator[tuple[int, str]], end: str) -> Iterator[tuple[int, str]]:
+    for number, line in lines:
+        if line == end:
+            return
+        yield number, line
+    raise AssertionError(f"there is no `{end}`")
+
+
+def shows(shown: list[str], printed: list[str]) -> bool:
+    """Whether lines with gaps are what was printed."""
+    gap = re.escape(ANYTHING)
+    pattern = "".join(
+        "(?:.*\n)*" if line == ANYTHING else re.escape(line).replace(gap, ".*") + "\n" for line in shown
+    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
+
+
+def run(here: World, command: str) -> tuple[list[str], bool]:
+    """What a command prints, with the paths that a reader would see, and whether it went well."""
+    folder = here.root / "bin"
+    folder.mkdir(exist_ok=True)
+    if not (folder / "claude").exists():
+        (folder / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+    # Not resolved: a virtual environment's interpreter is a link.
+    path = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+    done = subprocess.run(
+        ["sh", "-c", f"exec 2>&1; {command}"],
+        env={
+            **here.environment,
+            "PATH": os.pathsep.join(path),
+            "TMPDIR": str(here.sessions),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONWARNINGS": WARNINGS,
+        },
+        cwd=here.home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    text = done.stdout.replace(str(here.home), "/home/you").replace(str(here.sessions), "/tmp")
+    return [line.rstrip() for line in text.splitlines()], done.returncode == 0
+
+
+def repeat(page: Path, world: MakeWorld) -> int:
+    """Runs the commands of a page that are Python's; returns how many those were."""
+    text = page.read_text()
+    programs, blocks = read(text)
+    count = 0
+    wrong: list[tuple[Step, list[str]]] = []
+    for block in blocks:
+        if not block.steps[0].command.startswith("python "):
+            continue
+        here = world(block.script or "error 500 nobody was to be asked")
+        for name, program in programs.items():
+            (here.home / name).write_text(program)
+        for step in block.steps:
+            printed, well = run(here, step.command)
+            count += 1
+            if not shows(step.shown, printed):
+                wrong.append((step, printed))
+            says_so = any(re.match(r"(\w+\.)*\w*Error: ", line) for line in printed)
+            assert well != says_so, "\n".join(printed)
+    if wrong and os.environ.get("TOOLBRIDGE_BLESS"):
+        lines = text.split("\n")
+        for step, printed in reversed(wrong):
+            lines[step.line : step.line + len(step.shown)] = printed
+        page.write_text("\n".join(lines))
+    assert not wrong, "\n".join(
+        f"{page.name}:{step.line} shows {step.shown}, printed was {printed}" for step, printed in wrong
+    )
+    return count
+
+
+def test_first_steps_in_python(world: MakeWorld) -> None:
+    assert repeat(ROOT / "docs/first-steps/python.md", world) >= 4
+
+
+def test_the_readme(world: MakeWorld) -> None:
+    assert repeat(ROOT / "README.md", world) == 1
+
+
+def test_gaps_stand_for_anything_and_nothing_else_does() -> None:
+    for shown, printed, want in [
+        ("a", "a", True),
+        ("a", "a b", False),
+        ("a", "a\nb", False),
+        ("took … ms", "took 1.5 ms", True),
+        ("took … ms", "took 1.5 s", False),
+        ("a\n…\nd", "a\nb\nc\nd", True),
+        ("a\n…\nd", "a\nb\nc", False),
+        ("a.c", "abc", False),
+    ]:
+        assert shows(shown.split("\n"), printed.split("\n")) == want, (shown, printed)

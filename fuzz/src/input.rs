@@ -1,0 +1,66 @@
+//! The same bytes in different pieces.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher as _};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::random::Random;
+
+/// Inputs up to this length are cut at every place.
+const EVERY_CUT_BYTES: usize = 40;
+
+/// A number that stands for a value, the same in every run.
+pub(crate) fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether this input is one of about `count` of which one takes the slow way too.
+pub(crate) fn is_one_of(count: u64, input: &[u8]) -> bool {
+    hash(&input).is_multiple_of(count)
+}
+
+/// Ways to cut `length` bytes: not at all, everywhere, in two at every place (or, if there are many, at some).
+pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
+    let length = input.len();
+    let mut random = Random::new(hash(&input));
+    let places: Vec<usize> = if length <= EVERY_CUT_BYTES {
+        (1..length).collect()
+    } else {
+        (0..8).map(|_| random.below(length)).collect()
+    };
+    [vec![], (1..length).collect()].into_iter().chain(places.into_iter().map(|place| vec![place]))
+}
+
+/// Bytes that arrive in pieces.
+pub(crate) struct Pieces<'a> {
+    bytes: &'a [u8],
+    cuts: &'a [usize],
+    at: usize,
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn new(bytes: &'a [u8], cuts: &'a [usize]) -> Self {
+        Self { bytes, cuts, at: 0 }
+    }
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let at = self.at;
+        let cut = self.cuts.iter().find(|cut| **cut > at).copied().unwrap_or(self.bytes.len());
+        let end = cut.min(at + buf.remaining());
+        buf.put_slice(&self.bytes[at..end]);
+        self.at = end;
+        Poll::Ready(Ok(()))
+    }
+}

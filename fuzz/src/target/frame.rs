@@ -1,0 +1,104 @@
+//! Frames, in any pieces.
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use toolbridge_ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_BYTES};
+
+use crate::input::{Pieces, cuts, hash};
+
+pub(super) const WORDS: &[&[u8]] = &[
+    b"\0\0\0\0",
+    b"\0\0\0\x01",
+    b"\0\0\0\x02{}",
+    b"\0\xa0\0\0",
+    b"\0\xa0\0\x01",
+    b"\xff\xff\xff\xff",
+    b"{}",
+];
+
+/// What a stream of frames comes to: its frames, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Read {
+    frames: Vec<Bytes>,
+    end: End,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum End {
+    Closed,
+    Torn(usize),
+    Empty,
+    TooLarge(usize),
+}
+
+pub(super) fn run(input: &[u8]) -> u64 {
+    thread_local! {
+        // A frame that comes in pieces has a time to end in.
+        static RUNTIME: tokio::runtime::Runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    }
+    let want = slowly(input);
+    for cuts in cuts(input) {
+        let got = RUNTIME.with(|runtime| runtime.block_on(read(Pieces::new(input, &cuts))));
+        assert_eq!(got, want, "cut at {cuts:?}");
+    }
+    let mut again = Vec::new();
+    for frame in &want.frames {
+        let (head, rest) = frame.split_at(frame.len() / 3);
+        let (payload, tail) = rest.split_at(rest.len() / 2);
+        let written = FrameWriter::new(&mut again).write_frame(head, payload, tail).now_or_never();
+        written.expect("memory takes everything at once").expect("what was read can be written");
+    }
+    assert_eq!(again, input[..again.len()], "written again");
+    hash(&(want.frames.len().min(4), want.end.shape()))
+}
+
+impl End {
+    fn shape(&self) -> (u8, usize) {
+        match self {
+            Self::Closed => (0, 0),
+            Self::Torn(left) => (1, (*left).min(5)),
+            Self::Empty => (2, 0),
+            Self::TooLarge(_) => (3, 0),
+        }
+    }
+}
+
+async fn read(io: Pieces<'_>) -> Read {
+    let mut reader = FrameReader::new(io);
+    let mut frames = Vec::new();
+    let end = loop {
+        match reader.read_frame().await {
+            Ok(Some(frame)) => frames.push(frame),
+            Ok(None) => break End::Closed,
+            Err(IpcError::Torn { bytes }) => break End::Torn(bytes),
+            Err(IpcError::Invalid { .. }) => break End::Empty,
+            Err(IpcError::MessageSize { size, .. }) => break End::TooLarge(size),
+            Err(other) => panic!("no such error is possible here: {other}"),
+        }
+    };
+    Read { frames, end }
+}
+
+fn slowly(input: &[u8]) -> Read {
+    let mut frames = Vec::new();
+    let mut rest = input;
+    let end = loop {
+        let [a, b, c, d, after @ ..] = rest else {
+            break if rest.is_empty() { End::Closed } else { End::Torn(rest.len()) };
+        };
+        let size = [a, b, c, d].into_iter().fold(0, |size, byte| size * 256 + usize::from(*byte));
+        if size > MAX_MESSAGE_BYTES {
+            break End::TooLarge(size);
+        }
+        if size == 0 {
+            break End::Empty;
+        }
+        if after.len() < size {
+            break End::Torn(rest.len());
+        }
+        frames.push(Bytes::copy_from_slice(&after[..size]));
+        rest = &after[size..];
+    };
+    Read { frames, end }
+}

@@ -1,0 +1,42 @@
+//! Lines, in any pieces.
+
+use futures_util::FutureExt as _;
+use toolbridge_mcp::{Incoming as _, LineReader, LineTooLong};
+
+use crate::input::{Pieces, cuts, hash};
+
+pub(super) const WORDS: &[&[u8]] =
+    &[b"\n", b"\r\n", b"\n\n", b" \n", b"{}\n", b"xxxxxxxxxxxxxxxx", b"\0", b"\xff"];
+
+/// The first byte is the limit, the rest is what arrives.
+pub(super) fn run(input: &[u8]) -> u64 {
+    let Some((limit, bytes)) = input.split_first() else { return 0 };
+    let limit = usize::from(*limit).max(1);
+    let want = slowly(bytes, limit);
+    for cuts in cuts(bytes) {
+        let mut reader = LineReader::with_limit(Pieces::new(bytes, &cuts), limit);
+        let mut got = Vec::new();
+        while let Some(line) = reader.next().now_or_never().expect("memory never waits").expect("nor fails") {
+            got.push(line.map(|line| line.to_vec()));
+        }
+        assert_eq!(got, want, "limit {limit}, cut at {cuts:?}");
+    }
+    let too_long = want.iter().filter(|line| line.is_err()).count();
+    hash(&(want.len().min(5), too_long.min(3), bytes.ends_with(b"\n")))
+}
+
+fn slowly(bytes: &[u8], limit: usize) -> Vec<Result<Vec<u8>, LineTooLong>> {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| {
+            let content = line.strip_suffix(b"\n").unwrap_or(line);
+            if line.len() > limit {
+                Some(Err(LineTooLong))
+            } else if content.trim_ascii().is_empty() {
+                None
+            } else {
+                Some(Ok(content.to_vec()))
+            }
+        })
+        .collect()
+}

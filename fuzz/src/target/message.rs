@@ -1,0 +1,138 @@
+//! What a frame says: a request to the parent, or a reply to the bridge.
+
+use bytes::Bytes;
+use toolbridge_ipc::fuzzing::{Reply, Request, read_reply, read_request, write_request};
+
+use crate::input::hash;
+use crate::json::{self, Kind, Node};
+
+pub(super) const WORDS: &[&[u8]] = &[
+    br#""method":"call_tool""#,
+    br#""params":{"#,
+    br#""name":"a""#,
+    br#""arguments":{}"#,
+    br#""meta":{"toolUseId":"t","progressToken":7}"#,
+    br#""meta":null"#,
+    br#""progressToken":"p""#,
+    br#""toolUseId":"#,
+    br#""traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#,
+    br#"{"result":{}}"#,
+    br#""result":"#,
+    br#"{"error":{"message":"m","type":"T"}}"#,
+    br#"{"progress":{"progress":1,"total":2,"message":"m"}}"#,
+    br#""\u0061":"#,
+    br#""\ud800""#,
+    b"1e999",
+    b"18446744073709551616",
+    b"null",
+    b"[]",
+    b"{}",
+    b",",
+    b":",
+    b" ",
+    b"\n",
+    b"\xc3\xa9",
+    br#""fourteen-bytes""#,
+    br#""fifteen--bytes\\""#,
+    br#""a string of more than thirty-two bytes \" and more""#,
+];
+
+pub(super) fn run(input: &[u8]) -> u64 {
+    let frame = Bytes::copy_from_slice(input);
+    hash(&(request(&frame), reply(&frame)))
+}
+
+fn request(frame: &Bytes) -> &'static str {
+    let text = std::str::from_utf8(frame).ok();
+    let node = text.and_then(json::read);
+    match read_request(frame) {
+        Request::Invalid => {
+            let Some(node) = node else { return "broken" };
+            let inner = node.get("params");
+            let is_double = node.all("method").len() > 1
+                || node.all("params").len() > 1
+                || inner.is_some_and(|inner| {
+                    ["name", "arguments", "meta"].iter().any(|key| inner.all(key).len() > 1)
+                });
+            assert!(!node.is_object() || is_double, "a request was taken for none");
+            "no request"
+        }
+        Request::Refused(type_name) => {
+            let node = node.expect("what is refused is JSON");
+            let is_method = node.get("method").and_then(Node::as_text) == Some("call_tool");
+            match &*type_name {
+                "UnknownMethodError" => assert!(!is_method, "the method was not seen"),
+                "InvalidParamsError" => assert!(is_method && !is_call(&node)),
+                other => panic!("no such refusal: {other}"),
+            }
+            "refused"
+        }
+        Request::Call(call) => {
+            let (text, node) = (text.expect("it is text"), node.expect("a call is JSON"));
+            assert!(is_call(&node), "something was taken for a call");
+            let params = node.get("params").expect("a call has parameters");
+            assert_eq!(params.get("name").and_then(Node::as_text), Some(&*call.name));
+            let arguments = params.get("arguments").map_or("{}", |arguments| arguments.text(text));
+            assert_eq!(call.arguments.as_str(), arguments, "arguments pass byte for byte");
+            let again = Bytes::from(write_request(call.clone()));
+            let Request::Call(second) = read_request(&again) else { panic!("it cannot be read again") };
+            assert_eq!(second.name, call.name);
+            assert_eq!(second.arguments, call.arguments);
+            assert_eq!(second.meta.tool_use_id, call.meta.tool_use_id);
+            assert_eq!(second.meta.progress_token, call.meta.progress_token);
+            assert_eq!(second.meta.traceparent, call.meta.traceparent);
+            if call.meta.progress_token.is_some() { "call with a token" } else { "call" }
+        }
+    }
+}
+
+fn is_call(node: &Node) -> bool {
+    let Some(params) = node.get("params").filter(|params| params.is_object()) else { return false };
+    let has_name = params.get("name").is_some_and(|name| name.as_text().is_some());
+    let has_arguments = params.get("arguments").is_none_or(Node::is_object);
+    let has_meta = params.get("meta").is_none_or(|meta| match &meta.kind {
+        Kind::Null => true,
+        Kind::Object(members) => {
+            let is_text = |node: &Node| node.as_text().is_some() || matches!(node.kind, Kind::Null);
+            members.iter().all(|member| member.key.is_some())
+                && ["toolUseId", "progressToken", "traceparent"].iter().all(|key| meta.all(key).len() <= 1)
+                && ["toolUseId", "traceparent"].iter().all(|key| meta.get(key).is_none_or(is_text))
+        }
+        _ => false,
+    });
+    has_name && has_arguments && has_meta
+}
+
+fn reply(frame: &Bytes) -> &'static str {
+    let text = std::str::from_utf8(frame).ok();
+    let node = text.and_then(json::read);
+    let count = |key: &str| node.as_ref().map_or(0, |node| node.all(key).len());
+    let counts = (count("result"), count("error"), count("progress"));
+    let Ok(reply) = read_reply(frame) else {
+        let Some(node) = node else { return "broken" };
+        let has_result = counts == (1, 0, 0) && node.get("result").is_some_and(Node::is_object);
+        assert!(!has_result, "a result was taken for none");
+        return "no reply";
+    };
+    let (text, node) = (text.expect("it is text"), node.expect("a reply is JSON"));
+    match reply {
+        Reply::Result(result) => {
+            assert_eq!(counts, (1, 0, 0));
+            assert_eq!(result.as_str(), node.get("result").expect("counted").text(text));
+            "result"
+        }
+        Reply::Error(type_name, message) => {
+            assert_eq!(counts, (0, 1, 0));
+            let error = node.get("error").expect("counted");
+            assert!(error.is_object(), "an error is an object");
+            assert_eq!(error.get("message").and_then(Node::as_text), Some(&*message));
+            let said = error.get("type").and_then(Node::as_text);
+            assert_eq!(said.unwrap_or("IPCToolExecutionError"), type_name);
+            "error"
+        }
+        Reply::Progress(is_readable) => {
+            assert_eq!(counts, (0, 0, 1));
+            if is_readable { "progress" } else { "odd progress" }
+        }
+    }
+}

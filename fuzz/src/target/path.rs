@@ -1,0 +1,150 @@
+//! Paths that a caller names.
+
+use std::path::{Component, Path};
+
+use serde_json::json;
+use tempfile::TempDir;
+use toolbridge_core::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolSource as _};
+use toolbridge_docs::Documents;
+use toolbridge_docs::fuzzing::{folded, plain_name, relative_path};
+
+use crate::input::{hash, is_one_of};
+
+pub(super) const WORDS: &[&[u8]] = &[
+    b"/",
+    b"\\",
+    b"..",
+    b".",
+    b"./",
+    b"../",
+    b"..\\",
+    b"//",
+    b"\0",
+    b" ",
+    b"a.md",
+    b"link",
+    b"folder",
+    b"inner.md",
+    b"C:",
+    b"~",
+    b"daily/",
+    b"2025-02-28.md",
+    b"2025-02-30.md",
+    b".system",
+    b".System/",
+    b"\xef\xbc\x8e",
+    b"\xef\xbc\x8f",
+    b"\xe2\x80\x8b",
+    b"\xc2\xad",
+    b"\xe2\x84\xaa",
+    b"\xc5\xbf",
+    b"\xcc\x81",
+    b"e\xcc\x81",
+    b"\xc3\xa9",
+    b"\xef\xac\x80",
+    b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    b"outside",
+    b"secret.md",
+    b"etc/passwd",
+];
+
+const SECRET: &str = "what lies outside";
+
+pub(super) fn run(input: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(input);
+    let path = relative_path(&text);
+    assert_eq!(path.is_some(), is_plain(&text), "`{}`", text.escape_debug());
+    if let Some(path) = &path {
+        assert!(Path::new(path).components().all(|part| matches!(part, Component::Normal(_))), "`{path}`");
+        assert_eq!(Path::new(path).components().count(), path.split('/').count());
+        assert_eq!(relative_path(path).as_ref(), Some(path), "a normal form is its own");
+    }
+    if let Some(name) = plain_name(&text) {
+        assert_eq!(path, Some(name.clone()), "a name is a path");
+        assert!(!name.contains(['/', '\\', '\0']));
+    }
+    let [search, guard] = folded(&text);
+    assert_eq!(folded(&search)[0], search, "folding twice is folding once");
+    assert_eq!(folded(&guard)[1], guard, "folding twice is folding once");
+
+    let took = is_one_of(16, input).then(|| in_a_vault(&text, path.as_deref()));
+    let names = path.as_deref().map(|path| path.split('/').count().min(4));
+    hash(&(names, took, text.is_ascii(), guard == search))
+}
+
+/// The rules, one after the other.
+fn is_plain(text: &str) -> bool {
+    let names: Vec<_> = text.split(['/', '\\']).filter(|name| *name != ".").collect();
+    let is_drive =
+        |name: &&str| name.len() == 2 && name.ends_with(':') && name.as_bytes()[0].is_ascii_alphabetic();
+    !text.contains('\0')
+        && !text.starts_with(['/', '\\'])
+        && !names.first().is_some_and(is_drive)
+        && !names.is_empty()
+        && names
+            .iter()
+            .all(|name| !name.is_empty() && *name != ".." && !name.ends_with(['.', ' ']) && name.len() <= 255)
+}
+
+/// Reads and creates the path in a vault that is full of ways out.
+fn in_a_vault(text: &str, path: Option<&str>) -> (bool, bool) {
+    let workspace = workspace();
+    let at = |path: &str| workspace.path().join(path);
+    for folder in ["manuals/m", "vault/folder", "vault/.system", "outside"] {
+        std::fs::create_dir_all(at(folder)).expect("a folder");
+    }
+    for (file, content) in
+        [("vault/a.md", "a"), ("vault/folder/inner.md", "b"), ("outside/secret.md", SECRET)]
+    {
+        std::fs::write(at(file), content).expect("a file");
+    }
+    std::fs::write(at("vault/.system/secret.md"), SECRET).expect("a file");
+    for (link, to) in [("vault/link", "../outside"), ("vault/secret.md", "../outside/secret.md")] {
+        std::os::unix::fs::symlink(to, at(link)).expect("a link");
+    }
+    let documents = open(workspace.path());
+
+    let read = call(&documents, "vault_read", &json!({ "path": text }));
+    assert!(!read.contains(SECRET), "`{}` is a way out", text.escape_debug());
+    let created = call(&documents, "vault_create", &json!({ "path": text, "content": "new" }));
+    let has_created = created.contains("written_bytes");
+    assert_eq!(count(&at("outside")), 1, "`{}` wrote outside", text.escape_debug());
+    assert_eq!(count(&at("vault/.system")), 1, "`{}` wrote what is reserved", text.escape_debug());
+    assert_eq!(std::fs::read_to_string(at("outside/secret.md")).ok().as_deref(), Some(SECRET));
+    assert_eq!(count(workspace.path()), 3, "`{}` wrote beside the vault", text.escape_debug());
+    if has_created {
+        let path = path.expect("what was created has a path that can be used");
+        assert_eq!(std::fs::read_to_string(at("vault").join(path)).ok().as_deref(), Some("new"));
+        let first = path.split('/').next().unwrap_or_default();
+        assert_ne!(folded(first)[1], ".system", "`{}` is reserved", text.escape_debug());
+    }
+    (read.contains("returned_chars"), has_created)
+}
+
+fn count(folder: &Path) -> usize {
+    std::fs::read_dir(folder).expect("a folder").count()
+}
+
+/// An empty folder, in memory where there is a place for that: what is safe on a disk is tested elsewhere.
+pub(super) fn workspace() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    tempfile::tempdir_in(place).expect("a temporary directory")
+}
+
+/// The document tools there, without their log.
+pub(super) fn open(workspace: &Path) -> Documents {
+    Documents::builder().workspace(workspace).log_to(std::io::sink()).open().expect("a workspace")
+}
+
+/// The answer of a tool, whatever it is.
+pub(super) fn call(documents: &Documents, name: &str, arguments: &serde_json::Value) -> String {
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime =
+            tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    }
+    let call = ToolCall { name: name.into(), arguments: RawJson::from(arguments), meta: CallMeta::default() };
+    let context = CallContext::new(CancellationToken::new());
+    let answer = RUNTIME.with(|runtime| runtime.block_on(documents.call(call, context)));
+    answer.map_or_else(|error| panic!("{name}: {error}"), |answer| answer.to_string())
+}

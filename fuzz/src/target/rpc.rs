@@ -1,0 +1,158 @@
+//! JSON-RPC lines.
+
+use bytes::Bytes;
+use toolbridge_core::RawJson;
+use toolbridge_mcp::fuzzing::{Sorted, read};
+
+use crate::input::hash;
+use crate::json::{self, Kind, Node};
+
+pub(super) const WORDS: &[&[u8]] = &[
+    br#""jsonrpc":"2.0""#,
+    br#""id":1"#,
+    br#""id":"a""#,
+    br#""id":null"#,
+    br#""id":-0"#,
+    br#""id":1.0"#,
+    br#""id":123456789012345678901234567890"#,
+    br#""method":"tools/call""#,
+    br#""method":"tools/list""#,
+    br#""method":"notifications/cancelled""#,
+    br#""method":"ping""#,
+    br#""params":{"#,
+    br#""params":[]"#,
+    br#""name":"a""#,
+    br#""arguments":{"x":[1,{}]}"#,
+    br#""_meta":{"progressToken":1}"#,
+    br#""requestId":1"#,
+    br#""cursor":null"#,
+    br#""result":{}"#,
+    br#""error":{}"#,
+    br#""\u0069d":"#,
+    br#""\ud800":1"#,
+    br#""\ud83d\ude00""#,
+    b"1e999",
+    b"null",
+    b"{}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b" ",
+    b"\r",
+    b"\xe6\x97\xa5",
+    br#""fourteen-bytes""#,
+    br#""fifteen--bytes\\""#,
+    br#""a string of more than thirty-two bytes \" and more""#,
+];
+
+const OUTER: [&str; 5] = ["jsonrpc", "id", "method", "result", "error"];
+const INNER: [&str; 5] = ["name", "arguments", "_meta", "requestId", "cursor"];
+
+/// What a line comes to, as text, so that both ways can be compared at a glance.
+pub(super) fn run(input: &[u8]) -> u64 {
+    let line = Bytes::copy_from_slice(input);
+    let got = read(&line);
+    if let Sorted::Refused(id, code, said) = &got {
+        assert!(!said.contains(['\n', '\r']), "a refusal is one line");
+        let said = json::read(said).expect("a refusal is JSON");
+        let has_id = said.get("id").is_some_and(|id| !matches!(id.kind, Kind::Null));
+        assert_eq!(has_id, id.is_some());
+        assert!([-32700, -32600, -32602].contains(code), "code {code}");
+    }
+    let got = show(&got);
+    let want = slowly(input);
+    assert!(want.contains(&got), "got {got}, wanted {want:?}");
+    let kind = got.split(' ').next().unwrap_or_default();
+    hash(&if kind == "refused" { got.rsplit(' ').next().unwrap_or_default() } else { kind })
+}
+
+fn show(sorted: &Sorted) -> String {
+    let raw = |json: &Option<RawJson>| json.as_ref().map_or("-".to_owned(), ToString::to_string);
+    match sorted {
+        Sorted::Call(id, name, arguments, meta) => format!("call {id} {name:?} {arguments} {}", raw(meta)),
+        Sorted::List(id, meta, has_cursor) => format!("list {id} {} {has_cursor}", raw(meta)),
+        Sorted::Cancel(id) => format!("cancel {id:?}"),
+        Sorted::Request(id) => format!("request {id}"),
+        Sorted::Notification => "notification".into(),
+        Sorted::Response => "response".into(),
+        Sorted::Refused(id, code, _) => format!("refused {} {code}", raw(id)),
+    }
+}
+
+/// What a line may come to: one thing, but for lines with several faults.
+fn slowly(input: &[u8]) -> Vec<String> {
+    let refused = |id: Option<&str>, code: i32| format!("refused {} {code}", id.unwrap_or("-"));
+    let broken = || vec![refused(None, -32700), refused(None, -32600)];
+    let Ok(text) = std::str::from_utf8(input) else { return vec![refused(None, -32700)] };
+    let Some(node) = json::read(text) else { return broken() };
+    if !node.is_object() {
+        return vec![refused(None, -32600)];
+    }
+    let params = node.get("params");
+    let id = node.get("id").filter(|_| node.all("id").len() == 1);
+    let good_id = id.filter(|id| key_of(id, text).is_some()).map(|id| id.text(text));
+
+    let is_double = OUTER.iter().chain(&["params"]).any(|key| node.all(key).len() > 1)
+        || params.is_some_and(|params| INNER.iter().any(|key| params.all(key).len() > 1));
+    if is_double {
+        // A key that stands for no text costs the id of what is refused anyway.
+        let is_odd = node.members().iter().any(|member| member.key.is_none());
+        return [Some(good_id), is_odd.then_some(None)]
+            .into_iter()
+            .flatten()
+            .map(|id| refused(id, -32600))
+            .collect();
+    }
+    let method = node.get("method");
+    if method.is_none() && (node.get("result").is_some() || node.get("error").is_some()) {
+        return vec!["response".into()];
+    }
+    if id.is_some() && good_id.is_none() {
+        return vec![refused(None, -32600)];
+    }
+    let is_version = node.get("jsonrpc").is_some_and(|version| version.text(text) == r#""2.0""#);
+    let Some(method) = method.and_then(Node::as_text).filter(|_| is_version) else {
+        return vec![refused(good_id, -32600)];
+    };
+    let member = |key: &str| params.and_then(|params| params.get(key));
+    let raw = |key: &str| member(key).map_or("-", |member| member.text(text));
+    vec![match (method, good_id) {
+        ("tools/call", Some(id)) => {
+            let name = member("name").and_then(Node::as_text);
+            let is_nothing = |node: &Node| matches!(node.kind, Kind::Null);
+            let fits = |node: &Node| node.is_object() || is_nothing(node);
+            let meta = member("_meta").filter(|meta| !is_nothing(meta)).map_or("-", |meta| meta.text(text));
+            let arguments =
+                member("arguments").filter(|one| !is_nothing(one)).map_or("{}", |one| one.text(text));
+            match name {
+                Some(name) if member("arguments").is_none_or(fits) && member("_meta").is_none_or(fits) => {
+                    format!("call {id} {name:?} {arguments} {meta}")
+                }
+                _ => refused(Some(id), -32602),
+            }
+        }
+        ("tools/list", Some(id)) => match params {
+            Some(params) if !params.is_object() => refused(Some(id), -32602),
+            _ => {
+                let has_cursor = !matches!(raw("cursor"), "-" | "null");
+                format!("list {id} {} {has_cursor}", raw("_meta"))
+            }
+        },
+        (_, Some(id)) => format!("request {id}"),
+        ("notifications/cancelled", None) => match member("requestId").and_then(|id| key_of(id, text)) {
+            Some(key) => format!("cancel {key:?}"),
+            None => "notification".into(),
+        },
+        (_, None) => "notification".into(),
+    }]
+}
+
+/// An id as it compares: digits, or a text.
+fn key_of(id: &Node, text: &str) -> Option<Result<String, String>> {
+    match &id.kind {
+        Kind::Text(text) => text.clone().map(Err),
+        Kind::Number if !id.text(text).contains(['.', 'e', 'E']) => Some(Ok(id.text(text).to_owned())),
+        _ => None,
+    }
+}

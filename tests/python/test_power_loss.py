@@ -1,0 +1,103 @@
+"""The power fails while a document is being overwritten: a real ext4, shut down in the middle."""
+
+import fcntl
+import json
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 20
+# One more than may be there, so that an older one shows.
+VERSIONS = 3
+# The ext4 ioctl that drops everything which is not on the disk yet, the journal's tail included.
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = (2).to_bytes(4, "little")
+
+
+def section(number: int) -> str:
+    return f"# Version {number}\n" + f"line of version {number}\n" * 20_000
+
+
+@contextmanager
+def mounted(image: Path, at: Path) -> Iterator[None]:
+    # Without `auto_da_alloc` ext4 does not guess that a rename wants its data on the disk first.
+    subprocess.run(["mount", "-o", "loop,noauto_da_alloc", image, at], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", at], check=True)
+
+
+def request(number: int, path: str) -> str:
+    source = {"target": "manual", "manual_id": "m", "path": path, "start_line": 1}
+    arguments = {"from_ref": source, "to_path": "x.md", "mode": "overwrite", "limits": {"max_chars": 10_000_000}}
+    params = {"name": "bridge_copy_section", "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}) + "\n"
+
+
+def overwrite_until_the_power_fails(exe: str, workspace: Path, vault: Path, answers: int) -> int:
+    """Returns the last version whose writing was confirmed before the disk was gone."""
+    server = subprocess.Popen(
+        [exe, "docs", "--workspace", workspace, "--vault", vault, "--hard-max-chars", "10000000"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdin and server.stdout
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}) + "\n")
+    for number in range(1, 41):
+        server.stdin.write(request(number, f"{number % VERSIONS}.md"))
+    server.stdin.flush()
+    confirmed = 0
+    assert json.loads(server.stdout.readline())["id"] == 0
+    for _ in range(answers):
+        answer = json.loads(server.stdout.readline())
+        assert not answer["result"].get("isError"), answer
+        confirmed = answer["id"]
+    handle = os.open(vault, os.O_RDONLY)
+    fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
+    os.close(handle)
+    # Every later write fails, and says so.
+    server.stdin.close()
+    rest = [json.loads(line) for line in server.stdout]
+    assert server.wait(timeout=30) == 0
+    for answer in rest:
+        if not answer["result"].get("isError"):
+            confirmed = max(confirmed, answer["id"])
+    assert rest and rest[-1]["result"]["isError"], "no write came after the power failed"
+    return confirmed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+def test_what_was_confirmed_is_there_after_a_power_loss_and_nothing_is_half(exe: str, tmp_path: Path) -> None:
+    versions = [section(number) for number in range(VERSIONS)]
+    manuals = tmp_path / "manuals" / "m"
+    manuals.mkdir(parents=True)
+    for number, text in enumerate(versions):
+        (manuals / f"{number}.md").write_text(text)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for _ in range(ROUNDS):
+        image = tmp_path / "image"
+        image.unlink(missing_ok=True)
+        subprocess.run(["truncate", "-s", "32M", image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        with mounted(image, disk):
+            (disk / "vault").mkdir()
+            os.sync()
+            confirmed = overwrite_until_the_power_fails(exe, tmp_path, disk / "vault", random.randrange(1, 6))
+        with mounted(image, disk):
+            text = (disk / "vault" / "x.md").read_text()
+            # The last confirmed version, or the one that was being written.
+            assert text in versions, f"{len(text)} bytes, half a file"
+            late = (versions.index(text) - confirmed) % VERSIONS
+            assert late in (0, 1), f"version {confirmed} was confirmed and is gone"
+            others = [path.name for path in (disk / "vault").iterdir() if path.name != "x.md"]
+            assert len(others) <= 1, others

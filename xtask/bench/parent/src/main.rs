@@ -1,0 +1,66 @@
+//! A program with tools, as a user would write one. `cargo xtask bench` tells it what to do, a line at a time:
+//!
+//! - `start TOOLS` starts a session with so many tools, and says where it is and how long that took;
+//! - `stop` stops the session that was started last;
+//! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
+//!
+//! Each line has a line of JSON for an answer. The program ends with its stdin.
+#![allow(clippy::print_stdout, reason = "the answers are what this program is for")]
+
+mod tools;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use toolbridge::{ClaudeCodeModel, Session, Transport};
+
+use crate::tools::toolset;
+
+/// The benchmark ends a request when it has measured enough; until then nothing else may.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(3600);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut sessions = Vec::new();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        let answer = obey(&line, &mut sessions).await.with_context(|| format!("`{line}`"))?;
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{answer}")?;
+        stdout.flush()?;
+    }
+    Ok(())
+}
+
+async fn obey(line: &str, sessions: &mut Vec<Session>) -> Result<Value> {
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("start", tools) => {
+            let began = Instant::now();
+            let tools = toolset(tools.parse()?)?;
+            let registered = Instant::now();
+            let session = Session::start(tools).await?;
+            let answer = json!({
+                "socket": session.socket_path(),
+                "schema": session.schema_path(),
+                "register_seconds": (registered - began).as_secs_f64(),
+                "start_seconds": registered.elapsed().as_secs_f64(),
+            });
+            sessions.push(session);
+            Ok(answer)
+        }
+        ("stop", "") => {
+            sessions.pop().context("there is no session")?.stop().await;
+            Ok(json!({}))
+        }
+        ("ask", cli) => {
+            let model = ClaudeCodeModel::builder().cli(cli).timeout(REQUEST_PATIENCE).build()?;
+            model.set_agent_toolsets(toolset(tools::OWN)?, "tools", Transport::Sdk)?;
+            tokio::spawn(async move { model.request("Call the tools.").await.map(drop) });
+            Ok(json!({}))
+        }
+        _ => bail!("not a command"),
+    }
+}

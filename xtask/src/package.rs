@@ -1,0 +1,131 @@
+//! `cargo xtask package`: everything that is given away, and how large it is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::{project, wheel};
+
+const USAGE: &str = "usage: cargo xtask package [--no-verify]
+  --no-verify  do not build each crate from its package";
+
+/// A C library that is linked in, so that one file runs on any Linux.
+const STATIC: &str = "x86_64-unknown-linux-musl";
+
+/// Packages each crate, builds the wheel and the static executable, and says where they are.
+///
+/// # Errors
+///
+/// When something does not build, or cargo warns about a package.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let verify = match args {
+        [] => true,
+        [flag] if flag == "--no-verify" => false,
+        _ => bail!("{USAGE}"),
+    };
+    let (root, target) = project::folders()?;
+    for krate in crates(&root, &target, verify)? {
+        show(&krate)?;
+    }
+    show(&wheel::build(&root, &target, "release", &target.join("wheels"))?)?;
+    show(&target.join("release/toolbridge"))?;
+    if is_installed(STATIC) {
+        let mut cargo = project::cargo();
+        cargo.args(["build", "--quiet", "--release", "--package", "toolbridge-cli", "--target", STATIC]);
+        ensure!(cargo.current_dir(&root).status()?.success(), "the static executable does not build");
+        show(&target.join(STATIC).join("release/toolbridge"))?;
+    } else {
+        eprintln!("note: no static executable was built; `rustup target add {STATIC}` makes that possible");
+    }
+    Ok(())
+}
+
+/// Packages what may be published; cargo's warnings are errors.
+fn crates(root: &Path, target: &Path, verify: bool) -> Result<Vec<PathBuf>> {
+    let names = publishable(&project::metadata()?);
+    let mut cargo = project::cargo();
+    cargo.args(["package", "--locked", "--allow-dirty"]);
+    if !verify {
+        cargo.arg("--no-verify");
+    }
+    for (name, _) in &names {
+        cargo.args(["--package", name]);
+    }
+    let output = cargo.current_dir(root).output().context("cannot run cargo")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo package failed:\n{said}");
+    ensure!(!said.contains("warning:"), "cargo package warns:\n{said}");
+    let folder = target.join("package");
+    Ok(names.iter().map(|(name, version)| folder.join(format!("{name}-{version}.crate"))).collect())
+}
+
+/// The names and versions of the crates that are for others.
+fn publishable(metadata: &Value) -> Vec<(String, String)> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter(|package| package["publish"].is_null())
+        .filter_map(|package| Some((package["name"].as_str()?.into(), package["version"].as_str()?.into())))
+        .collect()
+}
+
+fn is_installed(system: &str) -> bool {
+    let output = Command::new("rustup").args(["target", "list", "--installed"]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).lines().any(|line| line == system))
+}
+
+fn show(path: &Path) -> Result<()> {
+    let size = std::fs::metadata(path).with_context(|| format!("`{}` is not there", path.display()))?.len();
+    println!("{size:>10} bytes  {}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_is_the_workspaces() {
+        let (root, _) = project::folders().unwrap();
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(manifest.contains(&format!("[workspace.package]\nversion = \"{version}\"")));
+        let metadata = project::metadata().unwrap();
+        for package in metadata["packages"].as_array().unwrap() {
+            let name = &package["name"];
+            assert_eq!(package["version"], version, "{name}");
+            // Nobody can depend on what is not published, but in tests.
+            let own =
+                package["dependencies"].as_array().unwrap().iter().filter(|one| one["path"].is_string());
+            for dependency in own.filter(|one| one["name"] != "toolbridge-scripted") {
+                assert_eq!(dependency["req"], format!("^{version}"), "{name} needs {}", dependency["name"]);
+            }
+        }
+        // The wheel's is Cargo's.
+        let python = std::fs::read_to_string(root.join("crates/python/pyproject.toml")).unwrap();
+        assert!(python.contains("dynamic = [\"version\"]"));
+    }
+
+    #[test]
+    fn what_is_published_says_what_it_is() {
+        let metadata = project::metadata().unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let published: Vec<_> = packages.iter().filter(|package| package["publish"].is_null()).collect();
+        let names: Vec<_> = published.iter().filter_map(|package| package["name"].as_str()).collect();
+        assert_eq!(names.len(), 8, "{names:?}");
+        for package in published {
+            let name = &package["name"];
+            for key in ["description", "license", "documentation", "readme", "rust_version"] {
+                assert!(package[key].as_str().is_some_and(|value| !value.is_empty()), "{name} has no {key}");
+            }
+            for key in ["keywords", "categories"] {
+                assert!(package[key].as_array().is_some_and(|all| !all.is_empty()), "{name} has no {key}");
+            }
+            let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+            for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+                assert!(folder.join(file).is_file(), "{name} has no {file}");
+            }
+        }
+    }
+}
