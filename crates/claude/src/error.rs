@@ -258,13 +258,16 @@ pub(crate) fn starting(
     if let Some(dir) = cwd
         && !dir.is_dir()
     {
-        let message = format!("the working directory `{}` does not exist or is not a directory", dir.display());
+        let message =
+            format!("the working directory `{}` does not exist or is not a directory", dir.display());
         return ClaudeCodeError::execution(ExecutionKind::Start, message);
     }
     if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
-        let message = "the system prompts, schema and settings are too long for a command line; \
-                       put long text into the prompt, which has no limit";
-        return ClaudeCodeError::execution(ExecutionKind::Start, message);
+        // Not a failure to start, whose hint is about paths: the request itself cannot be made so.
+        return ClaudeCodeError::invalid(
+            "the system prompts, schema and settings are too long for a command line; \
+             put long text into the prompt, which has no limit",
+        );
     }
     let message = format!("cannot start `{}`: {error}", path.display());
     ClaudeCodeError::execution(ExecutionKind::Start, message)

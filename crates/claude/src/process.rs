@@ -305,6 +305,9 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
         let error = Process::start(command, Path::new("/bin/sh")).unwrap_err();
-        assert_eq!(error.to_string(), "the working directory `/no/where` does not exist or is not a directory");
+        assert_eq!(
+            error.to_string(),
+            "the working directory `/no/where` does not exist or is not a directory"
+        );
     }
 }

@@ -78,18 +78,17 @@ impl SdkServer {
     }
 
     /// Cancels the MCP request that the CLI no longer waits for.
-    pub(crate) fn withdraw(&self, request_id: &str) -> bool {
+    pub(crate) fn withdraw(&self, request_id: &str) {
         let mut waiting = self.waiting.lock();
         let Some(id) = waiting.iter().find(|(_, request)| *request == request_id).map(|(id, _)| id.clone())
         else {
-            return false;
+            return;
         };
         waiting.remove(&id);
         let cancel = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
         );
         _ = self.messages.send(cancel.into());
-        true
     }
 }
 

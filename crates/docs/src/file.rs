@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::disk;
 use crate::root::{Identity, Stamp, identity, is, open_name};
 
 /// A name of ours in a folder, for as long as a new file is being written.
@@ -391,156 +392,6 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
     is(error, Errno::EXIST)
 }
 
-/// Every system call that changes something on the disk, and nothing else. In tests, each is written down and
-/// can fail.
-mod disk {
-    use std::fs::File;
-    use std::io::{self, Write as _};
-    use std::os::fd::BorrowedFd;
-
-    use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
-
-    #[cfg(test)]
-    use super::fault::step;
-    use crate::root::open_name;
-
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(super) enum Step {
-        Create,
-        SetMode,
-        Write,
-        Sync,
-        SyncData,
-        Rename,
-        SyncFolder,
-        Unlink,
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unnecessary_wraps, reason = "in tests, any step can fail")]
-    fn step(_: Step) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn create(dir: BorrowedFd<'_>, name: &str) -> io::Result<File> {
-        step(Step::Create)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        Ok(open_name(dir, name, flags, Mode::from_raw_mode(0o666))?.into())
-    }
-
-    pub(super) fn set_mode(file: &File, mode: Mode) -> io::Result<()> {
-        step(Step::SetMode)?;
-        Ok(rustix::fs::fchmod(file, mode)?)
-    }
-
-    /// Adds to `written` what was written, also when not all of it could be.
-    pub(super) fn write_all(mut file: &File, bytes: &[u8], written: &mut u64) -> io::Result<()> {
-        let fault = step(Step::Write);
-        // As a full disk does: a part of it is written.
-        let mut rest = if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
-        while !rest.is_empty() {
-            match file.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    *written += count as u64;
-                    rest = &rest[count..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        fault
-    }
-
-    pub(super) fn sync(file: &File) -> io::Result<()> {
-        step(Step::Sync)?;
-        file.sync_all()
-    }
-
-    pub(super) fn sync_data(file: &File) -> io::Result<()> {
-        step(Step::SyncData)?;
-        file.sync_data()
-    }
-
-    pub(super) fn rename(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-        step(Step::Rename)?;
-        Ok(rustix::fs::renameat(dir, old, dir, new)?)
-    }
-
-    pub(super) fn rename_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-        step(Step::Rename)?;
-        Ok(rustix::fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE)?)
-    }
-
-    pub(super) fn link(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-        Ok(rustix::fs::linkat(dir, old, dir, new, AtFlags::empty())?)
-    }
-
-    pub(super) fn sync_folder(dir: BorrowedFd<'_>) -> io::Result<()> {
-        step(Step::SyncFolder)?;
-        Ok(rustix::fs::fsync(dir)?)
-    }
-
-    pub(super) fn unlink(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-        step(Step::Unlink)?;
-        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
-    }
-}
-
-/// Lets a step fail in tests, and says which were taken.
-#[cfg(test)]
-mod fault {
-    use std::cell::{Cell, RefCell};
-    use std::io;
-
-    use rustix::io::Errno;
-
-    use super::disk::Step;
-
-    type Work = Box<dyn FnMut()>;
-
-    thread_local! {
-        static FAULT: Cell<Option<(Step, Errno)>> = const { Cell::new(None) };
-        static BEFORE: RefCell<Option<(Step, Work)>> = const { RefCell::new(None) };
-        static TAKEN: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
-    }
-
-    /// Runs `work` while `step` fails with `errno`.
-    pub(super) fn with<T>(step: Step, errno: Errno, work: impl FnOnce() -> T) -> T {
-        FAULT.set(Some((step, errno)));
-        let outcome = work();
-        FAULT.set(None);
-        outcome
-    }
-
-    /// Does `meanwhile` before each `step` of `work`.
-    pub(super) fn meanwhile<T>(step: Step, meanwhile: impl FnMut() + 'static, work: impl FnOnce() -> T) -> T {
-        BEFORE.set(Some((step, Box::new(meanwhile))));
-        let outcome = work();
-        BEFORE.set(None);
-        outcome
-    }
-
-    /// The steps that `work` takes.
-    pub(super) fn steps(work: impl FnOnce()) -> Vec<Step> {
-        TAKEN.take();
-        work();
-        TAKEN.take()
-    }
-
-    pub(super) fn step(step: Step) -> io::Result<()> {
-        TAKEN.with_borrow_mut(|taken| taken.push(step));
-        BEFORE.with_borrow_mut(|before| match before {
-            Some((awaited, work)) if *awaited == step => work(),
-            _ => {}
-        });
-        match FAULT.get() {
-            Some((failing, errno)) if failing == step => Err(errno.into()),
-            _ => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
@@ -549,8 +400,8 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::disk::Step;
     use super::*;
+    use crate::disk::{Step, fault};
 
     struct Folder {
         dir: TempDir,

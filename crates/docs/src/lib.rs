@@ -12,7 +12,7 @@
 //! ```
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `section.rs` (what a section
-//! is), `manual.rs`, `find.rs` and `index.rs` (reading), `file.rs` and `vault.rs` (writing), `bridge.rs` (copying),
+//! is), `manual.rs`, `find.rs` and `index.rs` (reading), `disk.rs`, `file.rs` and `vault.rs` (writing), `bridge.rs` (copying),
 //! `tool.rs` (what a model is told).
 
 #[cfg(feature = "fuzzing")]
@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod answer;
 mod bridge;
 mod builder;
+mod disk;
 mod documents;
 mod error;
 mod file;

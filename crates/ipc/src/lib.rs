@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod frame;
 mod message;
+mod remains;
 mod remote;
 mod schema_file;
 mod server;
@@ -21,8 +22,9 @@ mod session;
 
 pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use error::IpcError;
-pub use files::{SessionInfo, SessionState, session_dir, session_dirs, sessions, sweep};
+pub use files::{session_dir, session_dirs};
 pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
+pub use remains::{SessionInfo, SessionState, sessions, sweep};
 pub use remote::Remote;
 pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};
 pub use server::{MAX_CONNECTIONS, Server};

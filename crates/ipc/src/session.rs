@@ -11,7 +11,8 @@ use toolbridge_core::trace::{Process, Tracer, What, trace_path};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
 
 use crate::bridge::{McpServer, bridge_executable};
-use crate::files::{SessionFiles, SessionId, session_dir, sweep};
+use crate::files::{SessionFiles, SessionId, session_dir};
+use crate::remains::sweep;
 use crate::schema_file::write_schema_file;
 use crate::{IpcError, Server};
 

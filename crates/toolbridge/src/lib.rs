@@ -35,7 +35,8 @@
 //! [`ClaudeCodeModel`] does all of that by itself, for each request: it starts the CLI, asks, and ends both.
 //!
 //! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the socket), [`mcp`] (the
-//! MCP server), [`claude`] (the CLI as a model), and the bridge process out of the second and third.
+//! MCP server), [`claude`] (the CLI as a model), [`docs`] (the document tools), and the bridge process out of the
+//! second and third.
 
 #[cfg(feature = "bridge")]
 mod bridge;

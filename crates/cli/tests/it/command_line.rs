@@ -26,7 +26,8 @@ fn help_and_version_are_data_and_wrong_words_are_errors() {
         );
     }
     let (_, stdout, _) = run(toolbridge().args(["ask", "--help"]));
-    let (all, with_docs) = stdout.split_once("With --tools docs:").unwrap();
+    let (all, rest) = stdout.split_once("With --tools docs:").unwrap();
+    let (with_docs, _) = rest.split_once("Examples:").unwrap();
     for option in ["--transport", "--stream", "--json", "--claude", "--model", "--timeout", "--trace"] {
         assert!(all.contains(option) && !with_docs.contains(option), "{option}: {stdout}");
     }

@@ -1,0 +1,148 @@
+//! Every system call that changes something on the disk, and nothing else. In tests, each is written down and
+//! can fail.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+
+#[cfg(test)]
+use self::fault::step;
+use crate::root::open_name;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Create,
+    SetMode,
+    Write,
+    Sync,
+    SyncData,
+    Rename,
+    SyncFolder,
+    Unlink,
+}
+
+#[cfg(not(test))]
+#[expect(clippy::unnecessary_wraps, reason = "in tests, any step can fail")]
+fn step(_: Step) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn create(dir: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    step(Step::Create)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    Ok(open_name(dir, name, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+pub(crate) fn set_mode(file: &File, mode: Mode) -> io::Result<()> {
+    step(Step::SetMode)?;
+    Ok(rustix::fs::fchmod(file, mode)?)
+}
+
+/// Adds to `written` what was written, also when not all of it could be.
+pub(crate) fn write_all(mut file: &File, bytes: &[u8], written: &mut u64) -> io::Result<()> {
+    let fault = step(Step::Write);
+    // As a full disk does: a part of it is written.
+    let mut rest = if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                *written += count as u64;
+                rest = &rest[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    fault
+}
+
+pub(crate) fn sync(file: &File) -> io::Result<()> {
+    step(Step::Sync)?;
+    file.sync_all()
+}
+
+pub(crate) fn sync_data(file: &File) -> io::Result<()> {
+    step(Step::SyncData)?;
+    file.sync_data()
+}
+
+pub(crate) fn rename(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+    step(Step::Rename)?;
+    Ok(rustix::fs::renameat(dir, old, dir, new)?)
+}
+
+pub(crate) fn rename_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+    step(Step::Rename)?;
+    Ok(rustix::fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE)?)
+}
+
+pub(crate) fn link(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+    Ok(rustix::fs::linkat(dir, old, dir, new, AtFlags::empty())?)
+}
+
+pub(crate) fn sync_folder(dir: BorrowedFd<'_>) -> io::Result<()> {
+    step(Step::SyncFolder)?;
+    Ok(rustix::fs::fsync(dir)?)
+}
+
+pub(crate) fn unlink(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    step(Step::Unlink)?;
+    Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+}
+
+/// Lets a step fail in tests, and says which were taken.
+#[cfg(test)]
+pub(crate) mod fault {
+    use std::cell::{Cell, RefCell};
+    use std::io;
+
+    use rustix::io::Errno;
+
+    use super::Step;
+
+    type Work = Box<dyn FnMut()>;
+
+    thread_local! {
+        static FAULT: Cell<Option<(Step, Errno)>> = const { Cell::new(None) };
+        static BEFORE: RefCell<Option<(Step, Work)>> = const { RefCell::new(None) };
+        static TAKEN: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Runs `work` while `step` fails with `errno`.
+    pub(crate) fn with<T>(step: Step, errno: Errno, work: impl FnOnce() -> T) -> T {
+        FAULT.set(Some((step, errno)));
+        let outcome = work();
+        FAULT.set(None);
+        outcome
+    }
+
+    /// Does `meanwhile` before each `step` of `work`.
+    pub(crate) fn meanwhile<T>(step: Step, meanwhile: impl FnMut() + 'static, work: impl FnOnce() -> T) -> T {
+        BEFORE.set(Some((step, Box::new(meanwhile))));
+        let outcome = work();
+        BEFORE.set(None);
+        outcome
+    }
+
+    /// The steps that `work` takes.
+    pub(super) fn steps(work: impl FnOnce()) -> Vec<Step> {
+        TAKEN.take();
+        work();
+        TAKEN.take()
+    }
+
+    pub(super) fn step(step: Step) -> io::Result<()> {
+        TAKEN.with_borrow_mut(|taken| taken.push(step));
+        BEFORE.with_borrow_mut(|before| match before {
+            Some((awaited, work)) if *awaited == step => work(),
+            _ => {}
+        });
+        match FAULT.get() {
+            Some((failing, errno)) if failing == step => Err(errno.into()),
+            _ => Ok(()),
+        }
+    }
+}
