@@ -402,7 +402,7 @@ fn within_patience<T: Send + 'static>(
     thread::spawn(move || done.send(work()));
     match answer.recv_timeout(PATIENCE) {
         Ok(result) => result.unwrap_or_else(|error| panic!("`{command}`: {error}")),
-        Err(_) => panic!("`{command}` has not ended within {PATIENCE:?}"),
+        Err(error) => panic!("`{command}` has not ended within {PATIENCE:?}: {error}"),
     }
 }
 
