@@ -128,7 +128,7 @@ pub(crate) mod fault {
     }
 
     /// The steps that `work` takes.
-    pub(super) fn steps(work: impl FnOnce()) -> Vec<Step> {
+    pub(crate) fn steps(work: impl FnOnce()) -> Vec<Step> {
         TAKEN.take();
         work();
         TAKEN.take()

@@ -114,8 +114,8 @@ async def test_wrong_arguments_are_said_to_the_model(world: MakeWorld, transport
     await asked(here.model(), add, transport=transport)
     [text] = here.result_texts
     assert text == (
-        "invalid arguments: at `/a`: Input should be a valid integer, unable to parse string as an integer; "
-        "at `/b`: Field required (type: ValidationError)"
+        "invalid arguments for tool `add`: at `/a`: Input should be a valid integer, unable to parse string "
+        "as an integer; at `/b`: Field required (type: ValidationError)"
     )
     assert here.results[0]["is_error"] is True
 

@@ -132,10 +132,10 @@ async def _input(item: UserContent) -> dict[str, Any]:
                 return {"text": item.data.decode()}
             except UnicodeDecodeError as error:
                 raise UserError(f"a file of the type `{item.media_type}` is not in UTF-8: {error}") from error
-        raise UserError(f"The Claude Code CLI takes text, pictures and PDF, not `{item.media_type}`")
+        raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not `{item.media_type}`")
     content = getattr(item, "content", None)
     if content is None:
-        raise UserError(f"The Claude Code CLI takes text, pictures and PDF, not a `{type(item).__name__}`")
+        raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not a `{type(item).__name__}`")
     return {"text": content if isinstance(content, str) else to_json(content).decode()}
 
 

@@ -185,7 +185,7 @@ async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None
     except ModelRetry as error:
         call.answer(error_result(error.message))
     except ValidationError as error:
-        call.fail("ValidationError", explained(error))
+        call.fail("ValidationError", explained(call.name, error))
     except (ApprovalRequired, CallDeferred) as error:
         reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
         call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
@@ -197,11 +197,11 @@ async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None
         raise
 
 
-def explained(error: ValidationError) -> str:
+def explained(tool: str, error: ValidationError) -> str:
     """What is wrong with arguments, for the model: where, and what."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"at `/{'/'.join(map(str, fault['loc']))}`: {fault['msg']}" for fault in faults]
-    return f"invalid arguments: {'; '.join(lines)}"
+    return f"invalid arguments for tool `{tool}`: {'; '.join(lines)}"
 
 
 @dataclass
