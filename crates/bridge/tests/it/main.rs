@@ -48,6 +48,6 @@ fn started_by_hand_it_says_what_it_is() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output.stdout.is_empty());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("hint: toolbridge-bridge bridge SOCKET SCHEMA"), "{said}");
+        assert!(said.contains("`toolbridge-bridge bridge SOCKET SCHEMA`"), "{said}");
     }
 }
