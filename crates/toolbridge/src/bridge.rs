@@ -13,8 +13,8 @@ use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 use toolbridge_ipc::{IpcError, Remote, read_schema_file, this_program_is_a_bridge};
 use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
 
-/// How often a bridge looks whether the process that started it is still there.
-const PARENT_CHECK: Duration = Duration::from_secs(1);
+/// How often a bridge looks after itself.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// Becomes a bridge if the command line is `<program> bridge <socket> <schema>`, and does not return then.
 ///
@@ -53,30 +53,11 @@ pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCod
 }
 
 fn bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> Result<(), IpcError> {
-    give_large_buffers_back();
     let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
     let tools = read_schema_file(schema)?;
     let remote = Remote::new(socket, tools)?;
     Ok(serve_stdio_traced(Arc::new(remote), ServerInfo::default(), tracer)?)
 }
-
-/// Has what a large call took given back when it is over.
-///
-/// glibc learns to keep such buffers: after calls of 9 MB a bridge held 24 MB for as long as it lived, and with
-/// this 8 MB. Smaller ones stay, because each new one costs as much as it takes to touch its pages.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_large_buffers_back() {
-    const LARGE_BYTES: i32 = 2 * 1024 * 1024;
-    #[expect(unsafe_code, reason = "a setting of the C library")]
-    // SAFETY: there are no preconditions, and no other thread yet.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE_BYTES);
-    }
-}
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_large_buffers_back() {}
 
 /// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, a
 /// SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else may use them.
@@ -131,9 +112,26 @@ pub fn serve_stdio_traced(source: Arc<dyn ToolSource>, info: ServerInfo, tracer:
 async fn orphaned() {
     let parent = rustix::process::getppid();
     loop {
-        tokio::time::sleep(PARENT_CHECK).await;
+        tokio::time::sleep(CHECK).await;
+        give_memory_back();
         if rustix::process::getppid() != parent {
             return;
         }
     }
 }
+
+/// Gives back what large calls took.
+///
+/// glibc learns to keep such buffers: after calls of 9 MB a bridge held 20 MB for as long as it lived. Not after
+/// each call: one of 9 MB would take a sixth longer with buffers that are new each time.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_memory_back() {
+    #[expect(unsafe_code, reason = "the C library's allocator is asked to trim its heap")]
+    // SAFETY: there are no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_memory_back() {}
