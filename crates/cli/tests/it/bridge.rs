@@ -243,7 +243,8 @@ fn a_client_that_stops_reading_costs_bounded_memory_and_loses_nothing() {
         let now = memory();
         std::mem::replace(&mut last, now) == now
     });
-    assert!(last < 150_000_000, "{last} bytes for {CALLS} answers of {BYTES}");
+    // 64 MiB of answers, in buffers that may be twice as large, and the beginnings of all others.
+    assert!(last < 200_000_000, "{last} bytes for {CALLS} answers of {BYTES}");
     let mut seen = std::collections::HashSet::new();
     for _ in 0..CALLS {
         let answer = client.receive();
