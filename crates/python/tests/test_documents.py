@@ -287,9 +287,11 @@ def test_documents_work_in_a_child_of_a_fork(workspace: Path) -> None:
     def find():
         with Session(documents, directory=sys.argv[1]) as session, Bridge(session.mcp_config()) as bridge:
             return len(bridge.call("manual_find", query="Descaling")["structuredContent"]["items"])
-    print(find(), flush=True)
+    def say():
+        os.write(1, f"{find()}\\n".encode())  # at once, so that two processes do not mix
+    say()
     child = os.fork()
-    print(find(), flush=True)
+    say()
     if child:
         print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """

@@ -44,9 +44,10 @@ async def shout(text: str) -> str:
 
 
 def called(session: Session, tool: str, arguments: dict[str, Any]) -> tuple[int, str]:
-    """What a tool says to a bridge, here played by the executable of the wheel."""
-    command = session.mcp_config("tools")["mcpServers"]["tools"]["command"]
-    call = [command, "call", str(session.socket_path), tool, json.dumps(arguments)]
+    """What a tool says to a bridge, here played by the executable beside it in the wheel."""
+    bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
+    toolbridge = bridge.with_name("toolbridge")
+    call = [toolbridge, "call", str(session.socket_path), tool, json.dumps(arguments)]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     return ended.returncode, (ended.stdout or ended.stderr).strip()
 
