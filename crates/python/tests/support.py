@@ -222,3 +222,31 @@ class Bridge:
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The result of a call, which asks for reports of progress."""
         return self.ask("tools/call", name=tool, arguments=arguments, _meta={"progressToken": "p"})
+
+
+def shown(here: World, *program: str | Path, **variables: str) -> str:
+    """What a program prints, given as Python's arguments; it may say nothing else, and warns of nothing.
+
+    It finds the CLI as its users do: on the PATH.
+    """
+    folder = here.root / "bin"
+    folder.mkdir()
+    (folder / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+    environment = {
+        **here.environment,
+        **variables,
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "TMPDIR": str(here.sessions),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [*PYTHON, *program],
+        env=environment,
+        cwd=here.home,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

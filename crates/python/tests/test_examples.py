@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support import PATIENCE_SECONDS, PYTHON, World, named
+from support import PATIENCE_SECONDS, World, shown
 
 MakeWorld = Callable[[str], World]
 
@@ -17,33 +16,14 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SERVER = "mcp__pydantic_tools__"
 
 
-def shown(here: World, name: str) -> str:
-    """What an example prints. It finds the CLI as its users do: on the PATH."""
-    folder = here.root / "bin"
-    folder.mkdir()
-    (folder / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
-    environment = {
-        **here.environment,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "TMPDIR": str(here.sessions),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    done = subprocess.run(
-        [*PYTHON, EXAMPLES / name],
-        env=environment,
-        cwd=here.home,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+def printed(here: World, name: str) -> str:
+    """What an example prints."""
+    return shown(here, EXAMPLES / name)
 
 
 def test_basic_tool(world: MakeWorld) -> None:
     here = world(f'call {SERVER}add {{"a": 40, "b": 2}}\n---\ntext 40 + 2 is {{result}}.')
-    first, second, _ = shown(here, "basic_tool.py").split("\n")
+    first, second, _ = printed(here, "basic_tool.py").split("\n")
     assert first == "40 + 2 is 42.0."
     assert second.endswith(" out")
 
@@ -54,12 +34,12 @@ def test_database(world: MakeWorld) -> None:
         f'call {SERVER}set_total {{"number": 17, "total": 19}}\n---\n'
         "text Done: {result}."
     )
-    assert shown(here, "database.py") == "Done: 1 order changed.\nin the database: [(17, 'Ada', 19.0)]\n"
+    assert printed(here, "database.py") == "Done: 1 order changed.\nin the database: [(17, 'Ada', 19.0)]\n"
 
 
 def test_streaming(world: MakeWorld) -> None:
     here = world(f'text Let me | wait.\ncall {SERVER}wait {{"seconds": 0.1}}\n---\ntext Hel|lo.')
-    assert shown(here, "streaming.py") == (
+    assert printed(here, "streaming.py") == (
         'Let me wait.\n→ wait {"seconds":0.1}\n← waited for 0.1 seconds\nHello.\n6 characters in the answer\n'
     )
 

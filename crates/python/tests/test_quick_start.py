@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import textwrap
 from collections.abc import Callable
 
 import pytest
-from support import PATIENCE_SECONDS, PYTHON, Transport, World, named
+from support import Transport, World, shown
 
 MakeWorld = Callable[[str], World]
 
@@ -17,29 +16,9 @@ SERVER = "mcp__pydantic_tools__"
 ADD = f'call {SERVER}add {{"a": 40, "b": 2}}\n---\ntext The sum is {{result}}.'
 
 
-def shown(here: World, program: str, **variables: str) -> str:
-    """What a program prints; it may say nothing else, and warns of nothing."""
-    folder = here.root / "bin"
-    folder.mkdir()
-    (folder / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
-    environment = {
-        **here.environment,
-        **variables,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "TMPDIR": str(here.sessions),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    done = subprocess.run(
-        [*PYTHON, "-c", textwrap.dedent(program)],
-        env=environment,
-        cwd=here.home,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+def printed(here: World, program: str, **variables: str) -> str:
+    """What a program prints."""
+    return shown(here, "-c", textwrap.dedent(program), **variables)
 
 
 def test_an_agent_answers(world: MakeWorld) -> None:
@@ -53,7 +32,7 @@ def test_an_agent_answers(world: MakeWorld) -> None:
     result = agent.run_sync("Hello, how are you?")
     print(result.output)
     """
-    assert shown(here, program) == "I am fine.\n"
+    assert printed(here, program) == "I am fine.\n"
     assert "You are a helpful assistant." in str(here.requests[0]["system"])
 
 
@@ -71,7 +50,7 @@ def test_an_agent_has_an_output_type(world: MakeWorld) -> None:
     agent = Agent(ClaudeCodeModel(), output_type=CityInfo)
     print(repr(agent.run_sync("Tell me about Tokyo").output))
     """
-    assert shown(here, program) == "CityInfo(name='Tokyo', country='Japan')\n"
+    assert printed(here, program) == "CityInfo(name='Tokyo', country='Japan')\n"
 
 
 # The toolset is the agent's own, so it may be registered before it has any tools.
@@ -97,7 +76,7 @@ def test_an_agent_has_tools(world: MakeWorld, transport: Transport, before: str,
     {after}
     print(agent.run_sync("What is 40 + 2?").output)
     """
-    assert shown(here, program, TRANSPORT=transport) == "The sum is 42.\n"
+    assert printed(here, program, TRANSPORT=transport) == "The sum is 42.\n"
 
 
 def test_tools_have_dependencies(world: MakeWorld, transport: Transport) -> None:
@@ -123,7 +102,7 @@ def test_tools_have_dependencies(world: MakeWorld, transport: Transport) -> None
     model.set_agent_toolsets(agent.toolsets[0], server_name="pydantic_tools", transport=transport)
     print(agent.run_sync("go", deps=ApiConfig("https://example.com")).output)
     """
-    assert shown(here, program, TRANSPORT=transport) == "https://example.com\n"
+    assert printed(here, program, TRANSPORT=transport) == "https://example.com\n"
 
 
 def test_an_agent_has_settings(world: MakeWorld) -> None:
@@ -154,7 +133,7 @@ def test_an_agent_has_settings(world: MakeWorld) -> None:
     # The CLI refuses to be let off everything by root; it is not what is tested here.
     if os.geteuid() == 0:
         program = program.replace("bypassPermissions", "acceptEdits")
-    assert shown(here, program) == "ok\n"
+    assert printed(here, program) == "ok\n"
     request = here.requests[0]
     assert request["model"] == "claude-opus-4-5"
     assert "Be concise, zebra." in str(request["system"])
@@ -194,7 +173,7 @@ def test_a_request_says_what_it_took(world: MakeWorld, transport: Transport) -> 
 
     asyncio.run(main())
     """
-    assert shown(here, program, TRANSPORT=transport).split("\n") == [
+    assert printed(here, program, TRANSPORT=transport).split("\n") == [
         "The sum is 42. 2",
         "The sum is 42.",
         "The sum is 42.",
