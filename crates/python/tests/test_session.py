@@ -47,7 +47,7 @@ def called(session: Session, tool: str, arguments: dict[str, Any]) -> tuple[int,
     """What a tool says to a bridge, here played by the executable beside it in the wheel."""
     bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
     toolbridge = bridge.with_name("toolbridge")
-    call = [toolbridge, "call", str(session.socket_path), tool, json.dumps(arguments)]
+    call = [str(toolbridge), "call", str(session.socket_path), tool, json.dumps(arguments)]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     return ended.returncode, (ended.stdout or ended.stderr).strip()
 
