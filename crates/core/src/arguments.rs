@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::flat::Flat;
 use crate::handler::{Handler, Prepared};
+use crate::shape::Shape;
 use crate::{RawJson, RegistrationError, ToolError};
 
 /// A compiled JSON Schema of an object.
@@ -11,7 +11,7 @@ use crate::{RawJson, RegistrationError, ToolError};
 pub(crate) struct ObjectSchema {
     compiled: jsonschema::Validator,
     /// The same, where it says so little that a look at the text is enough.
-    flat: Option<Flat>,
+    shape: Option<Shape>,
 }
 
 impl ObjectSchema {
@@ -28,12 +28,12 @@ impl ObjectSchema {
             None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
         }
         let compiled = jsonschema::validator_for(schema).map_err(|error| bad(error.to_string()))?;
-        Ok(Self { compiled, flat: Flat::of(root, describes) })
+        Ok(Self { compiled, shape: Shape::of(schema) })
     }
 
     /// Where `value` does not fit, and why.
     pub(crate) fn fault(&self, value: &RawJson) -> Option<(String, String)> {
-        if self.flat.as_ref().is_some_and(|flat| flat.surely_fits(value.as_str())) {
+        if self.shape.as_ref().is_some_and(|shape| shape.surely_fits(value.as_str())) {
             return None;
         }
         let value: Value = match value.decode() {
@@ -44,23 +44,6 @@ impl ObjectSchema {
         // Masked: a megabyte of argument must not come back as an error message.
         Some((error.instance_path().to_string(), error.masked_with("the value").to_string()))
     }
-}
-
-/// Whether a keyword only describes, and checks nothing that has not been checked already.
-fn describes(keyword: &str) -> bool {
-    matches!(
-        keyword,
-        "type"
-            | "title"
-            | "description"
-            | "$schema"
-            | "$id"
-            | "$comment"
-            | "$defs"
-            | "definitions"
-            | "examples"
-            | "default"
-    )
 }
 
 /// Reads a call's arguments for its handler and checks them against the tool's schema.

@@ -307,9 +307,14 @@ impl Key<'_> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins with the object `text`; `None` when it is none.
-    pub(crate) fn new(text: &'a str) -> Option<Self> {
-        Self { text, at: 0, is_first: true }.enter()
+    /// Begins with the object that stands at `at`; `None` when there is none.
+    pub(crate) fn at(text: &'a str, at: usize) -> Option<Self> {
+        Self { text, at, is_first: true }.enter()
+    }
+
+    /// Where the walk has come to.
+    pub(crate) fn place(&self) -> usize {
+        self.at
     }
 
     /// Into the object that comes next, if one does. The walk around it goes on where that one ends.
@@ -346,8 +351,14 @@ impl<'a> Walk<'a> {
 
     /// The value that comes next.
     pub(crate) fn value(&mut self) -> Result<Span<'a>, Fault> {
+        let text = self.text.as_bytes();
+        self.value_to(|begin| scan::value_end(text, begin))
+    }
+
+    /// The value that comes next, up to where `end` says.
+    pub(crate) fn value_to(&mut self, end: impl FnOnce(usize) -> Option<usize>) -> Result<Span<'a>, Fault> {
         let begin = scan::skip_space(self.text.as_bytes(), self.at);
-        self.at = scan::value_end(self.text.as_bytes(), begin).ok_or(Fault::NotJson)?;
+        self.at = end(begin).ok_or(Fault::NotJson)?;
         Ok(Span(&self.text[begin..self.at]))
     }
 

@@ -134,25 +134,26 @@ impl ToolResult {
     /// The JSON text of the MCP `CallToolResult`.
     #[must_use]
     pub fn to_json(&self) -> RawJson {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Wire<'a> {
-            content: &'a [Content],
-            #[serde(skip_serializing_if = "Option::is_none")]
-            structured_content: Option<&'a RawJson>,
-            is_error: bool,
-            #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-            meta: Option<&'a RawJson>,
-        }
         // The protocol wants at least one block.
         let empty = [Content::Text { text: String::new() }];
-        let wire = Wire {
-            content: if self.content.is_empty() { &empty } else { &self.content },
-            structured_content: self.structured.as_ref(),
-            is_error: self.is_error,
-            meta: self.meta.as_ref(),
+        let content = if self.content.is_empty() { &empty } else { &self.content[..] };
+        let mut text = br#"{"content":"#.to_vec();
+        serde_json::to_writer(&mut text, content).expect("strings and raw JSON can always be written");
+        // What is JSON already is not gone through again: it may be large.
+        let mut raw = |key: &str, value: &[u8]| {
+            text.reserve(key.len() + value.len());
+            text.extend_from_slice(key.as_bytes());
+            text.extend_from_slice(value);
         };
-        RawJson::of(&wire).expect("strings and raw JSON can always be written")
+        if let Some(structured) = &self.structured {
+            raw(r#","structuredContent":"#, structured.as_bytes());
+        }
+        raw(r#","isError":"#, if self.is_error { b"true" } else { b"false" });
+        if let Some(meta) = &self.meta {
+            raw(r#","_meta":"#, meta.as_bytes());
+        }
+        raw("}", b"");
+        RawJson::written(text)
     }
 }
 

@@ -260,7 +260,7 @@ impl Registered {
         match (returned, &self.output) {
             (Returned::Value(value), None) => Ok(RawJson::written(value.into_text_block())),
             (Returned::Value(value), Some(promised)) => {
-                let object = RawJson::parse(value.json().to_owned()).expect("just written");
+                let object = RawJson::written(value.json().into());
                 self.check_promise(promised, Some(&object))?;
                 let text = object.as_str().to_owned();
                 Ok(crate::ToolResult::text(text).structured(object).to_json())
