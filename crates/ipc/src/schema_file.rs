@@ -47,17 +47,23 @@ pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
 /// What is wrong with it, to be put behind the file's name.
 pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
     let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
-    let items: Vec<&RawValue> = serde_json::from_str(utf8).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => "is not a JSON array".into(),
-        _ => format!("is not JSON: {error}"),
-    })?;
-    let mut tools = Vec::with_capacity(items.len());
-    for (place, item) in items.iter().enumerate() {
-        let entry: Entry<'_> = serde_json::from_str(item.get())
-            .map_err(|error| format!("has a tool that cannot be used, number {}: {error}", place + 1))?;
-        tools.push(check(place, entry, text)?);
-    }
-    ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
+    let entries: Vec<Entry<'_>> = serde_json::from_str(utf8).map_err(|error| fault(utf8, &error))?;
+    let tools = entries.into_iter().enumerate().map(|(place, entry)| check(place, entry, text));
+    ToolList::new(tools.collect::<Result<_, _>>()?).map_err(|error| format!("cannot be used: {error}"))
+}
+
+/// Why a text is no list of tools, after `error` has said that it is none.
+fn fault(text: &str, error: &serde_json::Error) -> String {
+    let items: Vec<&RawValue> = match serde_json::from_str(text) {
+        Ok(items) => items,
+        Err(error) if error.is_data() => return "is not a JSON array".into(),
+        Err(error) => return format!("is not JSON: {error}"),
+    };
+    let faults = items.iter().zip(1..).find_map(|(item, number)| {
+        let error = serde_json::from_str::<Entry<'_>>(item.get()).err()?;
+        Some(format!("has a tool that cannot be used, number {number}: {error}"))
+    });
+    faults.unwrap_or_else(|| format!("cannot be used: {error}"))
 }
 
 fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSchema, String> {
@@ -72,15 +78,13 @@ fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSchema, Str
     };
     let optional =
         |member: &str, value: Option<&RawValue>| value.map(|value| object(member, value)).transpose();
-    let mut tool = ToolSchema::new(
-        entry.name.clone(),
-        entry.description.clone(),
-        object("input_schema", entry.input_schema)?,
-    );
-    tool.output_schema = optional("output_schema", entry.output_schema)?;
-    tool.annotations = optional("annotations", entry.annotations)?;
-    tool.meta = optional("meta", entry.meta)?;
-    tool.title = entry.title;
+    let input_schema = object("input_schema", entry.input_schema)?;
+    let output_schema = optional("output_schema", entry.output_schema)?;
+    let annotations = optional("annotations", entry.annotations)?;
+    let meta = optional("meta", entry.meta)?;
+    let mut tool = ToolSchema::new(entry.name, entry.description, input_schema);
+    (tool.title, tool.output_schema) = (entry.title, output_schema);
+    (tool.annotations, tool.meta) = (annotations, meta);
     Ok(tool)
 }
 

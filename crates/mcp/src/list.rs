@@ -4,39 +4,40 @@ use toolbridge_core::{RawJson, ToolSchema};
 
 /// The result of `tools/list`. Schemas are copied as they are and not decoded.
 pub(crate) fn write_list(tools: &[ToolSchema]) -> RawJson {
-    let mut text = String::from(r#"{"tools":["#);
+    let mut text = br#"{"tools":["#.to_vec();
     for (place, tool) in tools.iter().enumerate() {
         if place > 0 {
-            text.push(',');
+            text.push(b',');
         }
         write_tool(&mut text, tool);
     }
-    text.push_str("]}");
-    RawJson::written(text.into_bytes())
+    text.extend_from_slice(b"]}");
+    RawJson::written(text)
 }
 
-fn write_tool(text: &mut String, tool: &ToolSchema) {
-    let quoted = |value: &str| serde_json::Value::from(value).to_string();
-    let mut member = |key: &str, value: &str| {
-        text.push_str(if key == "name" { "{\"" } else { ",\"" });
-        text.push_str(key);
-        text.push_str("\":");
-        text.push_str(value);
-    };
-    member("name", &quoted(&tool.name));
+fn write_tool(text: &mut Vec<u8>, tool: &ToolSchema) {
+    write_text(text, r#"{"name":"#, &tool.name);
     if let Some(title) = &tool.title {
-        member("title", &quoted(title));
+        write_text(text, r#","title":"#, title);
     }
-    member("description", &quoted(&tool.description));
-    member("inputSchema", tool.input_schema.as_str());
-    for (key, value) in
-        [("outputSchema", &tool.output_schema), ("annotations", &tool.annotations), ("_meta", &tool.meta)]
-    {
+    write_text(text, r#","description":"#, &tool.description);
+    for (key, value) in [
+        (r#","inputSchema":"#, Some(&tool.input_schema)),
+        (r#","outputSchema":"#, tool.output_schema.as_ref()),
+        (r#","annotations":"#, tool.annotations.as_ref()),
+        (r#","_meta":"#, tool.meta.as_ref()),
+    ] {
         if let Some(value) = value {
-            member(key, value.as_str());
+            text.extend_from_slice(key.as_bytes());
+            text.extend_from_slice(value.as_bytes());
         }
     }
-    text.push('}');
+    text.push(b'}');
+}
+
+fn write_text(text: &mut Vec<u8>, key: &str, value: &str) {
+    text.extend_from_slice(key.as_bytes());
+    serde_json::to_writer(text, value).expect("a string can always be written");
 }
 
 #[cfg(test)]
