@@ -190,8 +190,8 @@ impl<O: Outgoing> Front<O> {
     }
 
     async fn ask_protocol(&mut self, id: &RpcId, line: &[u8]) {
-        if let Err(reason) = self.protocol.request(line).await {
-            self.refuse(Some(id), &RpcError::invalid_params(reason));
+        if let Err(error) = self.protocol.request(line).await {
+            self.refuse(Some(id), &error);
         }
     }
 
