@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
 
 use crate::ClaudeCodeError;
@@ -81,15 +81,6 @@ impl fmt::Debug for Decider {
     }
 }
 
-/// A task that ends with whoever waits for it.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Asks the user's function, within the restrictions.
 pub(crate) async fn decide(
     decider: Option<Decider>,
@@ -103,8 +94,8 @@ pub(crate) async fn decide(
     let input = input.decode().unwrap_or_default();
     let request = PermissionRequest { tool_name: tool.clone(), input, tool_use_id };
     // In a task of its own, so that its panic is a refusal.
-    let mut deciding = AbortOnDrop(tokio::spawn(async move { decide(request).await }));
-    let permission = match (&mut deciding.0).await {
+    let deciding = tokio::spawn(async move { decide(request).await });
+    let permission = match AbortOnDropHandle::new(deciding).await {
         Ok(permission) => permission,
         Err(error) => {
             tracing::error!(%error, tool, "the permission hook failed");
