@@ -1,5 +1,7 @@
 //! Times, sizes and counts for people.
 
+use crate::excerpt::excerpt;
+
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 pub(super) fn time(ns: u64) -> String {
     let us = ns as f64 / 1e3;
@@ -34,11 +36,7 @@ pub(super) fn maybe(amount: Option<u64>, shown: fn(u64) -> String) -> String {
 
 /// The text in that many columns, cut off if need be.
 pub(super) fn fit(text: &str, columns: usize) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    match text.chars().count() {
-        count if count > columns => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),
-        count => text + &" ".repeat(columns - count),
-    }
+    format!("{:columns$}", excerpt(text, columns))
 }
 
 #[cfg(test)]
@@ -54,6 +52,6 @@ mod tests {
         assert_eq!(time(61_234_567_890), "61.23 s");
         assert_eq!([size(13), size(1_234), size(1_048_576)], ["13 B", "1.2 kB", "1.0 MB"]);
         assert_eq!([calls(0), calls(1), calls(2)], ["0 calls", "1 call", "2 calls"]);
-        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a?b "]);
+        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a b "]);
     }
 }
