@@ -17,7 +17,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_leaves_a_mark_within_the_limit() {
-        let rows = [("", ""), ("grüß", "grüß"), ("grüße", "grü…"), ("a\r\nb", "a  b"), ("a\tb\u{1b}[m", "a b…")];
+        let rows =
+            [("", ""), ("grüß", "grüß"), ("grüße", "grü…"), ("a\r\nb", "a  b"), ("a\tb\u{1b}[m", "a b…")];
         for (text, want) in rows {
             assert_eq!(excerpt(text, 4), want);
         }
