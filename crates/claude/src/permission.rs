@@ -91,7 +91,11 @@ pub(crate) async fn decide(
     tool_use_id: Option<String>,
 ) -> Permission {
     let Some(Decider(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
-    let input = input.decode().unwrap_or_default();
+    // What nobody can look at, nobody can allow.
+    let input = match input.decode() {
+        Ok(input) => input,
+        Err(error) => return Permission::deny(format!("the arguments of `{tool}` cannot be read: {error}")),
+    };
     let request = PermissionRequest { tool_name: tool.clone(), input, tool_use_id };
     // In a task of its own, so that its panic is a refusal.
     let deciding = tokio::spawn(async move { decide(request).await });
@@ -289,6 +293,21 @@ mod tests {
         );
         let error = rules(&[("mcp__tools__*", "a", json!({}))]).unwrap_err().to_string();
         assert!(error.starts_with("`mcp__tools__*` is not the name of a tool; "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn arguments_that_cannot_be_looked_at_are_not_allowed() {
+        let input = |depth: usize| {
+            let text = format!(r#"{{"command":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+            RawJson::parse(text).unwrap()
+        };
+        let allow = Decider::new(|_| async { Permission::Allow });
+        let ask = async |input: RawJson| {
+            decide(Some(allow.clone()), &Restrictions::default(), None, "Bash".into(), &input, None).await
+        };
+        assert_eq!(ask(input(10)).await, Permission::Allow);
+        let Permission::Deny { message, .. } = ask(input(1000)).await else { panic!("allowed unseen") };
+        assert!(message.starts_with("the arguments of `Bash` cannot be read: recursion limit"), "{message}");
     }
 
     #[test]
