@@ -12,8 +12,8 @@
 //! ```
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading what
-//! others may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs` and
-//! `index.rs` (searching them), `disk.rs` and `file.rs` (writing), `vault.rs` and `range.rs` (the vault), `bridge.rs`
+//! others may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`,
+//! `index.rs` and `snippet.rs` (searching them), `disk.rs` and `file.rs` (writing), `vault.rs` and `range.rs` (the vault), `bridge.rs`
 //! (copying), `tool.rs` (what a model is told).
 
 #[cfg(feature = "fuzzing")]
@@ -40,6 +40,7 @@ mod request;
 mod root;
 mod section;
 mod snapshot;
+mod snippet;
 mod tool;
 mod vault;
 
