@@ -2,6 +2,8 @@
 //! `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
+#[cfg(test)]
+mod architecture;
 mod bench;
 mod bridge;
 #[cfg(test)]
