@@ -17,6 +17,7 @@ mod runtime;
 mod session;
 mod stream;
 mod task;
+mod threads;
 mod tools;
 
 /// The module that Python imports.
