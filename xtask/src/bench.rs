@@ -113,13 +113,13 @@ fn measure(machine: Machine, programs: &Programs, options: &Options) -> Result<R
     if options.wants("memory") {
         report.rows.extend(memory::measure(&mut stage, effort.memory)?);
     }
-    if options.wants("python") && options.contenders.contains(&Contender::BridgeAndPython) {
-        report.python = python_cost::measure(&mut stage, &effort)?;
-    }
     if options.wants("first") {
         report.first_call = first_call::measure(&mut stage, effort.first_calls)?;
     }
     drop(stage);
+    if options.wants("python") && options.contenders.contains(&Contender::BridgeAndPython) {
+        report.python = python_cost::measure(programs, &options.contenders, &effort)?;
+    }
     if options.wants("growth") {
         report.growth = growth::measure(programs, &effort)?;
     }
