@@ -11,6 +11,7 @@ mod package;
 mod project;
 mod python;
 mod test;
+mod unchecked;
 mod wheel;
 
 use std::process::ExitCode;

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::unchecked::Unchecked;
 use crate::{project, python, wheel};
 
 /// Runs every check, in the order of their cost. Each says how long it took.
 pub(crate) fn run() -> Result<()> {
     let (root, target) = project::folders()?;
+    let unchecked = Unchecked::begin(&target)?;
     let cargo = |args: &str| {
         let mut command = project::cargo();
         command.args(args.split(' ')).current_dir(&root);
@@ -24,7 +26,7 @@ pub(crate) fn run() -> Result<()> {
     )?;
     // The tests of the model need the real CLI, which comes with this.
     let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(&root, &target))?;
-    step("tests and doctests", &mut cargo("test --workspace --quiet"))?;
+    step("tests and doctests", unchecked.tell(&mut cargo("test --workspace --quiet")))?;
     step(
         "export to OpenTelemetry",
         &mut cargo("test --package toolbridge-cli --features otel --bins --test otel --quiet"),
@@ -37,7 +39,7 @@ pub(crate) fn run() -> Result<()> {
     step("executable", &mut cargo("build --package toolbridge-cli --quiet"))?;
     let executable = target.join("debug/toolbridge");
     step("demo", Command::new(&executable).arg("demo"))?;
-    step("tests of other languages", &mut pytest(&root, &python, &executable))?;
+    step("tests of other languages", unchecked.tell(&mut pytest(&root, &python, &executable)))?;
     python_package(&root, &target, &python)?;
     // With two of the peers, so that what compares with them does not rot; and without the optimisation that takes
     // minutes, because nobody looks at these figures.
@@ -51,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
             "note: cargo-deny is not installed, licences were not checked (`cargo install cargo-deny`)"
         );
     }
-    eprintln!("everything passed");
+    eprintln!("{}", unchecked.verdict()?);
     Ok(())
 }
 

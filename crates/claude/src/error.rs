@@ -48,7 +48,7 @@ pub enum ClaudeCodeError {
         text: String,
     },
     /// A request's tool filter names a tool that is not in the toolset.
-    #[error("there is no tool `{name}` to choose; there are: {}", known.join(", "))]
+    #[error("{}", unknown_tool(name, known))]
     ToolNotFound {
         /// The name asked for.
         name: String,
@@ -218,7 +218,7 @@ impl ClaudeCodeError {
                 "is that the Claude Code CLI, and a recent version? `toolbridge doctor` says which one it is"
             }
             Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
-            Self::ToolNotFound { .. } => "choose from the names above",
+            Self::ToolNotFound { name, known } => unknown_tool(name, known).hint(),
             Self::ToolsetNotRegistered => "call `set_agent_toolsets` first",
             Self::BridgeStartup { .. } => {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
@@ -229,6 +229,11 @@ impl ClaudeCodeError {
             Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
         })
     }
+}
+
+/// Core says the same fact in the same words.
+fn unknown_tool(name: &str, known: &[String]) -> RegistrationError {
+    RegistrationError::UnknownTool { name: name.to_owned(), known: known.to_owned() }
 }
 
 impl From<RegistrationError> for ClaudeCodeError {

@@ -18,6 +18,7 @@ mod permission;
 mod process;
 mod request;
 mod response;
+mod restriction;
 mod run;
 mod sdk;
 mod settings;

@@ -14,9 +14,10 @@ use toolbridge_ipc::{IpcError, Session};
 
 use crate::command::{Extras, arguments};
 use crate::find::find_cli;
-use crate::permission::{Decider, Permission, PermissionRequest, Restricted, Restrictions};
+use crate::permission::{Decider, Permission, PermissionRequest};
 use crate::process::Process;
 use crate::request::Request;
+use crate::restriction::{Restricted, Restrictions};
 use crate::run::{Held, Offer, Run};
 use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings, setters};
 use crate::stream::{ResponseStream, Signals};

@@ -1,16 +1,14 @@
 //! Who decides whether a tool may be used.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use tokio::task::JoinHandle;
-use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::RawJson;
 
-use crate::ClaudeCodeError;
+use crate::restriction::Restrictions;
 
 /// A tool that the model wants to use, and nobody has allowed yet.
 #[derive(Debug, Clone)]
@@ -81,15 +79,6 @@ impl fmt::Debug for Decider {
     }
 }
 
-/// A task that ends with whoever waits for it.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Asks the user's function, within the restrictions.
 pub(crate) async fn decide(
     decider: Option<Decider>,
@@ -100,11 +89,15 @@ pub(crate) async fn decide(
     tool_use_id: Option<String>,
 ) -> Permission {
     let Some(Decider(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
-    let input = input.decode().unwrap_or_default();
+    // What nobody can look at, nobody can allow.
+    let input = match input.decode() {
+        Ok(input) => input,
+        Err(error) => return Permission::deny(format!("the arguments of `{tool}` cannot be read: {error}")),
+    };
     let request = PermissionRequest { tool_name: tool.clone(), input, tool_use_id };
     // In a task of its own, so that its panic is a refusal.
-    let mut deciding = AbortOnDrop(tokio::spawn(async move { decide(request).await }));
-    let permission = match (&mut deciding.0).await {
+    let deciding = tokio::spawn(async move { decide(request).await });
+    let permission = match AbortOnDropHandle::new(deciding).await {
         Ok(permission) => permission,
         Err(error) => {
             tracing::error!(%error, tool, "the permission hook failed");
@@ -119,185 +112,23 @@ pub(crate) async fn decide(
     }
 }
 
-/// What parameters of tools may be: for each tool a schema of its arguments.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Restrictions(Arc<BTreeMap<String, jsonschema::Validator>>);
-
-/// The CLI's two names of one tool.
-const ALIASES: [&str; 2] = ["Task", "Agent"];
-
-impl Restrictions {
-    /// # Errors
-    ///
-    /// When a schema is none, or a name is a pattern.
-    pub(crate) fn new(
-        rules: impl IntoIterator<Item = (String, String, Value)>,
-    ) -> Result<Self, ClaudeCodeError> {
-        let mut tools: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
-        for (tool, parameter, schema) in rules {
-            if tool.is_empty() || !tool.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-            {
-                let hint = "restrictions are for one tool each, such as `Bash` or `mcp__tools__add`";
-                return Err(ClaudeCodeError::invalid(format!("`{tool}` is not the name of a tool; {hint}")));
-            }
-            // Each by itself, so that the error names the one that is wrong.
-            jsonschema::validator_for(&schema).map_err(|error| {
-                let what = format!("the restriction of `{parameter}` of tool `{tool}` is not a JSON Schema");
-                ClaudeCodeError::invalid(format!("{what}: {error}"))
-            })?;
-            let tool = if tool == ALIASES[0] { ALIASES[1].to_owned() } else { tool };
-            // Several rules for a parameter hold together.
-            let all = tools.entry(tool).or_default().entry(parameter).or_insert(json!({ "allOf": [] }));
-            all["allOf"].as_array_mut().into_iter().for_each(|all| all.push(schema.clone()));
-        }
-        let compiled = tools.into_iter().map(|(tool, parameters)| {
-            // A parameter that is left out has a value all the same: the tool's own choice.
-            let required: Vec<_> = parameters.keys().cloned().collect();
-            let schema = json!({ "type": "object", "properties": parameters, "required": required });
-            let schema = jsonschema::validator_for(&schema).map_err(|error| {
-                let what = format!("the restrictions of tool `{tool}` do not fit together");
-                ClaudeCodeError::invalid(format!("{what}: {error}"))
-            })?;
-            Ok((tool, schema))
-        });
-        Ok(Self(Arc::new(compiled.collect::<Result<_, ClaudeCodeError>>()?)))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Those for a tool. Our own server's tools may be named without the server.
-    fn of(&self, tool: &str, server: Option<&str>) -> impl Iterator<Item = &jsonschema::Validator> {
-        let bare =
-            server.and_then(|server| tool.strip_prefix("mcp__")?.strip_prefix(server)?.strip_prefix("__"));
-        let tool = if tool == ALIASES[0] { ALIASES[1] } else { tool };
-        [Some(tool), bare].into_iter().flatten().filter_map(|name| self.0.get(name))
-    }
-
-    /// Whether there are any for a tool.
-    pub(crate) fn cover(&self, tool: &str, server: Option<&str>) -> bool {
-        self.of(tool, server).next().is_some()
-    }
-
-    /// Why the tool may not be used with these arguments.
-    pub(crate) fn objection(&self, tool: &str, server: Option<&str>, input: &Value) -> Option<String> {
-        let error = self.of(tool, server).find_map(|schema| schema.validate(input).err())?;
-        let path = match error.instance_path().to_string() {
-            path if path.is_empty() => "/".into(),
-            path => path,
-        };
-        let reason = error.masked_with("the value").to_string();
-        Some(format!("the arguments of `{tool}` are restricted: at `{path}`: {reason}"))
-    }
-
-    /// The answer to the CLI's question before a tool is used, and the id of the call that it was about.
-    pub(crate) fn before_use(&self, input: &RawJson, server: Option<&str>) -> (Option<String>, Value) {
-        #[derive(Deserialize)]
-        struct Use {
-            #[serde(rename = "tool_name")]
-            tool: String,
-            #[serde(rename = "tool_input", default)]
-            input: Value,
-            #[serde(rename = "tool_use_id")]
-            id: Option<String>,
-        }
-        let (id, objection) = match input.decode::<Use>() {
-            Ok(used) => (used.id, self.objection(&used.tool, server, &used.input)),
-            Err(error) => (None, Some(format!("the CLI does not say what is to be used: {error}"))),
-        };
-        let answer = match objection {
-            None => json!({}),
-            Some(reason) => json!({ "hookSpecificOutput": {
-                "hookEventName": "PreToolUse",
-                "permissionDecision": "deny",
-                "permissionDecisionReason": reason,
-            } }),
-        };
-        (id, answer)
-    }
-}
-
-/// Our own tools, which keep their restrictions themselves, whatever the CLI does.
-pub(crate) struct Restricted {
-    pub(crate) source: Arc<dyn ToolSource>,
-    pub(crate) server: String,
-    pub(crate) restrictions: Restrictions,
-}
-
-impl ToolSource for Restricted {
-    fn tools(&self) -> &ToolList {
-        self.source.tools()
-    }
-
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        let name = format!("mcp__{}__{}", self.server, call.name);
-        if self.restrictions.cover(&name, Some(&self.server)) {
-            let input = call.arguments.decode().unwrap_or_default();
-            if let Some(reason) = self.restrictions.objection(&name, Some(&self.server), &input) {
-                return Box::pin(async { Err(ToolError::new("ToolRestrictedError", reason)) });
-            }
-        }
-        self.source.call(call, context)
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.source.is_exclusive(name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rules(rules: &[(&str, &str, Value)]) -> Result<Restrictions, ClaudeCodeError> {
-        Restrictions::new(
-            rules.iter().map(|(tool, name, schema)| ((*tool).into(), (*name).into(), schema.clone())),
-        )
-    }
-
-    #[test]
-    fn restricted_parameters_must_fit_and_must_be_there() {
-        let rules = rules(&[
-            ("Bash", "command", json!({ "pattern": "^git " })),
-            ("Bash", "command", json!({ "maxLength": 9 })),
-            ("Read", "path", json!({ "enum": ["a", "b"] })),
-        ])
-        .unwrap();
-        let objection = |tool: &str, input: Value| rules.objection(tool, None, &input);
-        assert_eq!(objection("Bash", json!({ "command": "git log", "x": 1 })), None);
-        assert_eq!(objection("Read", json!({ "path": "b" })), None);
-        assert_eq!(objection("Write", json!({})), None);
-        let said = objection("Bash", json!({ "command": "rm secret" })).unwrap();
-        assert!(said.starts_with("the arguments of `Bash` are restricted: at `/command`: "), "{said}");
-        assert!(!said.contains("secret"), "{said}");
-        assert!(objection("Bash", json!({ "command": "git log --all" })).is_some());
-        let said = objection("Read", json!({})).unwrap();
-        assert!(said.contains("\"path\" is a required property"), "{said}");
-    }
-
-    #[test]
-    fn own_tools_and_the_clis_two_names_are_known() {
-        let rules =
-            rules(&[("add", "a", json!({ "maximum": 1 })), ("Task", "prompt", json!(false))]).unwrap();
-        let input = json!({ "a": 2, "prompt": "x" });
-        assert!(rules.objection("mcp__tools__add", Some("tools"), &input).is_some());
-        assert!(rules.objection("mcp__other__add", Some("tools"), &input).is_none());
-        assert!(rules.objection("mcp__tools__add", None, &input).is_none());
-        for name in ALIASES {
-            assert!(rules.cover(name, None) && rules.objection(name, None, &input).is_some(), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_restriction_must_be_a_schema_of_one_tool() {
-        let error = rules(&[("Bash", "command", json!({ "pattern": "(" }))]).unwrap_err().to_string();
-        assert!(
-            error.starts_with("the restriction of `command` of tool `Bash` is not a JSON Schema"),
-            "{error}"
-        );
-        let error = rules(&[("mcp__tools__*", "a", json!({}))]).unwrap_err().to_string();
-        assert!(error.starts_with("`mcp__tools__*` is not the name of a tool; "), "{error}");
+    #[tokio::test]
+    async fn arguments_that_cannot_be_looked_at_are_not_allowed() {
+        let input = |depth: usize| {
+            let text = format!(r#"{{"command":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+            RawJson::parse(text).unwrap()
+        };
+        let allow = Decider::new(|_| async { Permission::Allow });
+        let ask = async |input: RawJson| {
+            decide(Some(allow.clone()), &Restrictions::default(), None, "Bash".into(), &input, None).await
+        };
+        assert_eq!(ask(input(10)).await, Permission::Allow);
+        let Permission::Deny { message, .. } = ask(input(1000)).await else { panic!("allowed unseen") };
+        assert!(message.starts_with("the arguments of `Bash` cannot be read: recursion limit"), "{message}");
     }
 
     #[test]

@@ -20,9 +20,10 @@ use crate::event::{Event, Started};
 use crate::line::{Ask, Line, read};
 use crate::model::OnMessage;
 use crate::opening::{Stage, not_connected, unknown};
-use crate::permission::{Decider, Restrictions, decide};
+use crate::permission::{Decider, decide};
 use crate::process::Process;
 use crate::response::Part;
+use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
 use crate::stream::{Events, Signals};
 

@@ -15,6 +15,7 @@ use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic};
 use crate::docs;
+use crate::excerpt::excerpt;
 use crate::output::{INTERRUPTED, Spinner, TERMINATED, WithHint, as_json, print, say};
 
 /// How much of a tool's arguments or result is shown.
@@ -116,12 +117,12 @@ async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode>
             Event::Part(Part::Text { .. }) if args.stream => end_line(&mut text_is_open)?,
             Event::Part(Part::ToolCall { name, input, .. }) if args.stream => {
                 end_line(&mut text_is_open)?;
-                say(&format!("→ {name} {}", shown(input.as_str())));
+                say(&format!("→ {name} {}", excerpt(input.as_str(), SHOWN_CHARS)));
             }
             Event::Part(part @ Part::ToolResult { .. }) if args.stream => {
                 let is_error = matches!(part, Part::ToolResult { is_error: true, .. });
                 let text = part.text().filter(|text| !text.is_empty()).unwrap_or("(no text)".into());
-                say(&format!("← {}{}", if is_error { "error: " } else { "" }, shown(&text)));
+                say(&format!("← {}{}", if is_error { "error: " } else { "" }, excerpt(&text, SHOWN_CHARS)));
             }
             Event::Result(whole) => {
                 if args.json {
@@ -142,12 +143,6 @@ fn end_line(text_is_open: &mut bool) -> Result<()> {
         print(b"\n")?;
     }
     Ok(())
-}
-
-/// The start of a text, on one line.
-fn shown(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS).collect();
-    if text.chars().nth(SHOWN_CHARS).is_some() { format!("{line}…") } else { line }
 }
 
 /// An answer as JSON.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::mcp::ServerInfo;
 
@@ -28,9 +28,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         instructions: Some(INSTRUCTIONS.into()),
         ..ServerInfo::default()
     };
-    let tracer = toolbridge::server_tracer(args.trace.file.as_deref())?;
-    toolbridge::serve_stdio_traced(Arc::new(builder(args)?.open()?), info, tracer)
-        .context("cannot serve on stdin and stdout")?;
+    toolbridge::serve_stdio(Arc::new(builder(args)?.open()?), info, args.trace.file.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 

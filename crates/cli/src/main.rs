@@ -6,6 +6,7 @@ mod call;
 mod demo;
 mod docs;
 mod doctor;
+mod excerpt;
 mod generate;
 #[cfg(feature = "otel")]
 mod otel;

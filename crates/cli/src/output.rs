@@ -9,7 +9,7 @@ use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use toolbridge::core::trace::TraceError;
 use toolbridge::docs::DocsError;
-use toolbridge::{ClaudeCodeError, IpcError, RegistrationError};
+use toolbridge::{ClaudeCodeError, IpcError, RegistrationError, StdioError};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 #[cfg(feature = "otel")]
@@ -59,6 +59,7 @@ pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
         .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
         .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
         .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
+        .or_else(|| error.downcast_ref::<StdioError>().and_then(StdioError::hint))
         .or_else(|| error.downcast_ref::<TraceError>().map(TraceError::hint))
         .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
     hint.map(Into::into)

@@ -167,7 +167,7 @@ pub enum RegistrationError {
         reason: String,
     },
     /// A filter names a tool that is not there.
-    #[error("there is no tool `{name}` to choose; there are: {}", known.join(", "))]
+    #[error("there is no tool `{name}` to choose; {}", there_are(known))]
     UnknownTool {
         /// The name asked for.
         name: String,
@@ -188,9 +188,14 @@ impl RegistrationError {
             Self::LongName { .. } => "shorten the tool's or the server's name",
             Self::Duplicate(_) => "rename one of the two",
             Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",
+            Self::UnknownTool { known, .. } if known.is_empty() => "register tools before choosing from them",
             Self::UnknownTool { .. } => "choose from the names above",
         }
     }
+}
+
+fn there_are(names: &[String]) -> String {
+    if names.is_empty() { "there are none".into() } else { format!("there are: {}", names.join(", ")) }
 }
 
 /// What `main() -> Result<…>` prints: the fact, then what to do.

@@ -43,7 +43,8 @@ impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
         let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
         let step = |step: &Segment| match step {
             Segment::Seq { index } => format!("/{index}"),
-            other => format!("/{other}"),
+            // A JSON pointer has its own way of writing the two characters it needs itself.
+            other => format!("/{}", other.to_string().replace('~', "~0").replace('/', "~1")),
         };
         let path = error.path().iter().map(step).collect::<String>();
         Some((path, error.into_inner().to_string()))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, prepare};
@@ -211,7 +212,8 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
             Running::Async(work) => work.await,
             // Work that still waits for a thread is taken back when the call is dropped.
             Running::Blocking(work) => {
-                match (&mut AbortOnDrop(tokio::task::spawn_blocking(move || span.in_scope(work))).0).await {
+                let work = tokio::task::spawn_blocking(move || span.in_scope(work));
+                match AbortOnDropHandle::new(work).await {
                     Ok(outcome) => outcome,
                     Err(error) => match error.try_into_panic() {
                         Ok(panic) => std::panic::resume_unwind(panic),
@@ -230,22 +232,12 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
 /// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread (as long
 /// as the runtime has another one).
 async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> Ended {
-    let mut task = AbortOnDrop(tokio::spawn({
-        let span = context.span();
-        run(ready, context).instrument(span)
-    }));
-    match tokio::time::timeout(limit, &mut task.0).await {
+    let span = context.span();
+    let task = AbortOnDropHandle::new(tokio::spawn(run(ready, context).instrument(span)));
+    match tokio::time::timeout(limit, task).await {
         Ok(Ok(ended)) => ended,
         Ok(Err(error)) => Ended::Panicked(error.to_string()),
         Err(_) => Ended::TimedOut(limit),
-    }
-}
-
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Copies from the manuals into the vault. The text does not leave the server.
 
 use crate::answer::{CopiedFile, CopiedSection, FileType};
-use crate::manual::{Excerpt, Manuals, Take};
+use crate::excerpt::{Excerpt, Take};
+use crate::manual::Manuals;
 use crate::refusal::Refusal;
 use crate::request::{CopyFile, CopySection};
 use crate::section::BOM;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{
     CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolResult, ToolSource,
 };
@@ -95,8 +96,9 @@ impl ToolSource for Documents {
             let caller = Caller { context, is_dropped: Arc::clone(&is_dropped) };
             // The context holds the call's turn, until the disk has been left alone.
             let work = tokio::task::spawn_blocking(move || shared.answer(place, &call.arguments, &caller));
-            let mut work = AbortOnDrop { work, is_dropped };
-            match (&mut work.work).await {
+            // When this is dropped, work that still waits for a thread is taken back; work that has begun can see it.
+            let _waiting = Waiting { is_dropped };
+            match AbortOnDropHandle::new(work).await {
                 Ok(answer) => Ok(answer),
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
@@ -143,15 +145,13 @@ impl Caller {
     }
 }
 
-/// When the call is dropped, work that still waits for a thread is taken back; work that has begun can see it.
-struct AbortOnDrop<T> {
-    work: tokio::task::JoinHandle<T>,
+/// A call that waits for its answer.
+struct Waiting {
     is_dropped: Arc<AtomicBool>,
 }
 
-impl<T> Drop for AbortOnDrop<T> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.is_dropped.store(true, Ordering::Relaxed);
-        self.work.abort();
     }
 }

@@ -9,19 +9,16 @@ use serde_json::json;
 use crate::answer::{FileType, Found, Hit, RefItem};
 use crate::index::{DocId, Index, Match, Words, query_terms};
 use crate::manual::{Manuals, Reading, file_name};
-use crate::path::{RelPath, fold};
+use crate::path::RelPath;
 use crate::refusal::{Code, Refusal};
 use crate::request::ManualFind;
 use crate::root::{Entry, Stamp};
-use crate::section::{Outline, shortened, split_lines};
+use crate::section::{Outline, shortened};
+use crate::snippet::snippet;
 
 /// Every word of a query costs time; the schema says so too.
 const MAX_QUERY_CHARS: usize = 1000;
 
-/// How long a snippet is at most; and never more than half of the section, which is not to be read here.
-const SNIPPET_CHARS: usize = 100;
-/// The part of a snippet that stands before what was found.
-const SNIPPET_LEAD: usize = 4;
 /// How far into a section a snippet is looked for.
 const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
 
@@ -226,47 +223,6 @@ impl Place {
     }
 }
 
-/// The line with most of the terms, cut to what is around the first of them.
-fn snippet(text: &str, terms: &[String]) -> String {
-    let mut best: Option<(usize, &str)> = None;
-    let lines = || split_lines(text).map(str::trim).filter(|line| !line.is_empty());
-    // Fences, rules and frames of tables say nothing; they do where there is nothing else.
-    let says_something = |line: &&str| {
-        !line.starts_with("```") && !line.starts_with("~~~") && line.contains(char::is_alphanumeric)
-    };
-    let telling: Vec<_> = lines().filter(says_something).collect();
-    for line in if telling.is_empty() { lines().collect() } else { telling } {
-        let folded = fold(line);
-        let found = terms.iter().filter(|term| folded.contains(term.as_str())).count();
-        if best.is_none_or(|(most, _)| found > most) {
-            best = Some((found, line));
-        }
-    }
-    let most = SNIPPET_CHARS.min(text.trim().chars().count() / 2);
-    best.map(|(_, line)| window(line, terms, most)).unwrap_or_default()
-}
-
-/// What is around the first of the terms, `most` characters at most.
-fn window(line: &str, terms: &[String], most: usize) -> String {
-    let chars: Vec<char> = line.chars().collect();
-    if chars.len() <= most {
-        return line.to_owned();
-    }
-    // Folded one by one, so that a place in the one is a place in the other.
-    let mut folded = String::new();
-    let mut places = Vec::new();
-    for (place, char) in chars.iter().enumerate() {
-        let one = fold(char.encode_utf8(&mut [0; 4]));
-        places.extend(std::iter::repeat_n(place, one.len()));
-        folded.push_str(&one);
-    }
-    let first = terms.iter().filter_map(|term| folded.find(term.as_str())).min().map_or(0, |at| places[at]);
-    let start = first.saturating_sub(most / SNIPPET_LEAD).min(chars.len() - most);
-    let end = start + most;
-    let mark = |cut: bool| if cut { "…" } else { "" };
-    format!("{}{}{}", mark(start > 0), String::from_iter(&chars[start..end]), mark(end < chars.len()))
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
@@ -375,22 +331,5 @@ mod tests {
             most = most.max(shelf.search.0.lock().unwrap().places.len());
         }
         assert!((500..1100).contains(&most), "{most} sections are kept for one");
-    }
-
-    #[test]
-    fn a_snippet_is_the_line_that_shows_why() {
-        let terms = query_terms("restart server");
-        assert_eq!(snippet("First of all:\n\n  Restart the Server.\nrestart", &terms), "Restart the Server.");
-        assert_eq!(snippet("nothing here\nand nothing there", &terms), "nothing here");
-        // Never the whole of a short section.
-        assert_eq!(snippet("Restart the server.", &terms), "Restart t…");
-        assert_eq!(snippet("", &terms), "");
-        // A fence is no line of text, but better than nothing.
-        assert_eq!(snippet("```sh\nmake all\n```\n| --- |", &terms), "make all");
-        assert_eq!(snippet("-----", &terms), "--…");
-        let long = format!("{}再起動{}", "あ".repeat(300), "い".repeat(300));
-        let got = snippet(&long, &query_terms("再起動"));
-        assert!(got.starts_with("…あ") && got.contains("再起動い") && got.ends_with("い…"), "{got}");
-        assert_eq!(got.chars().count(), SNIPPET_CHARS + 2);
     }
 }

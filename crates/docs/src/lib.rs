@@ -11,9 +11,10 @@
 //! # Ok::<(), toolbridge_docs::DocsError>(())
 //! ```
 //!
-//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `section.rs` (what a section
-//! is), `manual.rs`, `find.rs` and `index.rs` (reading), `disk.rs`, `file.rs` and `vault.rs` (writing), `bridge.rs` (copying),
-//! `tool.rs` (what a model is told).
+//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading what
+//! others may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`,
+//! `index.rs` and `snippet.rs` (searching them), `disk.rs` and `file.rs` (writing), `vault.rs` and `range.rs` (the vault), `bridge.rs`
+//! (copying), `tool.rs` (what a model is told).
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -25,6 +26,7 @@ mod builder;
 mod disk;
 mod documents;
 mod error;
+mod excerpt;
 mod file;
 mod find;
 mod index;
@@ -32,10 +34,13 @@ mod limit;
 mod log;
 mod manual;
 mod path;
+mod range;
 mod refusal;
 mod request;
 mod root;
 mod section;
+mod snapshot;
+mod snippet;
 mod tool;
 mod vault;
 

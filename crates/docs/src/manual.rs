@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::json;
 
 use crate::answer::{Applied, FileItem, FileType, Items, ManualItem, ManualText, Node, NodeKind, RefItem};
+use crate::excerpt::{Excerpt, Take, pick, valid_prefix};
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars};
 use crate::path::RelPath;
 use crate::refusal::{Code, Refusal, shown};
 use crate::request::{Limits, Line, ManualLs, ManualRead, ManualToc, Ref, Scope};
 use crate::root::{Entry, Root, Stamp};
-use crate::section::{BOM, Outline, cut, shortened};
-
-/// How often a file that changes while it is read is read again.
-const ATTEMPTS: usize = 5;
+use crate::section::{Outline, shortened};
+use crate::snapshot;
 
 /// All manuals, `<root>/<manual_id>/…`. Nothing is ever written here.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct Source {
     file: File,
     stamp: Stamp,
     /// Relative to all manuals.
-    path: RelPath,
+    pub(crate) path: RelPath,
     pub(crate) file_type: FileType,
 }
 
@@ -47,24 +46,6 @@ pub(crate) struct Reading {
     pub(crate) text: String,
     /// Whether a change since then would show in the source's stamp.
     pub(crate) is_settled: bool,
-}
-
-/// What was taken out of a source.
-#[derive(Debug)]
-pub(crate) struct Excerpt {
-    pub(crate) text: String,
-    pub(crate) truncated: bool,
-    /// Whether the file begins with a byte order mark.
-    pub(crate) has_bom: bool,
-}
-
-/// How much of a source to take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Take {
-    Own,
-    Section,
-    Sections(usize),
-    File,
 }
 
 impl Manuals {
@@ -177,7 +158,7 @@ impl Manuals {
             self.forget(path);
             Refusal::system(path.as_str(), &error)
         })?;
-        check_size(path.as_str(), stamp.size)?;
+        snapshot::check_size(path.as_str(), stamp.size)?;
         Ok(Source { file, stamp, path: path.clone(), file_type })
     }
 
@@ -205,14 +186,14 @@ impl Manuals {
     /// Reads a source whole. One that is changed meanwhile is read again: a mix of two versions is no text of
     /// anybody's.
     pub(crate) fn text(&self, mut source: Source) -> Result<Reading, Refusal> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..snapshot::ATTEMPTS {
             let is_settled = source.stamp.is_settled();
-            if let Some(text) = read_text(&source.file, source.path.as_str(), &source.stamp)? {
+            if let Some(text) = snapshot::attempt(&source.file, source.path.as_str(), &source.stamp)? {
                 return Ok(Reading { source, text, is_settled });
             }
             source = self.reopen(&source.path)?;
         }
-        Err(restless(source.path.as_str()))
+        Err(snapshot::restless(source.path.as_str()))
     }
 
     /// Drops what is known of a file that is gone.
@@ -259,13 +240,13 @@ impl Manuals {
                 // Of the whole file too, what a reference names must be there.
                 pick(&Outline::of(&reading.text), &reading.source, start_line, take)?;
             }
-            return whole(reading, max_chars);
+            return Excerpt::whole(reading, max_chars);
         }
-        for _ in 0..ATTEMPTS {
+        for _ in 0..snapshot::ATTEMPTS {
             let Some(outline) = self.known_outline(&source) else {
                 let (reading, outline) = self.parse(source)?;
                 let (range, more) = pick(&outline, &reading.source, start_line, take)?;
-                return Ok(excerpt(&reading.text[range], more, max_chars));
+                return Ok(Excerpt::of(&reading.text[range], more, max_chars));
             };
             let (range, more) = pick(&outline, &source, start_line, take)?;
             // No character has more than four bytes: this is enough to see whether there is more.
@@ -275,11 +256,11 @@ impl Manuals {
             let bytes = source.bytes(range.start..end);
             if source.is_unchanged() {
                 let bytes = bytes.map_err(|error| Refusal::system(source.path.as_str(), &error))?;
-                return Ok(excerpt(valid_prefix(&bytes), more, max_chars));
+                return Ok(Excerpt::of(valid_prefix(&bytes), more, max_chars));
             }
             source = self.reopen(&source.path)?;
         }
-        Err(restless(source.path.as_str()))
+        Err(snapshot::restless(source.path.as_str()))
     }
 }
 
@@ -289,77 +270,6 @@ pub(crate) fn file_type(path: &RelPath) -> Option<FileType> {
     [("md", FileType::Md), ("json", FileType::Json)]
         .into_iter()
         .find_map(|(known, file_type)| extension.eq_ignore_ascii_case(known).then_some(file_type))
-}
-
-pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
-    if size <= MAX_SOURCE_BYTES {
-        return Ok(());
-    }
-    Err(Refusal::forbidden(format!("`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}", shown(path)))
-        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
-        .lasting())
-}
-
-fn pick(
-    outline: &Outline,
-    source: &Source,
-    start_line: Option<&Line>,
-    take: Take,
-) -> Result<(Range<usize>, bool), Refusal> {
-    let place = match start_line {
-        None => outline.place(None),
-        Some(line) => line.get().and_then(|line| outline.place(Some(line))),
-    };
-    let Some(place) = place else {
-        return Err(Refusal::not_found(format!(
-            "no section of `{}` starts at line {}; `manual_toc` and `manual_find` give references that fit",
-            shown(source.path.below_first()),
-            start_line.map_or("1".to_owned(), |line| shown(line.as_str())),
-        )));
-    };
-    let section = &outline[place];
-    Ok(match take {
-        Take::Own => (section.own(), false),
-        Take::Sections(count) => outline.run(place, count),
-        Take::Section | Take::File => (section.range.clone(), false),
-    })
-}
-
-fn excerpt(text: &str, more: bool, max_chars: MaxChars) -> Excerpt {
-    let (text, is_cut) = cut(text, max_chars.chars);
-    Excerpt { text: text.to_owned(), truncated: is_cut || more, has_bom: false }
-}
-
-/// The characters that are whole, of text that was cut at some byte.
-fn valid_prefix(bytes: &[u8]) -> &str {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-    }
-}
-
-fn whole(reading: Reading, max_chars: MaxChars) -> Result<Excerpt, Refusal> {
-    let Reading { source, mut text, .. } = reading;
-    let has_bom = text.starts_with(BOM);
-    if has_bom {
-        text.drain(..BOM.len());
-    }
-    let is_json = source.file_type == FileType::Json;
-    // A `.json` is copied as it is: its mark is one of its characters.
-    let mark = usize::from(has_bom && is_json);
-    let (kept, truncated) = cut(&text, max_chars.chars - mark);
-    if truncated && is_json && !max_chars.is_asked_for {
-        let size = text.chars().count() + mark;
-        let limit = max_chars.chars;
-        let raise = "set HARD_MAX_CHARS on the server, or accept a part with `limits.max_chars`";
-        return Err(Refusal::forbidden(format!(
-            "`{}` has {size} characters, the limit is {limit}, and half a `.json` is no JSON; {raise}",
-            shown(source.path.below_first())
-        ))
-        .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
-    }
-    text.truncate(kept.len());
-    Ok(Excerpt { text, truncated, has_bom })
 }
 
 impl Source {
@@ -382,52 +292,6 @@ impl Source {
     fn is_unchanged(&self) -> bool {
         Stamp::of_file(&self.file).is_ok_and(|stamp| stamp == self.stamp)
     }
-}
-
-fn restless(path: &str) -> Refusal {
-    Refusal::new(Code::IoError, format!("`{}` changes while it is read; try again", shown(path)))
-}
-
-/// Opens and reads a file until nobody changes it meanwhile, but not for ever.
-pub(crate) fn read_steady(
-    path: &str,
-    mut open: impl FnMut() -> io::Result<(File, Stamp)>,
-) -> Result<String, Refusal> {
-    for _ in 0..ATTEMPTS {
-        let (file, stamp) = open().map_err(|error| Refusal::system(path, &error))?;
-        check_size(path, stamp.size)?;
-        if let Some(text) = read_text(&file, path, &stamp)? {
-            return Ok(text);
-        }
-    }
-    Err(restless(path))
-}
-
-/// Reads a file that had this stamp when it was opened; `None` if it is changed meanwhile.
-fn read_text(file: &File, path: &str, stamp: &Stamp) -> Result<Option<String>, Refusal> {
-    let is_settled = stamp.is_settled();
-    let read = || read_bytes(file, stamp.size).map_err(|error| Refusal::system(path, &error));
-    let bytes = read()?;
-    #[cfg(test)]
-    tests::meanwhile();
-    // Changes within a tick of the disk's clock do not show in the stamp, but in the bytes.
-    let is_same = (is_settled || read()? == bytes) && Stamp::of_file(file).is_ok_and(|now| now == *stamp);
-    if !is_same {
-        return Ok(None);
-    }
-    check_size(path, bytes.len() as u64)?;
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) => Err(Refusal::not_utf8(path, error.utf8_error().valid_up_to())),
-    }
-}
-
-/// Reads a file of which `size` bytes were seen. One that grows meanwhile is not read beyond the limit.
-fn read_bytes(mut file: &File, size: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.rewind()?;
-    file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn json_node(manual_id: &str, path: &str) -> Node {
@@ -470,7 +334,7 @@ pub(crate) fn file_name(path: &str) -> &str {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 pub(crate) mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::Cell;
     use std::fs;
 
     use tempfile::TempDir;
@@ -478,7 +342,6 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        static MEANWHILE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
         static FAULT: Cell<Option<rustix::io::Errno>> = const { Cell::new(None) };
     }
 
@@ -495,11 +358,6 @@ pub(crate) mod tests {
             Some(errno) => Err(Refusal::system(path.as_str(), &errno.into())),
             None => Ok(()),
         }
-    }
-
-    /// What others do between reading a file and having read it.
-    pub(super) fn meanwhile() {
-        MEANWHILE.with_borrow_mut(|work| work.iter_mut().for_each(|work| work()));
     }
 
     /// Reads `a.md` in every way while `change` happens, `times` times.
@@ -520,7 +378,7 @@ pub(crate) mod tests {
             }
             let source = manuals.open("m", "a.md").unwrap();
             let mut left = times;
-            MEANWHILE.set(Some(Box::new(move || {
+            snapshot::tests::set_meanwhile(Some(Box::new(move || {
                 if left > 0 {
                     left -= 1;
                     change(&path);
@@ -528,7 +386,7 @@ pub(crate) mod tests {
             })));
             let max_chars = manuals.hard.chars(None, FileType::Md);
             let outcome = manuals.take(source, None, take, max_chars);
-            MEANWHILE.set(None);
+            snapshot::tests::set_meanwhile(None);
             outcome.map_or_else(|refusal| format!("{:?}: {}", refusal.code, refusal.message), |got| got.text)
         };
         takes.into_iter().map(read).collect()

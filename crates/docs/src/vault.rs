@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::json;
 
 use crate::answer::{
-    AppliedRange, Entries, EntryType, FileType, NextOffset, Replaced, TruncatedReason, VaultEntry, VaultText,
-    Written,
+    Entries, EntryType, FileType, Replaced, TruncatedReason, VaultEntry, VaultText, Written,
 };
 use crate::file::{self, Locked, Swept};
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
-use crate::manual::{file_type, read_steady};
+use crate::manual::file_type;
 use crate::path::{RelPath, fold_name};
+use crate::range;
 use crate::refusal::{Code, Refusal, shown};
-use crate::request::{Count, LineRange, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
+use crate::request::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
 use crate::root::{Root, Stamp};
-use crate::section::{BOM, cut, split_lines};
+use crate::section::BOM;
+use crate::snapshot;
 
 /// Reserved: not listed, not read, not written.
 const SYSTEM: &str = ".system";
@@ -124,13 +125,13 @@ impl Vault {
         if full && request.range.is_some() {
             return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
         }
-        let text = read_steady(path.as_str(), || self.root.read(&path))?;
+        let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
         // What holds for a `.json` of a manual is "as much as the server allows".
         let kind =
             if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
         let max_chars = self.hard.chars(request.limits, kind);
         let reason = if max_chars.is_hard { TruncatedReason::HardLimit } else { TruncatedReason::MaxChars };
-        lines_of(&text, request.range, max_chars.chars, reason)
+        range::lines(&text, request.range, max_chars.chars, reason)
     }
 
     pub(crate) fn create(&self, request: &VaultCreate) -> Result<Written, Refusal> {
@@ -195,7 +196,7 @@ impl Vault {
             return Err(Refusal::not_found(format!("there is no `{}`", shown(path.as_str()))));
         };
         // Editors ask for no lock.
-        let text = read_steady(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
+        let text = snapshot::read(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
             return Err(Refusal::not_found(format!(
@@ -361,52 +362,6 @@ fn is_date(text: &str) -> bool {
     is_form && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() > 0)
 }
 
-/// Lines of a text, within a limit of characters.
-fn lines_of(
-    text: &str,
-    range: Option<LineRange>,
-    max_chars: usize,
-    cut_reason: TruncatedReason,
-) -> Result<VaultText, Refusal> {
-    let start = range.and_then(|range| range.start_line).map_or(1, Count::get);
-    let wanted_end = range.and_then(|range| range.end_line).map_or(usize::MAX, Count::get);
-    if wanted_end < start {
-        return Err(Refusal::parameter(format!(
-            "`range` ends at line {wanted_end}, before it starts at line {start}"
-        )));
-    }
-    // An empty file has one empty line.
-    let lines = split_lines(text).count().max(1);
-    if start > lines {
-        return Err(Refusal::parameter(format!("`range` starts at line {start}, the file has {lines}"))
-            .with(json!({ "lines": lines })));
-    }
-    let end = wanted_end.min(lines);
-    let before: usize = split_lines(text).take(start - 1).map(str::len).sum();
-    let length: usize = split_lines(&text[before..]).take(end + 1 - start).map(str::len).sum();
-    let (kept, is_cut) = cut(&text[before..before + length], max_chars);
-    let kept_lines = split_lines(kept).count().max(1);
-    let last = start + kept_lines - 1;
-    let (reason, next) = if is_cut {
-        let whole: usize = split_lines(&text[before..]).take(kept_lines).map(str::len).sum();
-        // A cut line is read again from its start; but not for ever, if nothing came before it.
-        let next = if whole == kept.len() || kept_lines == 1 { last + 1 } else { last };
-        (cut_reason, (next <= lines).then_some(next))
-    } else if end < lines {
-        (TruncatedReason::RangeEnd, Some(end + 1))
-    } else {
-        (TruncatedReason::None, None)
-    };
-    Ok(VaultText {
-        returned_chars: kept.chars().count(),
-        text: kept.to_owned(),
-        truncated: reason != TruncatedReason::None,
-        applied_range: AppliedRange { start_line: start, end_line: last },
-        next_offset: NextOffset { start_line: next },
-        truncated_reason: reason,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -485,46 +440,5 @@ mod tests {
     #[test]
     fn composed_and_decomposed_names_are_one() {
         assert_eq!(fold_name("cafe\u{301}"), fold_name("CAF\u{c9}"));
-    }
-
-    fn count(number: usize) -> Count {
-        serde_json::from_value(number.into()).unwrap()
-    }
-
-    fn shown_lines(text: &str, range: Option<(usize, usize)>, max_chars: usize) -> String {
-        let range = range
-            .map(|(start, end)| LineRange { start_line: Some(count(start)), end_line: Some(count(end)) });
-        match lines_of(text, range, max_chars, TruncatedReason::MaxChars) {
-            Err(refusal) => refusal.message,
-            Ok(got) => format!(
-                "{:?} {}-{} next {:?} {:?} {}",
-                got.text,
-                got.applied_range.start_line,
-                got.applied_range.end_line,
-                got.next_offset.start_line,
-                got.truncated_reason,
-                got.truncated
-            ),
-        }
-    }
-
-    #[test]
-    fn a_range_of_lines_is_inclusive_and_says_where_to_go_on() {
-        let text = "1\n22\r\n333\r4444";
-        for (range, max_chars, want) in [
-            (None, 100, r#""1\n22\r\n333\r4444" 1-4 next None None false"#),
-            (Some((2, 3)), 100, r#""22\r\n333\r" 2-3 next Some(4) RangeEnd true"#),
-            (Some((4, 9)), 100, r#""4444" 4-4 next None None false"#),
-            (Some((1, 4)), 3, r#""1\n2" 1-2 next Some(2) MaxChars true"#),
-            (Some((1, 4)), 2, r#""1\n" 1-1 next Some(2) MaxChars true"#),
-            (Some((4, 4)), 2, r#""44" 4-4 next None MaxChars true"#),
-            (Some((3, 4)), 2, r#""33" 3-3 next Some(4) MaxChars true"#),
-            (Some((5, 9)), 9, "`range` starts at line 5, the file has 4"),
-            (Some((3, 2)), 9, "`range` ends at line 2, before it starts at line 3"),
-        ] {
-            assert_eq!(shown_lines(text, range, max_chars), want, "{range:?} {max_chars}");
-        }
-        assert_eq!(shown_lines("", Some((1, 1)), 5), r#""" 1-1 next None None false"#);
-        assert_eq!(shown_lines("日本\n", None, 2), r#""日本" 1-1 next None MaxChars true"#);
     }
 }

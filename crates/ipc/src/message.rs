@@ -2,10 +2,8 @@
 //!
 //! Payloads (`arguments`, `result`) are passed as spans of the frame they came in.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::json::{CutError, Inner, Span, envelope, members};
 use toolbridge_core::trace::TraceParent;
@@ -47,8 +45,14 @@ struct Meta<'a> {
     tool_use_id: Option<String>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     progress_token: Option<&'a RawValue>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    traceparent: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_nothing")]
+    traceparent: Option<String>,
+}
+
+/// As the standard says of a `traceparent`: one that cannot be read is as good as none.
+fn text_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let raw = <&RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(raw.get()).ok())
 }
 
 fn text(frame: &Bytes) -> Result<&str, IpcError> {
@@ -104,7 +108,6 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
         Some(Ok(Some(meta))) => CallMeta {
             tool_use_id: meta.tool_use_id,
             progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
-            // As the standard says: one that cannot be read is as good as none.
             traceparent: meta.traceparent.and_then(|text| text.parse().ok()),
         },
         Some(Err(error)) => {
@@ -121,7 +124,7 @@ pub(crate) fn write_request(call: ToolCall) -> Parts {
     let token = call.meta.progress_token.as_ref().map(|token| {
         serde_json::from_str::<&RawValue>(token.as_str()).expect("raw JSON is JSON by construction")
     });
-    let traceparent = call.meta.traceparent.map(|parent: TraceParent| parent.to_string().into());
+    let traceparent = call.meta.traceparent.map(|parent: TraceParent| parent.to_string());
     let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token, traceparent };
     let tail = if meta.tool_use_id.is_none() && meta.progress_token.is_none() && meta.traceparent.is_none() {
         "}}".into()
@@ -239,8 +242,10 @@ mod tests {
             r#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":{"traceparent":"PARENT"}}}"#;
         assert_eq!(frame, text.replace("PARENT", parent));
         assert_eq!(read_request(&frame).unwrap().meta.traceparent.unwrap().to_string(), parent);
-        let bad = Bytes::from(text.replace("PARENT", "00-0-0-0"));
-        assert_eq!(read_request(&bad).unwrap().meta.traceparent, None);
+        for bad in [r#""00-0-0-0""#, "5", "null", "[]"] {
+            let frame = Bytes::from(text.replace(r#""PARENT""#, bad));
+            assert_eq!(read_request(&frame).unwrap().meta.traceparent, None, "{bad}");
+        }
     }
 
     #[test]

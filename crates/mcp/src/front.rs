@@ -1,6 +1,5 @@
 //! The front: reads messages, starts calls, writes answers.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -8,10 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
+use toolbridge_core::json::{Span, members};
 use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer, What};
 use toolbridge_core::{
     Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
@@ -190,8 +188,8 @@ impl<O: Outgoing> Front<O> {
     }
 
     async fn ask_protocol(&mut self, id: &RpcId, line: &[u8]) {
-        if let Err(reason) = self.protocol.request(line).await {
-            self.refuse(Some(id), &RpcError::invalid_params(reason));
+        if let Err(error) = self.protocol.request(line).await {
+            self.refuse(Some(id), &error);
         }
     }
 
@@ -259,26 +257,25 @@ impl<O: Outgoing> Front<O> {
     }
 }
 
-/// What a caller may say about its call, in MCP's words.
-#[derive(Default, Deserialize)]
-struct Meta<'a> {
-    #[serde(rename = "claudecode/toolUseId")]
-    tool_use_id: Option<String>,
-    #[serde(borrow, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-    /// W3C trace context.
-    #[serde(borrow)]
-    traceparent: Option<Cow<'a, str>>,
-}
-
-/// Reads it into something of its own: the line it stands in may be large, and the call may take long.
+/// What a caller says about its call. It is read into something of its own: the line it stands in may be
+/// large, and the call may take long.
 fn read_meta(meta: Option<RawJson>) -> CallMeta {
     let Some(meta) = meta else { return CallMeta::default() };
-    // Odd metadata is no reason to refuse a call.
-    let meta: Meta<'_> = serde_json::from_str(meta.as_str()).unwrap_or_default();
-    let token = meta.progress_token.and_then(|token| RawJson::parse(token.get().to_owned()).ok());
-    let traceparent = meta.traceparent.and_then(|text| text.parse().ok());
-    CallMeta { tool_use_id: meta.tool_use_id, progress_token: token, traceparent }
+    // An odd member is no reason to refuse a call, nor to lose the others.
+    let member = |key| members(meta.as_str(), &[key]).ok().flatten().and_then(|[value]| value);
+    let text = |key| member(key)?.decode::<String>().ok();
+    // MCP has strings and numbers.
+    let is_token = |token: &Span<'_>| {
+        token.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
+    };
+    CallMeta {
+        tool_use_id: text("claudecode/toolUseId"),
+        progress_token: member("progressToken")
+            .filter(is_token)
+            .and_then(|token| RawJson::parse(token.get().to_owned()).ok()),
+        // W3C trace context.
+        traceparent: text("traceparent").and_then(|text| text.parse().ok()),
+    }
 }
 
 impl<O: Outgoing> Shared<O> {
@@ -395,5 +392,37 @@ impl<O: Outgoing> Shared<O> {
             tracing::debug!(%error, "the client does not read any more");
         }
         sent.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_odd_member_of_the_metadata_does_not_cost_the_others() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let read = |id: &str, token: &str, parent: &str| {
+            let meta = format!(
+                r#"{{"claudecode/toolUseId":{id},"new":[],"progressToken":{token},"traceparent":{parent}}}"#
+            );
+            let meta = read_meta(Some(RawJson::parse(meta).unwrap()));
+            let token = meta.progress_token.map(|token| token.to_string());
+            (meta.tool_use_id, token, meta.traceparent.map(|parent| parent.to_string()))
+        };
+        let id = Some("toolu_1".to_owned());
+        let token = Some("7".to_owned());
+        let place = Some(parent.to_owned());
+        let quoted = format!("\"{parent}\"");
+        assert_eq!(read(r#""toolu_1""#, "7", &quoted), (id.clone(), token.clone(), place.clone()));
+        for odd in ["5", "null", "[]", "{}", r#""\ud800""#] {
+            assert_eq!(read(r#""toolu_1""#, "7", odd), (id.clone(), token.clone(), None), "{odd}");
+            assert_eq!(read(odd, "7", &quoted), (None, token.clone(), place.clone()), "{odd}");
+        }
+        for odd in ["null", "[]", "{}", "true"] {
+            assert_eq!(read(r#""toolu_1""#, odd, &quoted), (id.clone(), None, place.clone()), "{odd}");
+        }
+        let twice = format!(r#"5,"traceparent":{quoted}"#);
+        assert_eq!(read(r#""toolu_1""#, r#""a""#, &twice), (id, Some(r#""a""#.into()), None));
     }
 }

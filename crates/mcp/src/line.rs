@@ -7,8 +7,8 @@ use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 
-/// The longest line that is read from a client. A larger one could not be relayed anyway; it is skipped and
-/// answered with an error.
+/// The longest line that is read from a client, without its newline. A larger one could not be relayed anyway;
+/// it is skipped and answered with an error.
 pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Room made before a read.
@@ -67,7 +67,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         Self::with_limit(io, MAX_LINE_BYTES)
     }
 
-    /// Reads from `io` lines of up to `limit` bytes.
+    /// Reads from `io` lines of up to `limit` bytes; the newline does not count.
     pub fn with_limit(io: R, limit: usize) -> Self {
         Self { io, buf: BytesMut::new(), searched: 0, skipping: false, limit }
     }
@@ -82,6 +82,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
     fn take_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         if let Some(place) = memchr::memchr(b'\n', &self.buf[self.searched..]) {
             let mut line = self.buf.split_to(self.searched + place + 1);
+            line.truncate(line.len() - 1);
             self.searched = 0;
             if line.len() > KEPT_BUFFER_BYTES {
                 // The line takes the large buffer along, and gives it back when it is done with.
@@ -90,7 +91,6 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
             if std::mem::take(&mut self.skipping) || line.len() > self.limit {
                 return Some(Err(LineTooLong));
             }
-            line.truncate(line.len() - 1);
             return Some(Ok(line.freeze()));
         }
         self.searched = self.buf.len();
@@ -223,6 +223,24 @@ mod tests {
         let long = vec![b'x'; MAX_LINE_BYTES + 5];
         let input = [&b"a\n"[..], &long, b"\nb\n", &long].concat();
         assert_eq!(lines(&input[..]).await, ["a", "too long", "b", "too long"]);
+    }
+
+    #[tokio::test]
+    async fn a_line_of_exactly_the_limit_is_read_however_it_ends_and_arrives() {
+        for (input, want) in [
+            ("12345678\n", Ok("12345678")),
+            ("12345678", Ok("12345678")),
+            ("123456789\n", Err(LineTooLong)),
+            ("123456789", Err(LineTooLong)),
+        ] {
+            for cut in 0..input.len() {
+                let (first, rest) = input.as_bytes().split_at(cut);
+                let mut reader = LineReader::with_limit(tokio::io::AsyncReadExt::chain(first, rest), 8);
+                let line = reader.next().await.unwrap().unwrap();
+                assert_eq!(line, want.map(Bytes::from), "{input:?} cut at {cut}");
+                assert_eq!(reader.next().await.unwrap(), None);
+            }
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rmcp::ErrorData;
@@ -27,9 +27,9 @@ use tokio::task::JoinHandle;
 use toolbridge_core::RawJson;
 
 use crate::line::Outgoing;
-use crate::rpc::Era;
+use crate::rpc::{Era, RpcError};
 
-/// Requests that may wait for rmcp, when it waits for a client that does not read.
+/// Requests that may wait for rmcp, and answers of it that may wait for a client that does not read.
 const WAITING_REQUESTS: usize = 64;
 
 /// How the server introduces itself.
@@ -66,6 +66,8 @@ struct State {
     initialized: AtomicBool,
     /// A request has been answered.
     answered: Notify,
+    /// Answers that are made and not written.
+    unwritten: AtomicUsize,
 }
 
 /// The part of a request's `_meta` that says which protocol it speaks.
@@ -124,14 +126,17 @@ impl Protocol {
     /// # Errors
     ///
     /// When rmcp cannot read it, or has too many waiting.
-    pub(crate) async fn request(&mut self, line: &[u8]) -> Result<(), String> {
+    pub(crate) async fn request(&mut self, line: &[u8]) -> Result<(), RpcError> {
         /// It answers at once, unless it is itself stuck with a client that does not read.
         const PATIENCE: Duration = Duration::from_secs(1);
-        let request =
-            serde_json::from_slice(line).map_err(|error| format!("the request cannot be read: {error}"))?;
-        self.requests
-            .try_send(request)
-            .map_err(|_| format!("{WAITING_REQUESTS} requests wait for an answer, which is the limit"))?;
+        let request = serde_json::from_slice(line)
+            .map_err(|error| RpcError::invalid_params(format!("the request cannot be read: {error}")))?;
+        // rmcp itself would make answers without end for a client that does not read them.
+        let is_full = self.state.unwritten.load(Ordering::Relaxed) >= WAITING_REQUESTS;
+        if is_full || self.requests.try_send(request).is_err() {
+            let reason = format!("{WAITING_REQUESTS} requests wait for an answer, which is the limit");
+            return Err(RpcError::invalid_request(reason));
+        }
         _ = tokio::time::timeout(PATIENCE, self.state.answered.notified()).await;
         Ok(())
     }
@@ -181,11 +186,19 @@ impl<O: Outgoing> Transport<RoleServer> for Channel<O> {
             self.state.initialized.store(true, Ordering::Relaxed);
         }
         // Made is enough: whether the client reads it is no reason to keep the next message waiting.
-        if matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) {
+        let is_answer = matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
+        if is_answer {
             self.state.answered.notify_one();
+            self.state.unwritten.fetch_add(1, Ordering::Relaxed);
         }
-        let outgoing = self.outgoing.clone();
-        async move { outgoing.send(b"", &serde_json::to_vec(&message)?, b"").await }
+        let (outgoing, state) = (self.outgoing.clone(), Arc::clone(&self.state));
+        async move {
+            let sent = outgoing.send(b"", &serde_json::to_vec(&message)?, b"").await;
+            if is_answer {
+                state.unwritten.fetch_sub(1, Ordering::Relaxed);
+            }
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {

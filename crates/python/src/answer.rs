@@ -32,6 +32,8 @@ enum EventJson<'a> {
     Other {
         message: &'a RawJson,
     },
+    /// What this crate does not know yet; Python passes over it.
+    Unknown,
 }
 
 #[derive(Serialize)]
@@ -66,6 +68,8 @@ enum PartJson<'a> {
     Other {
         block: &'a RawJson,
     },
+    /// What this crate does not know yet; Python passes over it.
+    Unknown,
 }
 
 #[derive(Serialize)]
@@ -115,8 +119,7 @@ impl<'a> From<&'a Event> for EventJson<'a> {
             }
             Event::Result(answer) => Self::Result((&**answer).into()),
             Event::Other(message) => Self::Other { message },
-            // The enum may grow; what this crate does not know yet has no JSON.
-            _ => Self::TextDelta { text: "" },
+            _ => Self::Unknown,
         }
     }
 }
@@ -137,7 +140,7 @@ impl<'a> From<&'a Part> for PartJson<'a> {
                 Self::ToolResult { id, name: name.as_deref(), content, is_error: *is_error }
             }
             Part::Other(block) => Self::Other { block },
-            _ => Self::Text { text: "" },
+            _ => Self::Unknown,
         }
     }
 }

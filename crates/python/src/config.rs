@@ -168,7 +168,9 @@ impl SettingsConfig {
     fn timeout(&self) -> Result<Option<Duration>, ClaudeCodeError> {
         let limit = |seconds: f64| {
             Duration::try_from_secs_f64(seconds).map_err(|_| ClaudeCodeError::InvalidRequest {
-                reason: format!("`timeout` is {seconds}; it must be a number of seconds above 0"),
+                reason: format!(
+                    "`timeout` is {seconds}; it must be a number of seconds above 0 and below 2^64"
+                ),
             })
         };
         self.timeout.map(limit).transpose()
@@ -217,7 +219,9 @@ fn message(said: MessageConfig) -> Result<Message, String> {
 }
 
 fn input(said: InputConfig) -> Result<Input, String> {
-    let bytes = |data: String| STANDARD.decode(data).map_err(|error| format!("no base64: {error}"));
+    let bytes = |data: String| {
+        STANDARD.decode(data).map_err(|error| format!("a file of the prompt is not base64: {error}"))
+    };
     Ok(match said {
         InputConfig::Text(text) => Input::text(text),
         InputConfig::Image(data, media_type) => Input::image(&bytes(data)?, media_type),

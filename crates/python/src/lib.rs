@@ -1,6 +1,6 @@
 //! `toolbridge._native`: what the Python package needs from the Rust crates, and nothing else.
 //!
-//! It holds no logic: it turns JSON into requests (`config`), events into JSON (`answer`), errors into
+//! It holds no logic: it turns JSON into requests (`config`), events into JSON (`answer`, `json`), errors into
 //! exceptions (`error`), calls into calls on an event loop (`call`, `tools`), futures into objects that asyncio
 //! can wait for and cancel (`task`, `runtime`), and what happens into records of Python's `logging` (`log`).
 
@@ -11,6 +11,7 @@ mod documents;
 mod error;
 mod event_loop;
 mod host;
+mod json;
 mod log;
 mod model;
 mod runtime;

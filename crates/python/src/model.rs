@@ -13,8 +13,9 @@ use crate::config::{ModelConfig, request};
 use crate::error::exception;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
+use crate::json::Json;
 use crate::log;
-use crate::stream::{Json, Stream};
+use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::Offer;
 
@@ -59,6 +60,7 @@ impl Running {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // Not while it is locked: what ends with the model takes its time, and `interrupt` must not wait for it.
         let model = self.running.lock().remove(&self.key);
         drop(model);
     }

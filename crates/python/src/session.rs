@@ -1,5 +1,6 @@
 //! A session, for Python.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -7,9 +8,9 @@ use toolbridge::ipc;
 
 use crate::error::{exception, invalid, ipc_exception};
 use crate::event_loop::EventLoop;
+use crate::json::Json;
 use crate::log;
 use crate::runtime;
-use crate::stream::Json;
 use crate::task::Task;
 use crate::tools::Offer;
 
@@ -29,8 +30,8 @@ impl Session {
     fn new(
         py: Python<'_>,
         host: &Bound<'_, PyAny>,
-        bridge: std::path::PathBuf,
-        directory: Option<std::path::PathBuf>,
+        bridge: PathBuf,
+        directory: Option<PathBuf>,
     ) -> PyResult<Self> {
         let runtime = runtime::handle(py)?;
         let event_loop: EventLoop = host.extract()?;
@@ -57,13 +58,13 @@ impl Session {
 
     /// The socket's path.
     #[getter]
-    fn socket_path(&self) -> PyResult<std::path::PathBuf> {
+    fn socket_path(&self) -> PyResult<PathBuf> {
         Ok(self.session()?.socket_path().into())
     }
 
     /// The schema file's path.
     #[getter]
-    fn schema_path(&self) -> PyResult<std::path::PathBuf> {
+    fn schema_path(&self) -> PyResult<PathBuf> {
         Ok(self.session()?.schema_path().into())
     }
 

@@ -1,37 +1,23 @@
 //! The events of a request, for Python.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_core::Stream as _;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use toolbridge::claude::ResponseStream;
 use toolbridge::{CancellationToken, ClaudeCodeError, Event};
 
 use crate::answer::event_json;
 use crate::error::{exception, invalid};
 use crate::event_loop::EventLoop;
+use crate::json::Json;
 use crate::model::Place;
 use crate::task::Task;
 
 /// How many events are handed over at once, when that many are there.
 const MAX_BATCH: usize = 256;
-
-/// JSON text on its way to Python.
-pub(crate) struct Json(pub(crate) Vec<u8>);
-
-impl<'py> IntoPyObject<'py> for Json {
-    type Target = PyBytes;
-    type Output = Bound<'py, PyBytes>;
-    type Error = Infallible;
-
-    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
-        Ok(PyBytes::new(py, &self.0))
-    }
-}
 
 /// The events of a running request. Closing it ends the request.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -105,6 +91,7 @@ impl Stream {
     fn close(&self, py: Python<'_>) {
         let open = &self.open;
         py.detach(|| {
+            // Not while it is locked: the end of a request takes its time, and `next` must not wait for it.
             let held = open.0.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(held);
         });

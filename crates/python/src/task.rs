@@ -104,11 +104,8 @@ impl Slot {
         self.cancelled.store(true, Ordering::SeqCst);
         let started = Instant::now();
         loop {
-            if let Some(mut slot) = self.try_lock() {
-                let work = slot.take();
-                drop(slot);
-                drop(work);
-                return;
+            if let Some(work) = self.try_lock() {
+                return end(work);
             }
             // Whoever works on it sees the flag. It may be this very thread: a collection of garbage runs anywhere.
             if started.elapsed() > CANCEL_PATIENCE {
@@ -127,6 +124,13 @@ impl Slot {
     }
 }
 
+/// Drops the work, but not while it is locked: dropping it may run code of Python's, which may cancel it again.
+fn end(mut slot: MutexGuard<'_, Option<Work>>) {
+    let work = slot.take();
+    drop(slot);
+    drop(work);
+}
+
 /// The work, as the runtime sees it.
 struct Running(Arc<Slot>);
 
@@ -137,16 +141,12 @@ impl Future for Running {
         let cancelled = || self.0.cancelled.load(Ordering::SeqCst);
         let mut slot = self.0.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(work) = slot.as_mut().filter(|_| !cancelled()) else {
-            let work = slot.take();
-            drop(slot);
-            drop(work);
+            end(slot);
             return Poll::Ready(());
         };
         let polled = work.as_mut().poll(cx);
         if polled.is_ready() || cancelled() {
-            let work = slot.take();
-            drop(slot);
-            drop(work);
+            end(slot);
             return Poll::Ready(());
         }
         Poll::Pending
@@ -156,10 +156,8 @@ impl Future for Running {
 impl Drop for Running {
     /// The runtime ends.
     fn drop(&mut self) {
-        if let Some(mut slot) = self.0.try_lock() {
-            let work = slot.take();
-            drop(slot);
-            drop(work);
+        if let Some(work) = self.0.try_lock() {
+            end(work);
         }
     }
 }

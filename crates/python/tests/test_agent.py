@@ -240,6 +240,19 @@ async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, ou
     assert (await agent.run("go")).output == output
 
 
+@pytest.mark.parametrize(
+    ("handed_in", "output"),
+    [
+        ('{"kind": "text", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        ('{"kind": "plain_text", "data": "I do not know."}', "I do not know."),
+    ],
+)
+async def test_an_output_tool_may_be_called_text(world: MakeWorld, handed_in: str, output: Any) -> None:
+    here = world(f'call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
+    agent = Agent(here.model(), output_type=[ToolOutput(City, name="text"), str])
+    assert (await agent.run("go")).output == output
+
+
 @pytest.mark.parametrize("before", ["", "text Let me | see.\n"])
 @pytest.mark.parametrize(
     ("handed_in", "output"),

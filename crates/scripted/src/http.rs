@@ -58,7 +58,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
         }
         body.extend(read_exactly(reader, size)?);
         if body.len() as u64 > MAX_BODY_BYTES {
-            return Err(too_large());
+            return Err(too_large(body.len() as u64));
         }
         read_line(reader)?;
     }
@@ -66,7 +66,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 fn read_exactly(reader: &mut impl BufRead, size: u64) -> io::Result<Vec<u8>> {
     if size > MAX_BODY_BYTES {
-        return Err(too_large());
+        return Err(too_large(size));
     }
     let mut body = Vec::new();
     // Grows with what comes: the client does not choose our allocation.
@@ -85,8 +85,8 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-fn too_large() -> io::Error {
-    invalid(format!("a body of more than {MAX_BODY_BYTES} bytes"))
+fn too_large(size: u64) -> io::Error {
+    invalid(format!("a body of {size} bytes is over the limit of {MAX_BODY_BYTES} bytes"))
 }
 
 /// Writes a whole answer; the answer to `HEAD` has no body.

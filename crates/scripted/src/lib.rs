@@ -23,10 +23,13 @@
 //!
 //! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
 //! `events` how an answer is written, `server` and `http` the little that is needed to carry it. A [`Page`] is
-//! documentation whose commands a test repeats, with such a model where they need one.
+//! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
+//! `world` runs them, and `gap` compares what they print.
 
 mod cli;
+mod console;
 mod events;
+mod gap;
 mod http;
 mod model;
 mod page;
@@ -34,10 +37,12 @@ mod request;
 mod script;
 mod server;
 mod turn;
+mod world;
 
 pub use cli::{claude_cli, clean_environment};
+pub use gap::shows;
 pub use model::ScriptedModel;
-pub use page::{Page, shows};
+pub use page::Page;
 pub use request::{ModelRequest, ToolResultBlock};
 pub use script::{Script, ScriptError};
 pub use turn::{Block, Turn};

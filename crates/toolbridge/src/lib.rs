@@ -40,10 +40,14 @@
 
 #[cfg(feature = "bridge")]
 mod bridge;
+#[cfg(feature = "bridge")]
+mod stdio;
 
 #[cfg(feature = "bridge")]
-pub use bridge::{run_bridge, run_bridge_if_asked, serve_stdio, serve_stdio_traced, server_tracer};
+pub use bridge::{run_bridge, run_bridge_if_asked};
 pub use schemars;
+#[cfg(feature = "bridge")]
+pub use stdio::{StdioError, serve_stdio};
 #[cfg(feature = "claude")]
 pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]

@@ -30,7 +30,7 @@ fn slowly(bytes: &[u8], limit: usize) -> Vec<Result<Vec<u8>, LineTooLong>> {
     lines
         .filter_map(|line| {
             let content = line.strip_suffix(b"\n").unwrap_or(line);
-            if line.len() > limit {
+            if content.len() > limit {
                 Some(Err(LineTooLong))
             } else if content.trim_ascii().is_empty() {
                 None

@@ -6,6 +6,11 @@ use std::time::Duration;
 use serde_json::json;
 use toolbridge::Session;
 
+use crate::excerpt::excerpt;
+
+/// How much of a call is shown.
+const SHOWN_CALL_CHARS: usize = 44;
+
 pub(crate) struct Report {
     socket: PathBuf,
     session_time: Duration,
@@ -79,14 +84,13 @@ impl Report {
             self.socket.display(),
             ms(self.bridge_time),
         );
-        let width =
-            self.rows.iter().map(|row| short(&row.call, 44).chars().count()).max().unwrap_or_default();
+        let width = self.rows.iter().map(|row| row.call.chars().count()).max().unwrap_or_default();
+        let width = width.min(SHOWN_CALL_CHARS);
         text += &format!("     {:width$}  {:>11}   answer\n", "call", "time");
         for row in &self.rows {
-            let call = short(&row.call, 44);
-            let pad = " ".repeat(width - call.chars().count());
+            let call = excerpt(&row.call, SHOWN_CALL_CHARS);
             let mark = if row.ok { "ok  " } else { "FAIL" };
-            text += &format!("{mark} {call}{pad}  {:>8.2} ms   {}\n", ms(row.time), row.answer);
+            text += &format!("{mark} {call:width$}  {:>8.2} ms   {}\n", ms(row.time), row.answer);
         }
         text += &format!(
             "\nround trip of a small call: {:.0} µs, the median of many\n",
@@ -111,11 +115,4 @@ impl Report {
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-fn short(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.into();
-    }
-    text.chars().take(chars - 1).chain(['…']).collect()
 }

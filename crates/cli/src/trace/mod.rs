@@ -75,7 +75,7 @@ fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<Ex
         error: format!("cannot write the page to `{}`: {error}", out.display()),
         hint: "name another file: `--html OUT`".into(),
     })?;
-    say(&format!("wrote `{}`: {} calls", out.display(), timeline.calls.len()));
+    say(&format!("wrote `{}`: {}", out.display(), unit::calls(timeline.calls.len())));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -124,7 +124,8 @@ fn text(timeline: &Timeline, all: bool, style: &Style) -> String {
     }
     if shown.len() < timeline.calls.len() {
         let more = timeline.calls.len() - shown.len();
-        text += &format!("{more} shorter calls are not shown; `--all` shows them\n\n");
+        let calls_are = if more == 1 { "call is" } else { "calls are" };
+        text += &format!("{more} shorter {calls_are} not shown; `--all` shows all\n\n");
     }
     text + &summary::text(timeline)
 }

@@ -57,7 +57,8 @@ function zoom(next) {
 
 function draw() {
   $('reset').hidden = view[0] <= whole()[0] && view[1] >= whole()[1];
-  $('shown').textContent = shown.length === calls.length ? calls.length + ' calls' : shown.length + ' of ' + calls.length + ' calls';
+  const number = calls.length === 1 ? '1 call' : calls.length + ' calls';
+  $('shown').textContent = shown.length === calls.length ? number : shown.length + ' of ' + number;
   $('space').style.height = Math.max(shown.length * ROW, ROW) + 'px';
   drawScale();
   drawRows();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::timeline::{Call, Timeline};
-use super::unit::{fit, size, time};
+use super::unit::{self, fit, size, time};
 
 /// One of a call's times.
 type Time = fn(&Call) -> Option<u64>;
@@ -15,7 +15,7 @@ pub(super) fn text(timeline: &Timeline) -> String {
         *outcomes.entry(&call.outcome).or_default() += 1;
     }
     let counts: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-    let mut text = format!("{} calls in {}", calls.len(), time(timeline.length_ns));
+    let mut text = format!("{} in {}", unit::calls(calls.len()), time(timeline.length_ns));
     if !counts.is_empty() {
         text += &format!(": {}", counts.join(", "));
     }
@@ -68,7 +68,7 @@ mod tests {
     fn the_numbers_are_those_of_the_calls() {
         let text = text(&Timeline::of(&both_sides()));
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "1 calls in 2 µs: 1 ok; 10 B of arguments, 20 B of results");
+        assert_eq!(lines[0], "1 call in 2 µs: 1 ok; 10 B of arguments, 20 B of results");
         assert_eq!(lines[2], "bridge      450 ns    450 ns    450 ns    450 ns");
         assert_eq!(lines.len(), 6);
     }

@@ -1,4 +1,6 @@
-//! Times and sizes for people.
+//! Times, sizes and counts for people.
+
+use crate::excerpt::excerpt;
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 pub(super) fn time(ns: u64) -> String {
@@ -22,6 +24,11 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
+/// That many calls.
+pub(super) fn calls(count: usize) -> String {
+    if count == 1 { "1 call".into() } else { format!("{count} calls") }
+}
+
 /// What is there, or a dash.
 pub(super) fn maybe(amount: Option<u64>, shown: fn(u64) -> String) -> String {
     amount.map_or_else(|| "–".into(), shown)
@@ -29,11 +36,7 @@ pub(super) fn maybe(amount: Option<u64>, shown: fn(u64) -> String) -> String {
 
 /// The text in that many columns, cut off if need be.
 pub(super) fn fit(text: &str, columns: usize) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    match text.chars().count() {
-        count if count > columns => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),
-        count => text + &" ".repeat(columns - count),
-    }
+    format!("{:columns$}", excerpt(text, columns))
 }
 
 #[cfg(test)]
@@ -41,13 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_have_about_three_digits() {
+    fn times_and_sizes_have_about_three_digits_and_counts_are_english() {
         let rows = [(7, "7 ns"), (85_400, "85 µs"), (2_345_678, "2.35 ms"), (202_345_678, "202 ms")];
         for (ns, want) in rows {
             assert_eq!(time(ns), want);
         }
         assert_eq!(time(61_234_567_890), "61.23 s");
         assert_eq!([size(13), size(1_234), size(1_048_576)], ["13 B", "1.2 kB", "1.0 MB"]);
-        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a?b "]);
+        assert_eq!([calls(0), calls(1), calls(2)], ["0 calls", "1 call", "2 calls"]);
+        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a b "]);
     }
 }

@@ -263,7 +263,7 @@ fn the_demo_is_shown_as_a_table_and_a_waterfall() {
         stdout.contains("█") && stdout.contains("▒") && stdout.contains("tool_error (DemoError)"),
         "{stdout}"
     );
-    assert!(stdout.contains("shorter calls are not shown; `--all` shows them"), "{stdout}");
+    assert!(stdout.contains("shorter calls are not shown; `--all` shows all"), "{stdout}");
     assert!(stdout.contains("\ntotal  "), "{stdout}");
     let waterfall = stdout.lines().filter(|line| line.contains('█') || line.contains('░'));
     assert!(
@@ -288,7 +288,7 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
     let (code, stdout, stderr) = show(&file, &["--html"]);
     let page = file.with_extension("html");
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
-    assert_eq!(stderr, format!("wrote `{}`: 1 calls\n", page.display()));
+    assert_eq!(stderr, format!("wrote `{}`: 1 call\n", page.display()));
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(!html.contains("http:") && !html.contains("https:") && !html.contains(SECRET));
     let (_, rest) = html.split_once(r#"<script type="application/json" id="data">"#).unwrap();
@@ -323,7 +323,7 @@ fn broken_lines_are_told_by_number_and_the_rest_is_shown() {
     let (code, stdout, stderr) = show(&broken, &[]);
     let last = good.lines().count() + 2;
     assert_eq!(code, 0);
-    assert!(stdout.contains("1 calls in "), "{stdout}");
+    assert!(stdout.contains("1 call in "), "{stdout}");
     let lines: Vec<_> = stderr.lines().collect();
     assert_eq!(
         lines,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, say_unchecked};
 
 /// The largest payload that the document allows.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;
@@ -161,11 +161,11 @@ pub(crate) fn python(script: &str) -> Command {
     command
 }
 
-/// A Python script run by user 65534; `None`, with a note, when this user may not become another one.
-#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+/// A Python script run by user 65534; `None` when this user may not become another one. A user namespace is no
+/// way out: without root's help it holds this user alone.
 pub(crate) fn python_as_another_user(script: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: only root can start a process of another user");
+        say_unchecked("only root can start a process of another user");
         return None;
     }
     let mut command = Command::new("setpriv");

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,6 +154,8 @@ async fn wrong_arguments_are_refused_with_their_place() {
         #[schemars(length(min = 2))]
         name: String,
         lines: Vec<Line>,
+        #[serde(default)]
+        labels: BTreeMap<String, u8>,
     }
     #[derive(Deserialize, JsonSchema)]
     struct Line {
@@ -161,7 +164,8 @@ async fn wrong_arguments_are_refused_with_their_place() {
     }
     let tools = Toolset::builder()
         .tool("t", "", async |args: Order| {
-            format!("{}{}", args.name, args.lines.iter().map(|l| l.count).sum::<u8>())
+            let labels = args.labels.values();
+            format!("{}{}", args.name, args.lines.iter().map(|l| l.count).chain(labels.copied()).sum::<u8>())
         })
         .build()
         .unwrap();
@@ -177,6 +181,15 @@ async fn wrong_arguments_are_refused_with_their_place() {
         (
             r#"{"name":"ab","lines":[{"count":1.0}]}"#,
             Err("at `/lines/0/count`: invalid type: floating point `1.0`"),
+        ),
+        // The schema's own words and the type's write a place in the same way.
+        (
+            r#"{"name":"ab","lines":[],"labels":{"a/b~c":"x"}}"#,
+            Err("at `/labels/a~1b~0c`: the value is not of type \"integer\""),
+        ),
+        (
+            r#"{"name":"ab","lines":[],"labels":{"a/b~c":1.0}}"#,
+            Err("at `/labels/a~1b~0c`: invalid type: floating point `1.0`"),
         ),
         ("[]", Err("at `/`: arguments must be a JSON object")),
     ];

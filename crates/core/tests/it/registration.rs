@@ -152,4 +152,8 @@ fn a_filter_keeps_exactly_the_named_tools() {
     assert!(names(&[]).is_empty());
     let error = tools.filter(["a", "x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are: a, b, c");
+    assert_eq!(error.hint(), "choose from the names above");
+    let error = Toolset::builder().build().unwrap().filter(["x"]).unwrap_err();
+    assert_eq!(error.to_string(), "there is no tool `x` to choose; there are none");
+    assert_eq!(error.hint(), "register tools before choosing from them");
 }

@@ -228,3 +228,23 @@ async fn progress_that_is_no_number_is_not_reported_and_harms_nothing() {
     assert_eq!(report["params"], json!({ "progressToken": 1, "progress": 1, "message": "one" }));
     assert_eq!(client.receive().await["result"]["content"][0]["text"], "done");
 }
+
+#[tokio::test(start_paused = true)]
+async fn protocol_requests_whose_answers_nobody_reads_are_refused_as_invalid() {
+    let mut client = Client::start(chatty(), 256).await;
+    let requests = 100;
+    // Nobody reads, so the answers do not go out.
+    for id in 1..=requests {
+        client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })).await;
+    }
+    let mut refused = 0;
+    for _ in 0..requests {
+        let answer = client.receive().await;
+        if let Some(error) = answer.get("error") {
+            refused += 1;
+            let want = "64 requests wait for an answer, which is the limit";
+            assert_eq!(error, &json!({ "code": -32600, "message": want }));
+        }
+    }
+    assert!((1..=requests - 64).contains(&refused), "{refused} of {requests} were refused");
+}

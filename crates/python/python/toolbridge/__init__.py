@@ -5,6 +5,7 @@
 """
 
 from ._native import Documents, __version__
+from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -21,7 +22,6 @@ from .errors import (
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
-from .messages import CLIResponse, CLIUsage, RequestWithMetadata
 from .model import ClaudeCodeModel
 from .permission import Allow, CanUseTool, Decision, Deny, PermissionRequest
 from .progress import report_progress

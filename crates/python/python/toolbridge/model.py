@@ -25,8 +25,9 @@ from pydantic_core import to_json, to_jsonable_python
 from . import _executable, _native
 from ._run_context import current_run_context
 from ._waiting import completed
+from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
+from .conversation import conversation
 from .errors import InvalidRequestError
-from .messages import SYSTEM, Reader, RequestWithMetadata, answer_of, conversation
 from .output import wanted
 from .permission import CanUseTool, decided
 from .settings import (

@@ -13,8 +13,6 @@ from pydantic_core import from_json, to_json
 CLI_TOOL = "StructuredOutput"
 """The tool of the CLI's own with which the model hands in its output."""
 
-_TEXT = "text"
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -26,8 +24,13 @@ class Wanted:
     """The output tools whose call the output stands for; without them it stands for itself, as text."""
     is_choice: bool = False
     """Whether the output says which of the tools it is for."""
-    may_be_text: bool = False
-    """Whether it may be plain text instead."""
+    text_kind: str | None = None
+    """What it says it is for when it is plain text instead; `None` if it may not be."""
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether it may be plain text instead."""
+        return self.text_kind is not None
 
     def part(self, output: str) -> ModelResponsePart:
         """The part of the response that the output, a JSON text, is."""
@@ -36,7 +39,7 @@ class Wanted:
         if not self.is_choice:
             return ToolCallPart(self.tools[0].name, output)
         chosen = from_json(output)["output"]
-        if chosen["kind"] == _TEXT:
+        if chosen["kind"] == self.text_kind:
             return TextPart(chosen["data"])
         return ToolCallPart(chosen["kind"], to_json(chosen["data"]).decode())
 
@@ -50,15 +53,23 @@ def wanted(parameters: ModelRequestParameters) -> Wanted:
         return Wanted()
     if len(tools) == 1 and not parameters.allow_text_output:
         return Wanted(_described(tools[0].parameters_json_schema, tools[0].description), tools)
-    or_text = parameters.allow_text_output
-    return Wanted(_choice(tools, or_text), tools, is_choice=True, may_be_text=or_text)
+    text_kind = _text_kind(tools) if parameters.allow_text_output else None
+    return Wanted(_choice(tools, text_kind), tools, is_choice=True, text_kind=text_kind)
+
+
+def _text_kind(tools: tuple[ToolDefinition, ...]) -> str:
+    """A name for plain text that none of the tools has."""
+    kind = "text"
+    while any(tool.name == kind for tool in tools):
+        kind = f"plain_{kind}"
+    return kind
 
 
 def _described(schema: dict[str, Any], description: str | None) -> dict[str, Any]:
     return {"description": description, **schema} if description else schema
 
 
-def _choice(tools: tuple[ToolDefinition, ...], or_text: bool) -> dict[str, Any]:
+def _choice(tools: tuple[ToolDefinition, ...], text_kind: str | None) -> dict[str, Any]:
     """A schema of which exactly one branch fits; each says its name."""
     definitions: dict[str, Any] = {}
     branches: list[dict[str, Any]] = []
@@ -66,8 +77,8 @@ def _choice(tools: tuple[ToolDefinition, ...], or_text: bool) -> dict[str, Any]:
         # As a definition of its own, with its own definitions inside, so that no two of them meet.
         definitions[tool.name] = _moved(tool.parameters_json_schema, f"#/$defs/{tool.name}/$defs/")
         branches.append(_branch(tool.name, {"$ref": f"#/$defs/{tool.name}"}, tool.description))
-    if or_text:
-        branches.append(_branch(_TEXT, {"type": "string"}, "an answer in plain text"))
+    if text_kind is not None:
+        branches.append(_branch(text_kind, {"type": "string"}, "an answer in plain text"))
     output = {"anyOf": branches}
     return {"type": "object", "properties": {"output": output}, "required": ["output"], "$defs": definitions}
 

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from . import _native
 from ._waiting import completed
-from .messages import SYSTEM, CLIResponse, Reader
+from .answer import SYSTEM, CLIResponse, Reader
 
 
 @dataclass

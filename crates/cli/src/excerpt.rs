@@ -1,0 +1,26 @@
+//! The start of a text, for people.
+
+/// The start of a text on one line, at most that many characters of it.
+pub(crate) fn excerpt(text: &str, chars: usize) -> String {
+    let mut line = text.chars().map(|char| if char.is_control() { ' ' } else { char });
+    let mut start: String = line.by_ref().take(chars).collect();
+    if line.next().is_some() {
+        start.pop();
+        start.push('…');
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_leaves_a_mark_within_the_limit() {
+        let rows =
+            [("", ""), ("grüß", "grüß"), ("grüße", "grü…"), ("a\r\nb", "a  b"), ("a\tb\u{1b}[m", "a b…")];
+        for (text, want) in rows {
+            assert_eq!(excerpt(text, 4), want);
+        }
+    }
+}

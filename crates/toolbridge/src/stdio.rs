@@ -1,0 +1,122 @@
+//! An MCP server on this process's stdin and stdout.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use toolbridge_core::ToolSource;
+use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
+use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
+
+/// How often a server looks after itself.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// Why nothing could be served on stdin and stdout.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StdioError {
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Stdin cannot be read, or there is no runtime to be had.
+    #[error("cannot serve on stdin and stdout: {error}")]
+    Io {
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl StdioError {
+    /// What to do about it, where there is something to do.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Trace(error) => Some(error.hint()),
+            Self::Io { .. } => None,
+        }
+    }
+}
+
+/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, a
+/// SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else may use them.
+///
+/// `trace` names a file for a trace; without it `TOOLBRIDGE_TRACE` may.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use toolbridge::mcp::ServerInfo;
+/// use toolbridge::{NoArgs, Toolset};
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+///     Ok(toolbridge::serve_stdio(Arc::new(tools), ServerInfo::default(), None)?)
+/// }
+/// ```
+///
+/// # Errors
+///
+/// When the trace cannot be written, stdin cannot be read, or there is no runtime to be had.
+pub fn serve_stdio(
+    source: Arc<dyn ToolSource>,
+    info: ServerInfo,
+    trace: Option<&Path>,
+) -> Result<(), StdioError> {
+    serve(source, info, Tracer::open(Process::Server, trace_path(trace).as_deref())?)
+}
+
+pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> Result<(), StdioError> {
+    run(source, info, tracer).map_err(|error| StdioError::Io { error })
+}
+
+fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (stdin, stdout) = stdio()?;
+        let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
+        tokio::select! {
+            served = serve_traced(source, info, lines_in, lines_out, tracer) => {
+                served.map_err(|ServeError::Read(error)| error)
+            }
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            () = orphaned() => Ok(()),
+        }
+    });
+    // A thread that waits for a terminal or a file must not hold the process.
+    runtime.shutdown_background();
+    served
+}
+
+/// Waits until the process that started this one is gone. Usually stdin ends then; not if somebody else
+/// holds its other end.
+async fn orphaned() {
+    let parent = rustix::process::getppid();
+    loop {
+        tokio::time::sleep(CHECK).await;
+        give_memory_back();
+        if rustix::process::getppid() != parent {
+            return;
+        }
+    }
+}
+
+/// Gives back what large calls took.
+///
+/// glibc learns to keep such buffers: after calls of 9 MB a bridge held 20 MB for as long as it lived. Not after
+/// each call: one of 9 MB would take a sixth longer with buffers that are new each time.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_memory_back() {
+    #[expect(unsafe_code, reason = "the C library's allocator is asked to trim its heap")]
+    // SAFETY: there are no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_memory_back() {}
