@@ -1,6 +1,7 @@
 /* The floor of the benchmark, and the parents that do nothing.
  *
  *   floor relay SOCKET    passes bytes between stdin/stdout and SOCKET without looking at them
+ *   floor busy SOCKET     the same, but it is busy for a moment each time: what a relay that does anything costs
  *   floor lines SOCKET    a parent for the relay: answers each MCP line with an MCP line
  *   floor frames SOCKET   a parent for the bridge: answers each frame with a frame
  *
@@ -25,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What a Unix socket takes at once, and some more. */
@@ -33,6 +35,7 @@
 #define MAX_EVENTS 64
 #define MAX_CONNECTIONS 1024
 #define PREFIX_BYTES 4
+#define BUSY_NANOSECONDS 3000
 
 /* The requests and answers that the benchmark uses. A request that looks otherwise is an error. */
 #define ID_BYTES 8
@@ -92,6 +95,15 @@ struct flow {
 
 /* Static: memory that is never touched costs nothing. */
 static struct flow up, down;
+static int is_busy;
+
+static void be_busy(void) {
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < BUSY_NANOSECONDS);
+}
 
 /* Writes what it can of what was read. */
 static void push(struct flow *flow) {
@@ -116,6 +128,8 @@ static void pull(struct flow *flow) {
     if (count <= 0)
         exit(0);
     flow->end = (size_t)count;
+    if (is_busy)
+        be_busy();
     push(flow);
 }
 
@@ -345,12 +359,13 @@ static void parent(const char *path, int (*serve)(struct connection *)) {
 int main(int count, char **args) {
     /* A peer that is gone is told by write. */
     signal(SIGPIPE, SIG_IGN);
-    if (count == 3 && !strcmp(args[1], "relay"))
+    is_busy = count == 3 && !strcmp(args[1], "busy");
+    if (is_busy || (count == 3 && !strcmp(args[1], "relay")))
         relay(args[2]);
     else if (count == 3 && !strcmp(args[1], "lines"))
         parent(args[2], serve_lines);
     else if (count == 3 && !strcmp(args[1], "frames"))
         parent(args[2], serve_frame);
-    fputs("usage: floor relay|lines|frames SOCKET\n", stderr);
+    fputs("usage: floor relay|busy|lines|frames SOCKET\n", stderr);
     return 2;
 }

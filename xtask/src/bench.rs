@@ -10,6 +10,7 @@ mod client;
 mod connection;
 mod contender;
 mod documents;
+mod earlier;
 mod effort;
 mod environment;
 mod first_call;
@@ -41,6 +42,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 
 use self::contender::Contender;
+use self::earlier::Earlier;
 use self::effort::Effort;
 use self::machine::Machine;
 use self::options::{Options, USAGE};
@@ -62,10 +64,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
     // What cannot be written shows now, and not after minutes.
     let document = options.write.as_ref().map(read).transpose()?;
+    let earlier = options.beside.iter().map(|path| Earlier::read(path)).collect::<Result<_>>()?;
     // Before we load it ourselves.
     let machine = Machine::read()?;
     let programs = Programs::build(&options.contenders)?;
-    let report = measure(machine, &programs, &options)?;
+    let mut report = measure(machine, &programs, &options)?;
+    report.earlier = earlier;
     if let Some(folder) = &options.svg {
         report.draw(folder)?;
     }
@@ -102,6 +106,7 @@ fn measure(machine: Machine, programs: &Programs, options: &Options) -> Result<R
         growth: Vec::new(),
         python: Vec::new(),
         documents: Vec::new(),
+        earlier: Vec::new(),
     };
     if options.wants("calls") {
         report.rows.extend(round_trip::measure(programs, &options.contenders, &effort)?);
@@ -113,13 +118,13 @@ fn measure(machine: Machine, programs: &Programs, options: &Options) -> Result<R
     if options.wants("memory") {
         report.rows.extend(memory::measure(&mut stage, effort.memory)?);
     }
-    if options.wants("python") && options.contenders.contains(&Contender::BridgeAndPython) {
-        report.python = python_cost::measure(&mut stage, &effort)?;
-    }
     if options.wants("first") {
         report.first_call = first_call::measure(&mut stage, effort.first_calls)?;
     }
     drop(stage);
+    if options.wants("python") && options.contenders.contains(&Contender::BridgeAndPython) {
+        report.python = python_cost::measure(programs, &options.contenders, &effort)?;
+    }
     if options.wants("growth") {
         report.growth = growth::measure(programs, &effort)?;
     }

@@ -36,10 +36,11 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 13] = [
+    const ALLOWED: [(&str, &[&str]); 14] = [
         ("toolbridge-core", &[]),
-        ("toolbridge-ipc", &["toolbridge-core"]),
-        ("toolbridge-mcp", &["toolbridge-core"]),
+        ("toolbridge-socket", &[]),
+        ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
+        ("toolbridge-mcp", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge-scripted", &[]),

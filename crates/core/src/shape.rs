@@ -278,9 +278,10 @@ fn kinds(types: &Value) -> Option<u8> {
 /// How wide a number is in Rust; JSON Schema knows no such formats.
 fn is_width(format: &str) -> bool {
     matches!(format, "double" | "float")
-        || format.trim_start_matches('u').strip_prefix("int").is_some_and(|bits| {
-            matches!(bits, "" | "8" | "16" | "32" | "64")
-        })
+        || format
+            .trim_start_matches('u')
+            .strip_prefix("int")
+            .is_some_and(|bits| matches!(bits, "" | "8" | "16" | "32" | "64"))
 }
 
 /// Whether a keyword only describes, and checks nothing.
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    fn with(property: Value) -> Option<Shape> {
+    fn with(property: &Value) -> Option<Shape> {
         Shape::of(&json!({
             "type": "object",
             "properties": { "a": property },
@@ -318,7 +319,7 @@ mod tests {
             json!({}),
             json!(true),
         ] {
-            assert!(with(plain.clone()).is_some(), "{plain}");
+            assert!(with(&plain).is_some(), "{plain}");
         }
         for more in [
             json!({ "type": "string", "minLength": 1 }),
@@ -338,7 +339,7 @@ mod tests {
             json!({ "patternProperties": {} }),
             json!({ "x-unknown": 1 }),
         ] {
-            assert!(with(more.clone()).is_none(), "{more}");
+            assert!(with(&more).is_none(), "{more}");
         }
     }
 
@@ -370,19 +371,21 @@ mod tests {
             prop_oneof![
                 inner.clone().prop_map(|items| json!({ "type": "array", "items": items })),
                 inner.clone().prop_map(|some| json!({ "anyOf": [some, { "type": "null" }] })),
-                (prop::collection::vec(inner, 3), required, any::<u8>()).prop_map(|(inner, required, choice)| {
-                    let mut schema = json!({
-                        "type": "object",
-                        "properties": { "a": inner[0], "b": inner[1] },
-                        "required": required,
-                    });
-                    match choice % 3 {
-                        0 => schema["additionalProperties"] = false.into(),
-                        1 => schema["additionalProperties"] = inner[2].clone(),
-                        _ => {}
+                (prop::collection::vec(inner, 3), required, any::<u8>()).prop_map(
+                    |(inner, required, choice)| {
+                        let mut schema = json!({
+                            "type": "object",
+                            "properties": { "a": inner[0], "b": inner[1] },
+                            "required": required,
+                        });
+                        match choice % 3 {
+                            0 => schema["additionalProperties"] = false.into(),
+                            1 => schema["additionalProperties"] = inner[2].clone(),
+                            _ => {}
+                        }
+                        schema
                     }
-                    schema
-                }),
+                ),
             ]
         })
     }

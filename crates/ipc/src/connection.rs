@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use toolbridge_core::Budget;
+use toolbridge_socket::{SocketReader, SocketWriter, split};
 
 use crate::IpcError;
 use crate::frame::{FrameReader, FrameWriter};
@@ -16,8 +16,8 @@ pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 1
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) reader: FrameReader<OwnedReadHalf>,
-    pub(crate) writer: FrameWriter<OwnedWriteHalf>,
+    pub(crate) reader: FrameReader<SocketReader>,
+    pub(crate) writer: FrameWriter<SocketWriter>,
 }
 
 impl Connection {
@@ -30,7 +30,7 @@ impl Connection {
         if uid != own && uid != 0 {
             return Err(IpcError::ForeignPeer { uid, own });
         }
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = split(stream.into_std()?)?;
         Ok(Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
     }
 

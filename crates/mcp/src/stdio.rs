@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
+use toolbridge_socket::{SocketReader, SocketWriter};
 
 /// Takes this process's stdin and stdout. Must be called inside a runtime.
 ///
@@ -23,12 +23,12 @@ pub fn stdio() -> io::Result<(Stdin, Stdout)> {
     // Both before either is changed: they may be one and the same.
     let (flags_in, flags_out) = (Flags::of(stdin)?, Flags::of(stdout)?);
     let input = match kind(stdin)? {
-        FileType::Socket => In::Socket(socket(stdin)?),
+        FileType::Socket => In::Socket(SocketReader::new(stdin.try_clone_to_owned()?)?),
         FileType::Fifo => In::Pipe(pipe::Receiver::from_owned_fd(stdin.try_clone_to_owned()?)?),
         _ => In::Thread(tokio::io::stdin()),
     };
     let output = match kind(stdout)? {
-        FileType::Socket => Out::Socket(socket(stdout)?),
+        FileType::Socket => Out::Socket(SocketWriter::new(stdout.try_clone_to_owned()?)?),
         FileType::Fifo => Out::Pipe(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
         _ => Out::Thread(tokio::io::stdout()),
     };
@@ -51,26 +51,20 @@ pub struct Stdout {
 
 #[derive(Debug)]
 enum In {
-    Socket(UnixStream),
+    Socket(SocketReader),
     Pipe(pipe::Receiver),
     Thread(tokio::io::Stdin),
 }
 
 #[derive(Debug)]
 enum Out {
-    Socket(UnixStream),
+    Socket(SocketWriter),
     Pipe(pipe::Sender),
     Thread(tokio::io::Stdout),
 }
 
 fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
-}
-
-fn socket(fd: BorrowedFd<'_>) -> io::Result<UnixStream> {
-    let stream = std::os::unix::net::UnixStream::from(fd.try_clone_to_owned()?);
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
 }
 
 /// A descriptor's flags, put back when this is dropped: they are shared with whoever else has it.

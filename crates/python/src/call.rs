@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use toolbridge::{CallContext, RawJson, ToolError};
 
 use crate::event_loop::{EventLoop, undelivered};
+use crate::threads::Threads;
 
 type Answer = Result<RawJson, ToolError>;
 
@@ -76,6 +77,17 @@ impl Call {
 }
 
 impl Call {
+    fn new(
+        name: String,
+        arguments: RawJson,
+        tool_use_id: Option<String>,
+        context: Option<CallContext>,
+    ) -> (Self, oneshot::Receiver<Answer>) {
+        let (sender, answer) = oneshot::channel();
+        let end = Arc::new(Mutex::new(End { context, ..End::default() }));
+        (Self { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end }, answer)
+    }
+
     fn settle(&self, answer: Answer) {
         let (callback, context) = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,17 +119,14 @@ impl Asker {
         tool_use_id: Option<String>,
         context: Option<CallContext>,
     ) -> Answer {
-        let (sender, answer) = oneshot::channel();
-        let end = Arc::new(Mutex::new(End { context, ..End::default() }));
-        let call =
-            Call { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end: Arc::clone(&end) };
-        let _unwanted = Unwanted { asker: Arc::clone(&self), end };
+        let (call, answer) = Call::new(name, arguments, tool_use_id, context);
+        let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&call.end) };
         let posted = Python::try_attach(|py| {
             let call = Bound::new(py, call)?.into_any();
             self.event_loop.post(py, self.function.bind(py), [call])
         });
         match posted {
-            None => return Err(ToolError::new("RuntimeError", "the interpreter is shutting down")),
+            None => return Err(shutting_down()),
             Some(Err(error)) => {
                 return Err(ToolError::new("RuntimeError", format!("cannot reach the event loop: {error}")));
             }
@@ -127,6 +136,30 @@ impl Asker {
             Err(ToolError::new("RuntimeError", "the tool's task was given up by its event loop"))
         })
     }
+}
+
+fn shutting_down() -> ToolError {
+    ToolError::new("RuntimeError", "the interpreter is shutting down")
+}
+
+/// Has a function called with a [`Call`] in a thread where it may block, and waits for the answer.
+///
+/// A call that is no longer waited for goes on, and its turn ends when it does.
+pub(crate) async fn run(
+    threads: Threads,
+    function: Arc<Py<PyAny>>,
+    name: String,
+    arguments: RawJson,
+    tool_use_id: Option<String>,
+    context: CallContext,
+) -> Answer {
+    let (call, answer) = Call::new(name, arguments, tool_use_id, Some(context));
+    threads.run(move |py| {
+        if let Err(error) = function.bind(py).call1((call,)) {
+            tracing::warn!("a tool could not be called: {error}");
+        }
+    });
+    answer.await.unwrap_or_else(|_| Err(shutting_down()))
 }
 
 /// Tells Python that an answer is no longer wanted, unless it was given.

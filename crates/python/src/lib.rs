@@ -18,6 +18,7 @@ mod runtime;
 mod session;
 mod stream;
 mod task;
+mod threads;
 mod tools;
 
 /// The module that Python imports.

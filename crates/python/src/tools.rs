@@ -1,5 +1,6 @@
 //! Tools that live in Python, as a source.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -10,9 +11,10 @@ use toolbridge::{
     CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
 };
 
-use crate::call::Asker;
+use crate::call::{Asker, run};
 use crate::documents::Documents;
 use crate::event_loop::EventLoop;
+use crate::threads::Threads;
 
 /// What Python offers to a model: its own tools, and documents.
 #[derive(FromPyObject)]
@@ -21,6 +23,9 @@ pub(crate) struct Offer {
     tools: Option<Vec<u8>>,
     /// Called with a [`Call`](crate::call::Call) for each use of such a tool.
     call: Py<PyAny>,
+    /// Tools that are called in a thread of their own instead, and how.
+    direct: HashSet<String>,
+    call_directly: Py<PyAny>,
     documents: Vec<Py<Documents>>,
 }
 
@@ -36,7 +41,9 @@ impl Offer {
         }
         let mut all = Combined::new();
         if let Some(tools) = self.tools {
-            all = all.with(PyTools::new(&tools, event_loop, self.call)?)?;
+            let function = Arc::new(self.call_directly);
+            let direct = Direct { threads: Threads::default(), names: self.direct, function };
+            all = all.with(PyTools::new(&tools, Asker::new(event_loop, self.call), direct)?)?;
         }
         for documents in self.documents {
             all = all.with(documents.get().source())?;
@@ -98,20 +105,28 @@ impl From<Described> for Tool {
 struct PyTools {
     described: Toolset,
     asker: Arc<Asker>,
+    direct: Direct,
+}
+
+/// Plain functions. The way over the event loop and its worker threads would take three times as long.
+struct Direct {
+    threads: Threads,
+    names: HashSet<String>,
+    function: Arc<Py<PyAny>>,
 }
 
 impl PyTools {
-    /// The tools of a JSON array, called as `call(Call)` on the event loop.
+    /// The tools of a JSON array.
     ///
     /// # Errors
     ///
     /// When a name or a schema is not usable.
-    fn new(described: &[u8], event_loop: EventLoop, call: Py<PyAny>) -> Result<Self, ClaudeCodeError> {
+    fn new(described: &[u8], asker: Asker, direct: Direct) -> Result<Self, ClaudeCodeError> {
         let described: Vec<Described> = serde_json::from_slice(described).map_err(|error| {
             ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
         })?;
         let builder = described.into_iter().map(Tool::from).fold(Toolset::builder(), ToolsetBuilder::with);
-        Ok(Self { described: builder.build()?, asker: Arc::new(Asker::new(event_loop, call)) })
+        Ok(Self { described: builder.build()?, asker: Arc::new(asker), direct })
     }
 }
 
@@ -123,6 +138,17 @@ impl ToolSource for PyTools {
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         if self.described.tools().get(&call.name).is_none() {
             return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
+        }
+        if self.direct.names.contains(&call.name) {
+            let (threads, function) = (self.direct.threads.clone(), Arc::clone(&self.direct.function));
+            return Box::pin(run(
+                threads,
+                function,
+                call.name,
+                call.arguments,
+                call.meta.tool_use_id,
+                context,
+            ));
         }
         Box::pin(Arc::clone(&self.asker).ask(call.name, call.arguments, call.meta.tool_use_id, Some(context)))
     }

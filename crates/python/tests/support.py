@@ -202,18 +202,29 @@ class Bridge:
         self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         self._process.stdin.flush()
 
-    def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The result of a request."""
+    def notify(self, method: str, /, **params: Any) -> None:
+        self._say({"method": method, "params": params})
+
+    def send(self, method: str, request_id: int | str, /, **params: Any) -> None:
+        """Sends a request, and does not wait for its answer."""
+        self._say({"id": request_id, "method": method, "params": params})
+
+    def answer(self, request_id: int | str) -> dict[str, Any]:
+        """The result of a request that was sent."""
         assert self._process.stdout is not None
-        self._ids += 1
-        self._say({"id": self._ids, "method": method, "params": params})
         while line := self._process.stdout.readline():
             message = json.loads(line)
-            if message.get("id") == self._ids:
+            if message.get("id") == request_id:
                 result: dict[str, Any] = message["result"]
                 return result
             self.notifications.append(message)
         raise AssertionError(f"the bridge ended with {self._process.wait()}")
+
+    def ask(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """The result of a request."""
+        self._ids += 1
+        self.send(method, self._ids, **params)
+        return self.answer(self._ids)
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:

@@ -57,13 +57,16 @@ def workspace(short_path: Path) -> Path:
 def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls that Python got to see."""
     seen: list[str] = []
-    call = toolbridge.tools.Host.call
 
-    def watched(host: toolbridge.tools.Host, one: Call) -> None:
-        seen.append(one.name)
-        call(host, one)
+    def watched(call: Callable[[toolbridge.tools.Host, Call], None]) -> Any:
+        def watch(host: toolbridge.tools.Host, one: Call) -> None:
+            seen.append(one.name)
+            call(host, one)
 
-    monkeypatch.setattr(toolbridge.tools.Host, "call", watched)
+        return watch
+
+    for way in ("call", "call_directly"):
+        monkeypatch.setattr(toolbridge.tools.Host, way, watched(getattr(toolbridge.tools.Host, way)))
     return seen
 
 

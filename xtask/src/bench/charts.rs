@@ -75,7 +75,7 @@ fn group(row: &Row) -> Group {
 
 fn class(contender: Contender) -> &'static str {
     match contender {
-        Contender::Floor => "floor",
+        relay if relay.is_relay() => "floor",
         peer if peer.is_peer() => "peer",
         _ => "ours",
     }

@@ -8,6 +8,7 @@ use super::environment::Runtime;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contender {
     Floor,
+    BusyFloor,
     Bridge,
     WholeBridge,
     BridgeAndParent,
@@ -20,8 +21,9 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Floor,
+        Self::BusyFloor,
         Self::Bridge,
         Self::WholeBridge,
         Self::BridgeAndParent,
@@ -36,6 +38,7 @@ impl Contender {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor",
+            Self::BusyFloor => "floor+3µs",
             Self::Bridge => "bridge",
             Self::WholeBridge => "toolbridge",
             Self::BridgeAndParent => "bridge+parent",
@@ -54,6 +57,10 @@ impl Contender {
             Self::Floor => {
                 "a static C program in place of the bridge, which relays bytes and looks at none of them; its parent, \
                  in another process, answers with as little work as possible"
+            }
+            Self::BusyFloor => {
+                "the same relay, busy for 3 µs each time it has read something: what any relay costs that does a little; \
+                 only where calls are small"
             }
             Self::Bridge => {
                 "`toolbridge-bridge`, linked statically, as packages bring it along; its parent answers with as little \
@@ -89,10 +96,20 @@ impl Contender {
         matches!(self, Self::PythonBridge | Self::PythonMcp | Self::FastMcp | Self::NodeSdk)
     }
 
+    /// Whether it passes on what it does not understand: it has no list, and needs no greeting.
+    pub(crate) fn is_relay(self) -> bool {
+        matches!(self, Self::Floor | Self::BusyFloor)
+    }
+
     /// What it needs besides our own executables.
     pub(crate) fn runtime(self) -> Option<Runtime> {
         match self {
-            Self::Floor | Self::Bridge | Self::WholeBridge | Self::BridgeAndParent | Self::Sdk => None,
+            Self::Floor
+            | Self::BusyFloor
+            | Self::Bridge
+            | Self::WholeBridge
+            | Self::BridgeAndParent
+            | Self::Sdk => None,
             Self::BridgeAndPython => Some(Runtime::Toolbridge),
             Self::PythonBridge | Self::PythonMcp => Some(Runtime::Mcp),
             Self::FastMcp => Some(Runtime::FastMcp),

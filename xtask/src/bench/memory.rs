@@ -23,7 +23,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
         let mut clients = stage.clients()?;
         for ((contender, client), (_, samples)) in clients.iter_mut().zip(&mut fresh) {
             // The relay has only just been started; its answer says that it is there.
-            if *contender == super::contender::Contender::Floor {
+            if contender.is_relay() {
                 client.learn(&small)?;
             }
             if let Some(process) = client.process() {

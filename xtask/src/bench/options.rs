@@ -12,6 +12,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask bench [options]
   --with A,B        of those, only these: bridge+python, python-bridge, python-mcp, fastmcp, node-sdk
   --only A,B        only these parts: calls, start, memory, python, first, growth, documents
   --json            one JSON object on stdout instead of tables
+  --beside A,B      shows the goals of earlier runs too: files that hold what --json printed
   --svg DIR         draws charts into DIR
   --write FILE.md   puts the tables between the markers in FILE.md";
 
@@ -22,6 +23,7 @@ pub(crate) const PARTS: [&str; 7] = ["calls", "start", "memory", "python", "firs
 pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) json: bool,
+    pub(crate) beside: Vec<PathBuf>,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) write: Option<PathBuf>,
     pub(crate) contenders: Vec<Contender>,
@@ -38,6 +40,7 @@ impl Options {
         let mut options = Self {
             quick: false,
             json: false,
+            beside: Vec::new(),
             svg: None,
             write: None,
             contenders: Contender::ALL.into(),
@@ -51,6 +54,7 @@ impl Options {
                 "--json" => options.json = true,
                 "--floor-only" => options.contenders = Contender::native(),
                 "--with" => options.contenders = Contender::named(value()?)?,
+                "--beside" => options.beside = value()?.split(',').map(PathBuf::from).collect(),
                 "--svg" => options.svg = Some(value()?.into()),
                 "--write" => options.write = Some(value()?.into()),
                 "--only" => {

@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::contender::Contender;
-use super::effort::Effort;
+use super::effort::{Effort, Plan};
 use super::environment::Runtime;
+use super::machine::OneCpu;
 use super::process::Process;
+use super::program::Programs;
 use super::round_trip::{LARGE_BYTES, MEDIUM_BYTES, SMALL_BYTES, one_at_a_time};
 use super::sample::{Figure, Samples};
 use super::stage::Stage;
@@ -41,9 +43,35 @@ impl PythonRow {
     }
 }
 
-/// Measures a few kinds of calls: the floor and ours in turn, Python itself in between.
-pub(crate) fn measure(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<PythonRow>> {
+/// One kind of call, and how often it is made.
+type Kind = (&'static str, &'static str, Call, Plan);
+
+/// Measures a few kinds of calls; small ones with everybody on one CPU, as everywhere.
+pub(crate) fn measure(
+    programs: &Programs,
+    contenders: &[Contender],
+    effort: &Effort,
+) -> Result<Vec<PythonRow>> {
     eprintln!("measuring: what Python itself costs");
+    let mut rows = {
+        let _one_cpu = OneCpu::new()?;
+        let kinds = [
+            ("text_100_b", "100 B text", Call::text(SMALL_BYTES), effort.small),
+            ("text_10_kb", "10 KB text", Call::text(MEDIUM_BYTES), effort.medium),
+        ];
+        beside(&mut Stage::set(programs, contenders)?, kinds)?
+    };
+    let kinds = [
+        ("text_100_b_any_cpu", "100 B on any CPU", Call::text(SMALL_BYTES), effort.small),
+        ("text_1_mb", "1 MB text", Call::text(LARGE_BYTES), effort.large),
+        ("structured_1_mb", "1 MB structured, both ways", Call::items_both_ways(LARGE_BYTES), effort.large),
+    ];
+    rows.extend(beside(&mut Stage::set(programs, contenders)?, kinds)?);
+    Ok(rows)
+}
+
+/// The floor and ours in turn, Python itself in between.
+fn beside(stage: &mut Stage<'_>, kinds: impl IntoIterator<Item = Kind>) -> Result<Vec<PythonRow>> {
     let command = stage.programs.python(Runtime::Toolbridge, "own_cost.py")?;
     let mut python = Process::start("own_cost.py", command)?;
     python.connection().line()?;
@@ -52,12 +80,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Pyth
         clients.push((contender, stage.client(contender)?));
     }
     let mut rows = Vec::new();
-    for (key, label, call, plan) in [
-        ("text_100_b", "100 B text", Call::text(SMALL_BYTES), effort.small),
-        ("text_10_kb", "10 KB text", Call::text(MEDIUM_BYTES), effort.medium),
-        ("text_1_mb", "1 MB text", Call::text(LARGE_BYTES), effort.large),
-        ("structured_1_mb", "1 MB structured, both ways", Call::items_both_ways(LARGE_BYTES), effort.large),
-    ] {
+    for (key, label, call, plan) in kinds {
         let (mut with_json, mut with_pydantic) = (Samples::default(), Samples::default());
         let runs = (plan.batch * plan.rounds / SHARES / 10).max(3);
         let arguments: Value = serde_json::from_str(&call.arguments(FIRST_ID))?;

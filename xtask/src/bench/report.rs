@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::contender::Contender;
 use super::documents::DocumentsRow;
+use super::earlier::Earlier;
 use super::first_call::Part;
 use super::goal::{Verdict, verdicts};
 use super::growth::Curve;
@@ -45,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) growth: Vec<Curve>,
     pub(crate) python: Vec<PythonRow>,
     pub(crate) documents: Vec<DocumentsRow>,
+    /// Runs whose goals are shown beside this one's.
+    pub(crate) earlier: Vec<Earlier>,
 }
 
 impl Report {

@@ -35,6 +35,12 @@ pub(crate) fn measure(programs: &Programs, contenders: &[Contender], effort: &Ef
     for (key, label, call, plan) in [
         ("text_100_b_any_cpu", "100 B on any CPU", Call::text(SMALL_BYTES), effort.small),
         ("text_10_kb_any_cpu", "10 KB on any CPU", Call::text(MEDIUM_BYTES), effort.medium),
+    ] {
+        rows.push(one_at_a_time(&mut clients, key, label, &call, plan)?);
+    }
+    // Where there is more to do, being busy makes no difference.
+    clients.retain(|(contender, _)| *contender != Contender::BusyFloor);
+    for (key, label, call, plan) in [
         ("text_1_mb", "1 MB text", Call::text(LARGE_BYTES), effort.large),
         ("text_9_mb", "9 MB text", Call::text(LARGEST_BYTES), effort.largest),
         ("structured_1_mb", "1 MB structured, both ways", Call::items_both_ways(LARGE_BYTES), effort.large),

@@ -68,7 +68,7 @@ impl Row {
     pub(crate) fn to_best_peer(&self, contender: Contender) -> Option<f64> {
         let peers = self.figures.iter().filter(|(other, _)| other.is_peer());
         let best = peers.map(|(_, figure)| figure.median).min_by(f64::total_cmp)?;
-        let is_ours = !contender.is_peer() && contender != Contender::Floor;
+        let is_ours = !contender.is_peer() && !contender.is_relay();
         is_ours.then_some(self.figure(contender)?.median / best)
     }
 }

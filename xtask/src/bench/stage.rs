@@ -86,9 +86,10 @@ impl<'a> Stage<'a> {
         };
         let session = |socket, schema| self.bridge(&Session { socket, schema });
         Ok(Some(match contender {
-            Contender::Floor => {
+            Contender::Floor | Contender::BusyFloor => {
                 let mut command = Command::new(&self.programs.floor);
-                command.arg("relay").arg(self.within(LINES_SOCKET));
+                let how = if contender == Contender::Floor { "relay" } else { "busy" };
+                command.arg(how).arg(self.within(LINES_SOCKET));
                 command
             }
             Contender::Bridge => session(self.within(FRAMES_SOCKET), own.schema.clone()),
@@ -128,7 +129,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn client(&mut self, contender: Contender) -> Result<Client> {
         let Some(command) = self.command(contender, FEW_TOOLS)? else { return self.cli() };
         let mut client = Client::new(Process::start(contender.name(), command)?);
-        if contender != Contender::Floor {
+        if !contender.is_relay() {
             client.open()?;
         }
         Ok(client)

@@ -16,9 +16,11 @@ use super::stage::{FEW_TOOLS, MANY_TOOLS, Stage};
 
 pub(crate) fn measure(stage: &Stage<'_>, effort: &Effort) -> Result<Vec<Row>> {
     // A bridge's parent has no part in its list: it would be the same once more.
-    let differs = |one: &Contender| !matches!(one, Contender::BridgeAndParent | Contender::BridgeAndPython);
+    let differs = |one: &Contender| {
+        !matches!(one, Contender::BusyFloor | Contender::BridgeAndParent | Contender::BridgeAndPython)
+    };
     let few: Vec<_> = stage.contenders.iter().copied().filter(differs).collect();
-    let many: Vec<_> = few.iter().copied().filter(|one| *one != Contender::Floor).collect();
+    let many: Vec<_> = few.iter().copied().filter(|one| !one.is_relay()).collect();
     Ok(vec![
         starts(stage, &few, FEW_TOOLS, ("start", "start to tools/list"), effort.starts)?,
         starts(
@@ -65,7 +67,7 @@ fn start(stage: &Stage<'_>, contender: Contender, tools: usize) -> Result<Option
     let call = Call::text(SMALL_BYTES);
     let started = Instant::now();
     let mut client = Client::new(Process::start(name, command)?);
-    let took = if contender == Contender::Floor {
+    let took = if contender.is_relay() {
         client.learn(&call)?;
         started.elapsed()
     } else {

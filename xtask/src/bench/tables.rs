@@ -1,6 +1,7 @@
 //! The report's tables.
 
 use super::contender::Contender;
+use super::goal::Verdict;
 use super::growth::Curve;
 use super::report::Report;
 use super::row::{Row, Unit};
@@ -48,17 +49,25 @@ impl Report {
 
     /// The goals, and whether they are reached.
     pub(crate) fn goals_table(&self) -> Table {
-        let mut table =
-            Table::with_texts(2, "Goals", &["goal", "who", "at most", "measured", "against", "reached"]);
+        let mut head = vec!["goal", "who", "against", "at most"];
+        head.extend(self.earlier.iter().map(|_| "a run before"));
+        head.extend(["measured", "reached"]);
+        let mut table = Table::with_texts(3, "Goals", &head);
         for goal in self.goals() {
-            table.add([
+            let mut measured: Vec<_> = self.earlier.iter().map(|run| run.measured(&goal)).collect();
+            measured.push(Some(goal.measured));
+            let mut cells = vec![
                 goal.what.to_owned(),
                 goal.who.to_owned(),
-                format!("{:.1}{}", goal.limit, goal.unit),
-                format!("{:.2}{}", goal.measured, goal.unit),
                 goal.against.to_owned(),
-                if goal.is_reached() { "yes" } else { "no" }.to_owned(),
-            ]);
+                format!("{:.1}{}", goal.limit, goal.unit),
+            ];
+            let show = |value: &Option<f64>| {
+                value.map_or(NOTHING.into(), |value| format!("{value:.2}{}", goal.unit))
+            };
+            cells.extend(measured.iter().map(show));
+            cells.push(reached(&goal, &measured));
+            table.add(cells);
         }
         table
     }
@@ -192,6 +201,16 @@ pub(crate) fn grouped(number: usize) -> String {
     text
 }
 
+/// In how many of the runs a goal was reached.
+fn reached(goal: &Verdict, measured: &[Option<f64>]) -> String {
+    let runs: Vec<_> = measured.iter().flatten().collect();
+    match runs.iter().filter(|value| ***value <= goal.limit).count() {
+        0 => "no".into(),
+        all if all == runs.len() => "yes".into(),
+        some => format!("{some} of {}", runs.len()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +219,17 @@ mod tests {
     fn numbers_are_grouped_and_ratios_have_as_many_digits_as_say_something() {
         assert_eq!(["1", "100", "1,000", "100,000"], [1, 100, 1_000, 100_000].map(grouped));
         assert_eq!(["–", "0.034", "1.25", "120"], [None, Some(0.0341), Some(1.25), Some(120.4)].map(times));
+    }
+
+    #[test]
+    fn a_goal_counts_as_reached_when_it_was_in_all_runs() {
+        let goal = Verdict { what: "", who: "", measured: 1.0, limit: 1.3, unit: "×", against: "floor" };
+        for (measured, want) in [
+            (vec![Some(1.0), Some(1.3)], "yes"),
+            (vec![Some(1.4), None, Some(1.3)], "1 of 2"),
+            (vec![None, Some(1.4)], "no"),
+        ] {
+            assert_eq!(reached(&goal, &measured), want);
+        }
     }
 }

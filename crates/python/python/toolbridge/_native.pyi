@@ -1,7 +1,7 @@
 """What the Rust crates do for this package."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextvars import Context
 from os import PathLike
 from pathlib import Path
@@ -34,6 +34,9 @@ class Host(Protocol):
     @property
     def message(self) -> Callable[[bytes], None] | None: ...
     def call(self, call: Call, /) -> None: ...
+    @property
+    def direct(self) -> Set[str]: ...
+    def call_directly(self, call: Call, /) -> None: ...
 
 @final
 class Task:

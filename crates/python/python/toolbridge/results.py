@@ -25,6 +25,8 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
 
     A structured one has the value as an object too, and not only as text.
     """
+    if type(value) is str:  # most are, and are done with soon
+        return to_json({"content": [_text(value)]})
     if isinstance(value, ToolDenied):
         return error_result(value.message)
     blocks: list[dict[str, Any]]

@@ -20,6 +20,7 @@ from pydantic_core import from_json
 
 from . import _executable, _native
 from ._waiting import completed
+from .direct import direct_functions
 from .errors import InvalidRequestError
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
 from .tools import Host, Toolbox, manager_of, offered
@@ -94,6 +95,7 @@ class Session:
                 server_name=DEFAULT_SERVER_NAME,
                 transport=DEFAULT_TRANSPORT,
                 documents=self._offered.documents,
+                functions=direct_functions(self._offered.functions) if self._offered.functions else {},
             )
             session = _native.Session(host, _executable.BRIDGE, self._directory)
             self._session = session

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -53,6 +54,8 @@ class Offered:
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
+    functions: FunctionToolset[Any] | None = None
+    """The part of the toolset that was given as functions and tools."""
 
     @property
     def document_tools(self) -> list[str]:
@@ -74,9 +77,10 @@ def offered(toolsets: Toolsets) -> Offered:
             documents.append(one)
         else:
             tools.append(one)
-    if tools:
-        found.append(FunctionToolset(tools))
-    return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents))
+    functions = FunctionToolset(tools) if tools else None
+    if functions is not None:
+        found.append(functions)
+    return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents), functions)
 
 
 def described(tool: ToolDefinition) -> dict[str, Any]:
@@ -151,8 +155,12 @@ class Toolbox:
         else:
             # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
             value = await manager.handle_call(part, wrap_validation_errors=False)
-        is_structured = self.is_structured and output_schema(self.definitions[call.name]) is not None
-        return result_of(call.name, value, is_structured=is_structured)
+        return self.result(call.name, value)
+
+    def result(self, name: str, value: Any) -> bytes:
+        """What a tool returned, as the JSON text of an MCP result."""
+        is_structured = self.is_structured and output_schema(self.definitions[name]) is not None
+        return result_of(name, value, is_structured=is_structured)
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
@@ -182,19 +190,26 @@ async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None
     current_call.set(call)
     try:
         call.answer(await work)
-    except ModelRetry as error:
+    except BaseException as error:
+        fail(call, error)
+        if not isinstance(error, Exception):
+            raise
+
+
+def fail(call: _native.Call, error: BaseException) -> None:
+    """Gives a call an answer that says what went wrong."""
+    if isinstance(error, ModelRetry):
         call.answer(error_result(error.message))
-    except ValidationError as error:
+    elif isinstance(error, ValidationError):
         call.fail("ValidationError", explained(call.name, error))
-    except (ApprovalRequired, CallDeferred) as error:
+    elif isinstance(error, ApprovalRequired | CallDeferred):
         reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
         call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
-    except Exception as error:
+    elif isinstance(error, Exception):
         message = getattr(error, "message", None) or str(error)
         call.fail(type(error).__name__, str(message) or "no message")
-    except BaseException as error:
+    else:
         call.fail(type(error).__name__, f"tool `{call.name}` was ended")
-        raise
 
 
 def explained(tool: str, error: ValidationError) -> str:
@@ -214,6 +229,8 @@ class Host:
     documents: Sequence[_native.Documents] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
+    functions: Mapping[str, Callable[[bytes], Any]] = field(default_factory=dict)
+    """Tools that are called with arguments as JSON text, in any thread."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -230,6 +247,27 @@ class Host:
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""
         self.start(call, self.toolbox.call(call))
+
+    @property
+    def direct(self) -> Set[str]:
+        """The tools for which the native module calls `call_directly`, in threads of its own."""
+        return set(self.functions)
+
+    def call_directly(self, call: _native.Call, /) -> None:
+        """Calls a function, in the context of the session."""
+        self.context.copy().run(self._call_directly, call)
+
+    def _call_directly(self, call: _native.Call) -> None:
+        current_call.set(call)
+        try:
+            value = self.functions[call.name](call.arguments)
+            if inspect.isawaitable(value):
+                value = asyncio.run_coroutine_threadsafe(_awaited(value), self.loop).result()
+            call.answer(self.toolbox.result(call.name, value))
+        except BaseException as error:
+            fail(call, error)
+            if not isinstance(error, Exception):
+                self.loop.call_soon_threadsafe(_raise, error)
 
     def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
         task = self.loop.create_task(answered(call, work))
@@ -250,3 +288,12 @@ class Host:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=END_PATIENCE_SECONDS)
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _raise(error: BaseException) -> None:
+    """What ends the whole program does so where its loop runs."""
+    raise error

@@ -1,0 +1,175 @@
+"""Plain functions of a session, which are called in threads and not on its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ModelRetry, RunContext, Tool
+from pydantic_ai.toolsets import FunctionToolset
+from support import PATIENCE_SECONDS, Bridge
+
+from toolbridge import Session, read_only
+from toolbridge.direct import direct_functions
+
+REQUEST = contextvars.ContextVar("request", default="none")
+
+
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+def swapped(point: Point, *, times: int = 1) -> Point:
+    return Point(x=point.y, y=point.x) if times % 2 else point
+
+
+def single(point: Point) -> int:
+    return point.x
+
+
+def only_places(a: int, /, b: int = 1) -> int:
+    return a - b
+
+
+def any_number(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def with_context(ctx: RunContext[str]) -> str:
+    return ctx.deps
+
+
+def later() -> Any:
+    async def wait() -> str:
+        await asyncio.sleep(0)
+        return "later"
+
+    return wait()
+
+
+def picky(choice: str) -> str:
+    raise ModelRetry(f"not {choice}, try again")
+
+
+def broken() -> None:
+    raise LookupError("no such order")
+
+
+def text_of(result: dict[str, Any]) -> str:
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def test_what_needs_nothing_but_its_arguments_is_called_directly() -> None:
+    tools: list[Tool[Any] | Callable[..., Any]] = [
+        swapped,
+        single,
+        read_only(broken),
+        later,
+        only_places,
+        any_number,
+        with_context,
+        Tool(picky, requires_approval=True),
+        Tool(text_of, timeout=5, name="timed"),
+    ]
+    assert sorted(direct_functions(FunctionToolset(tools))) == ["broken", "later", "single", "swapped"]
+
+
+def test_functions_of_all_kinds_answer_alike(short_path: Path) -> None:
+    tools: list[Callable[..., Any]] = [
+        swapped,
+        single,
+        only_places,
+        any_number,
+        with_context,
+        later,
+        picky,
+        broken,
+    ]
+    with (
+        Session(*tools, deps="mine", directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        told = bridge.call("swapped", point={"x": 1, "y": 2})
+        assert told["structuredContent"] == {"x": 2, "y": 1}
+        assert text_of(bridge.call("single", x=7, y=2)) == "7"
+        assert text_of(bridge.call("only_places", a=5)) == "4"
+        assert text_of(bridge.call("any_number", numbers=[1, 2])) == "3"
+        assert text_of(bridge.call("with_context")) == "mine"
+        assert text_of(bridge.call("later")) == "later"
+        rows: list[tuple[str, dict[str, Any], str]] = [
+            ("picky", {"choice": "red"}, "not red, try again"),
+            ("broken", {}, "no such order (type: LookupError)"),
+            ("single", {"x": "many", "y": 2}, "at `/x`: Input should be a valid integer"),
+            ("swapped", {}, "at `/point`: Field required"),
+        ]
+        for tool, arguments, want in rows:
+            result = bridge.call(tool, **arguments)
+            assert result["isError"] is True
+            assert want in text_of(result), tool
+
+
+async def test_they_run_in_threads_and_see_the_context_of_the_session(short_path: Path) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def look() -> str:
+        before = REQUEST.get()
+        REQUEST.set("changed")
+        seen.append((before, threading.current_thread() is threading.main_thread()))
+        return before
+
+    REQUEST.set("mine")
+    async with Session(look, directory=short_path) as session:
+        with Bridge(session.mcp_config()) as bridge:
+            for _ in range(2):
+                assert text_of(await asyncio.to_thread(bridge.call, "look")) == "mine"
+    assert seen == [("mine", False)] * 2
+    assert REQUEST.get() == "mine"
+
+
+def test_one_that_is_cancelled_keeps_its_turn_until_it_has_ended(short_path: Path) -> None:
+    started, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow() -> None:
+        started.set()
+        go_on.wait(PATIENCE_SECONDS)
+        order.append("slow")
+
+    def quick() -> str:
+        order.append("quick")
+        return "quick"
+
+    with Session(slow, quick, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        bridge.send("tools/call", "cancelled", name="slow", arguments={})
+        assert started.wait(PATIENCE_SECONDS)
+        bridge.notify("notifications/cancelled", requestId="cancelled")
+        bridge.send("tools/call", "quick", name="quick", arguments={})
+        timer = threading.Timer(0.2, go_on.set)
+        timer.start()
+        assert text_of(bridge.answer("quick")) == "quick"
+    assert order == ["slow", "quick"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt()])
+def test_one_that_ends_the_program_ends_it(short_path: Path, error: BaseException) -> None:
+    def leave() -> None:
+        raise error
+
+    async def main() -> None:
+        async with Session(leave, directory=short_path) as session:
+            with Bridge(session.mcp_config()) as bridge:
+                result = await asyncio.to_thread(bridge.call, "leave")
+                assert "was ended" in text_of(result)
+                await asyncio.sleep(PATIENCE_SECONDS)
+
+    with pytest.raises(type(error)):
+        asyncio.run(main())
+    assert list(short_path.iterdir()) == []

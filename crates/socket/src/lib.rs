@@ -1,0 +1,222 @@
+//! A connected socket that wakes its process only for what is waited for.
+//!
+//! A socket of tokio's own is watched in both directions all the time, so that whenever the other side has read
+//! something the kernel wakes this process to say that there is room again, which nobody has asked. At one
+//! small call after the other that was every third wake-up of a bridge, mostly while somebody else had work to do.
+//!
+//! Here reading is watched all the time, and writing only while the socket is full.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::unix::pipe;
+
+/// A write to a socket that nobody reads any more is an error, and not the end of the process.
+#[cfg(not(target_vendor = "apple"))]
+const SEND: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const SEND: SendFlags = SendFlags::empty();
+
+/// Splits a connected socket. Must be called inside a runtime.
+///
+/// # Errors
+///
+/// When it cannot be watched.
+pub fn split(socket: UnixStream) -> io::Result<(SocketReader, SocketWriter)> {
+    let writer = SocketWriter::new(socket.try_clone()?.into())?;
+    Ok((SocketReader::new(socket.into())?, writer))
+}
+
+/// What comes in.
+#[derive(Debug)]
+pub struct SocketReader(pipe::Receiver);
+
+impl SocketReader {
+    /// Reads from a connected socket, which does not block from now on. Must be called inside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be watched.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // To tokio the reading end of a pipe, which is watched in one direction only. It is read with `read`,
+        // which is the same for both.
+        Ok(Self(pipe::Receiver::from_owned_fd_unchecked(socket)?))
+    }
+
+    /// Reads what is there already, as of the runtime's last look.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] when nothing is.
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+}
+
+impl AsyncRead for SocketReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+/// What goes out.
+#[derive(Debug)]
+pub struct SocketWriter {
+    socket: OwnedFd,
+    /// While the socket is full: where it says that there is room again. A copy of the descriptor, because the
+    /// other direction of the socket may be watched too.
+    full: Option<AsyncFd<OwnedFd>>,
+}
+
+impl SocketWriter {
+    /// Writes to a connected socket, which does not block from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor is not one.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self { socket, full: None })
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let whole = parts.iter().map(|part| part.len()).sum::<usize>();
+        loop {
+            let sent = match &self.full {
+                None => send(self.socket.as_fd(), parts),
+                Some(full) => match ready!(full.poll_write_ready(cx))?.try_io(|fd| send(fd.as_fd(), parts)) {
+                    Ok(sent) => sent,
+                    Err(_full_again) => continue,
+                },
+            };
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.full = Some(watched(self.socket.try_clone()?)?);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // There is more to come, and it will be full again.
+                Ok(part) if part < whole => return Poll::Ready(Ok(part)),
+                sent => {
+                    self.full = None;
+                    return Poll::Ready(sent);
+                }
+            }
+        }
+    }
+}
+
+/// A socket that says when there is room.
+fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(unsafe_code, reason = "tokio wants a promise about the descriptor that it watches")]
+    // SAFETY: an owned descriptor is open for as long as it lives, and it is always the same one.
+    let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::WRITABLE) };
+    Ok(watched?)
+}
+
+fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SEND)?)
+}
+
+impl AsyncWrite for SocketWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match shutdown(&self.socket, Shutdown::Write) {
+            // The other side was quicker.
+            Err(rustix::io::Errno::NOTCONN) => Ok(()),
+            ended => Ok(ended?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn pair() -> ((SocketReader, SocketWriter), (SocketReader, SocketWriter)) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (split(near).unwrap(), split(far).unwrap())
+    }
+
+    #[tokio::test]
+    async fn more_than_fits_arrives_whole() {
+        let ((mut near, _), (_, mut far)) = pair();
+        let text: Vec<u8> = (0..3_000_000_u32).map(|place| place.to_le_bytes()[0]).collect();
+        let sent = text.clone();
+        let sending = tokio::spawn(async move {
+            far.write_all(&sent).await.unwrap();
+            assert!(far.full.is_none(), "room is only waited for while there is none");
+            far.shutdown().await.unwrap();
+            far
+        });
+        let mut got = Vec::new();
+        near.read_to_end(&mut got).await.unwrap();
+        assert!(got == text);
+        drop(sending.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn parts_go_out_together() {
+        let ((mut near, _), (_, mut far)) = pair();
+        let parts = [IoSlice::new(b"one "), IoSlice::new(b"two")];
+        assert_eq!(far.write_vectored(&parts).await.unwrap(), 7);
+        let mut got = [0; 16];
+        assert_eq!(near.read(&mut got).await.unwrap(), 7);
+        assert_eq!(&got[..7], b"one two");
+    }
+
+    #[tokio::test]
+    async fn a_full_socket_is_waited_for_and_a_closed_one_is_an_error() {
+        let ((near, _), (_, mut far)) = pair();
+        let patience = Duration::from_millis(100);
+        let chunk = vec![0; 1_000_000];
+        assert!(tokio::time::timeout(patience, far.write_all(&chunk)).await.is_err(), "nobody reads");
+        assert!(far.full.is_some());
+        drop(near);
+        let written = tokio::time::timeout(Duration::from_secs(10), far.write_all(&chunk)).await.unwrap();
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_where_nothing_is() {
+        let ((mut near, _), (_, mut far)) = pair();
+        let mut byte = [0];
+        assert_eq!(near.try_read(&mut byte).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        far.write_all(b"x").await.unwrap();
+        assert_eq!(near.read(&mut byte).await.unwrap(), 1);
+        drop(far);
+    }
+}
