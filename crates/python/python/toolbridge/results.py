@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
     is_multi_modal_content,
 )
 from pydantic_ai.tools import ToolDenied
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 
 def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
@@ -34,13 +34,14 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
         blocks = [*_blocks(tool, value.return_value), *_more(value.content)]
     else:
         blocks = _blocks(tool, value)
-    result: dict[str, Any] = {"content": blocks}
+    result = to_json({"content": blocks})
     # A client may show nothing but this, so it has to be all there is.
     if is_structured and len(blocks) == 1 and not isinstance(value, str | ToolReturn):
         written = blocks[0].get("text", "")
         if written.startswith("{"):
-            result["structuredContent"] = from_json(written)
-    return to_json(result)
+            # JSON already, and it may be large.
+            return b"".join((result[:-1], b',"structuredContent":', written.encode(), b"}"))
+    return result
 
 
 def error_result(message: str) -> bytes:
