@@ -33,6 +33,8 @@ pub(crate) struct Task {
 
 struct Slot {
     cancelled: AtomicBool,
+    /// The work has been dropped, with all that belongs to it.
+    ended: AtomicBool,
     work: Mutex<Option<Work>>,
 }
 
@@ -63,8 +65,11 @@ impl Task {
                 }
             });
         };
-        let slot =
-            Arc::new(Slot { cancelled: AtomicBool::new(false), work: Mutex::new(Some(Box::pin(work))) });
+        let slot = Arc::new(Slot {
+            cancelled: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            work: Mutex::new(Some(Box::pin(work))),
+        });
         runtime.spawn(Running(Arc::clone(&slot)));
         Ok(Self { slot, runtime, pid: std::process::id() })
     }
@@ -105,7 +110,11 @@ impl Slot {
         let started = Instant::now();
         loop {
             if let Some(work) = self.try_lock() {
-                return end(work);
+                self.end(work);
+            }
+            // Another thread may just be dropping it: what belongs to it must be gone when this returns.
+            if self.ended.load(Ordering::SeqCst) {
+                return;
             }
             // Whoever works on it sees the flag. It may be this very thread: a collection of garbage runs anywhere.
             if started.elapsed() > CANCEL_PATIENCE {
@@ -115,6 +124,14 @@ impl Slot {
         }
     }
 
+    /// Drops the work, but not while it is locked: dropping it may run code of Python's, which may cancel it again.
+    fn end(&self, mut slot: MutexGuard<'_, Option<Work>>) {
+        let Some(work) = slot.take() else { return };
+        drop(slot);
+        drop(work);
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<Work>>> {
         match self.work.try_lock() {
             Ok(guard) => Some(guard),
@@ -122,13 +139,6 @@ impl Slot {
             Err(TryLockError::WouldBlock) => None,
         }
     }
-}
-
-/// Drops the work, but not while it is locked: dropping it may run code of Python's, which may cancel it again.
-fn end(mut slot: MutexGuard<'_, Option<Work>>) {
-    let work = slot.take();
-    drop(slot);
-    drop(work);
 }
 
 /// The work, as the runtime sees it.
@@ -141,12 +151,12 @@ impl Future for Running {
         let cancelled = || self.0.cancelled.load(Ordering::SeqCst);
         let mut slot = self.0.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(work) = slot.as_mut().filter(|_| !cancelled()) else {
-            end(slot);
+            self.0.end(slot);
             return Poll::Ready(());
         };
         let polled = work.as_mut().poll(cx);
         if polled.is_ready() || cancelled() {
-            end(slot);
+            self.0.end(slot);
             return Poll::Ready(());
         }
         Poll::Pending
@@ -157,7 +167,7 @@ impl Drop for Running {
     /// The runtime ends.
     fn drop(&mut self) {
         if let Some(work) = self.0.try_lock() {
-            end(work);
+            self.0.end(work);
         }
     }
 }
