@@ -29,7 +29,8 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 struct Member {
     name: String,
-    shape: Shape,
+    /// `None` when nothing is said but that it is required: then it is one of the others.
+    shape: Option<Shape>,
     required: bool,
 }
 
@@ -136,11 +137,11 @@ impl Shape {
                         return None;
                     }
                     (seen, next) = (seen | 1 << place, place + 1);
-                    Some(&self.members[place].shape)
+                    self.members[place].shape.as_ref()
                 }
-                None => self.others.as_deref(),
+                None => None,
             };
-            match shape {
+            match shape.or(self.others.as_deref()) {
                 Some(shape) => object.value_to(|at| shape.end(text, at)),
                 None => object.value(),
             }
@@ -195,7 +196,7 @@ impl Reader<'_> {
                 "properties" => {
                     for (name, schema) in value.as_object()? {
                         let shape_of_member = self.shape(schema)?;
-                        shape.member(name).shape = shape_of_member;
+                        shape.member(name).shape = Some(shape_of_member);
                     }
                 }
                 "required" => {
@@ -249,7 +250,7 @@ impl Shape {
 
     fn member(&mut self, name: &str) -> &mut Member {
         let place = self.members.iter().position(|member| member.name == name).unwrap_or_else(|| {
-            self.members.push(Member { name: name.into(), shape: Shape::any(), required: false });
+            self.members.push(Member { name: name.into(), shape: None, required: false });
             self.members.len() - 1
         });
         &mut self.members[place]
@@ -351,6 +352,20 @@ mod tests {
         for text in [r#"{"a":null,"a":null,"b":null}"#, r#"{"a":null,"a":null}"#, r#"{"a":null}"#] {
             assert!(!shape.surely_fits(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_member_that_is_only_required_is_one_of_the_others() {
+        let shape = |others: Value| {
+            Shape::of(
+                &json!({ "properties": { "a": {} }, "required": ["c"], "additionalProperties": others }),
+            )
+            .unwrap()
+        };
+        assert!(!shape(json!(false)).surely_fits(r#"{"c":"x"}"#));
+        assert!(!shape(json!({ "type": "integer" })).surely_fits(r#"{"c":"x"}"#));
+        assert!(shape(json!({ "type": "string" })).surely_fits(r#"{"c":"x"}"#));
+        assert!(!shape(json!({ "type": "string" })).surely_fits(r#"{"d":"x"}"#));
     }
 
     fn any_schema() -> impl Strategy<Value = Value> {

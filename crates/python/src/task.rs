@@ -19,7 +19,7 @@ use crate::runtime;
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long a cancellation waits for the thread that is just working on it. It is told anyway.
-const CANCEL_PATIENCE: Duration = Duration::from_millis(100);
+const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Work that goes on while Python does something else; its outcome is delivered on the event loop.
 ///

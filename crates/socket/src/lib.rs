@@ -10,12 +10,13 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::unix::pipe;
 
 /// A write to a socket that nobody reads any more is an error, and not the end of the process.
 #[cfg(not(target_vendor = "apple"))]
@@ -23,19 +24,21 @@ const SEND: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_vendor = "apple")]
 const SEND: SendFlags = SendFlags::empty();
 
-/// Splits a connected socket. Must be called inside a runtime.
+/// Splits a connected socket, which is closed when both halves are gone. Must be called inside a runtime.
 ///
 /// # Errors
 ///
 /// When it cannot be watched.
 pub fn split(socket: UnixStream) -> io::Result<(SocketReader, SocketWriter)> {
-    let writer = SocketWriter::new(socket.try_clone()?.into())?;
-    Ok((SocketReader::new(socket.into())?, writer))
+    socket.set_nonblocking(true)?;
+    let socket = Arc::new(OwnedFd::from(socket));
+    let reader = SocketReader(watched(Arc::clone(&socket), Interest::READABLE)?);
+    Ok((reader, SocketWriter { socket, full: None }))
 }
 
 /// What comes in.
 #[derive(Debug)]
-pub struct SocketReader(pipe::Receiver);
+pub struct SocketReader(AsyncFd<Arc<OwnedFd>>);
 
 impl SocketReader {
     /// Reads from a connected socket, which does not block from now on. Must be called inside a runtime.
@@ -45,9 +48,7 @@ impl SocketReader {
     /// When it cannot be watched.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // To tokio the reading end of a pipe, which is watched in one direction only. It is read with `read`,
-        // which is the same for both.
-        Ok(Self(pipe::Receiver::from_owned_fd_unchecked(socket)?))
+        Ok(Self(watched(Arc::new(socket), Interest::READABLE)?))
     }
 
     /// Reads what is there already, as of the runtime's last look.
@@ -56,27 +57,38 @@ impl SocketReader {
     ///
     /// [`io::ErrorKind::WouldBlock`] when nothing is.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(bytes)
+        self.0.try_io(Interest::READABLE, |socket| Ok(rustix::io::read(socket, bytes)?))
     }
 }
 
 impl AsyncRead for SocketReader {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            let room = buf.remaining();
+            match read(self.0.get_ref(), buf) {
+                Ok(count) => {
+                    // There is no more for now; asking would only say so.
+                    if 0 < count && count < room {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
     }
 }
 
 /// What goes out.
 #[derive(Debug)]
 pub struct SocketWriter {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// While the socket is full: where it says that there is room again. A copy of the descriptor, because the
-    /// other direction of the socket may be watched too.
-    full: Option<AsyncFd<OwnedFd>>,
+    /// other direction of the socket is watched too.
+    full: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl SocketWriter {
@@ -87,7 +99,7 @@ impl SocketWriter {
     /// When the descriptor is not one.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket, full: None })
+        Ok(Self { socket: Arc::new(socket), full: None })
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
@@ -102,7 +114,8 @@ impl SocketWriter {
             };
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.full = Some(watched(self.socket.try_clone()?)?);
+                    let copy = Arc::new(self.socket.try_clone()?);
+                    self.full = Some(watched(copy, Interest::WRITABLE)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // There is more to come, and it will be full again.
@@ -116,12 +129,24 @@ impl SocketWriter {
     }
 }
 
-/// A socket that says when there is room.
-fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+/// A socket that says when there is something to read, or room to write.
+fn watched(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     #[expect(unsafe_code, reason = "tokio wants a promise about the descriptor that it watches")]
     // SAFETY: an owned descriptor is open for as long as it lives, and it is always the same one.
-    let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::WRITABLE) };
+    let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
     Ok(watched?)
+}
+
+/// Reads into the room that there is, without clearing it first.
+fn read(socket: &OwnedFd, buf: &mut ReadBuf<'_>) -> Result<usize, Errno> {
+    #[expect(unsafe_code, reason = "the buffer's room is memory that nobody has written to yet")]
+    // SAFETY: what is written there is only ever more of it, and only what was written counts as filled.
+    unsafe {
+        let count = rustix::io::read(socket, buf.unfilled_mut())?.0.len();
+        buf.assume_init(count);
+        buf.advance(count);
+        Ok(count)
+    }
 }
 
 fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -152,7 +177,7 @@ impl AsyncWrite for SocketWriter {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(match shutdown(&self.socket, Shutdown::Write) {
             // The other side was quicker.
-            Err(rustix::io::Errno::NOTCONN) => Ok(()),
+            Err(Errno::NOTCONN) => Ok(()),
             ended => Ok(ended?),
         })
     }
