@@ -52,6 +52,11 @@ const MAX_PARTS: usize = 1000;
 impl Shape {
     /// `None` when the schema says more than that.
     pub(crate) fn of(root: &Value) -> Option<Self> {
+        let has_name = |part: &Value| ["$id", "id"].iter().any(|key| part[key].is_string());
+        // References inside of a part that has a name of its own are meant from there.
+        if inner_parts(root).into_iter().any(has_name) {
+            return None;
+        }
         Reader { root, parts: 0 }.shape(root)
     }
 
@@ -257,6 +262,20 @@ impl Shape {
     }
 }
 
+/// Everything inside of a schema.
+fn inner_parts(root: &Value) -> Vec<&Value> {
+    let (mut parts, mut next) = (vec![root], 0);
+    while let Some(part) = parts.get(next).copied() {
+        match part {
+            Value::Array(items) => parts.extend(items),
+            Value::Object(members) => parts.extend(members.values()),
+            _ => {}
+        }
+        next += 1;
+    }
+    parts.split_off(1)
+}
+
 fn kinds(types: &Value) -> Option<u8> {
     fn kind(name: &Value) -> Option<u8> {
         Some(match name.as_str()? {
@@ -352,6 +371,20 @@ mod tests {
         for text in [r#"{"a":null,"a":null,"b":null}"#, r#"{"a":null,"a":null}"#, r#"{"a":null}"#] {
             assert!(!shape.surely_fits(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_part_with_a_name_of_its_own_is_left_to_the_validator() {
+        let schema = json!({
+            "properties": { "x": { "$ref": "#/$defs/a/properties/p" } },
+            "$defs": {
+                "a": { "$id": "http://x/a", "$defs": { "t": { "type": "string" } }, "properties": { "p": { "$ref": "#/$defs/t" } } },
+                "t": {},
+            },
+        });
+        assert!(Shape::of(&schema).is_none());
+        let named = json!({ "$id": "http://x/root", "properties": { "id": { "type": "string" } } });
+        assert!(Shape::of(&named).unwrap().surely_fits(r#"{"id":"x"}"#));
     }
 
     #[test]

@@ -88,6 +88,12 @@ impl Call {
         (Self { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end }, answer)
     }
 
+    /// Whether somebody waits for its answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
     fn settle(&self, answer: Answer) {
         let (callback, context) = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,13 +126,13 @@ impl Asker {
         context: Option<CallContext>,
     ) -> Answer {
         let (call, answer) = Call::new(name, arguments, tool_use_id, context);
-        let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&call.end) };
+        let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&call.end), ends_turn: true };
         let posted = Python::try_attach(|py| {
             let call = Bound::new(py, call)?.into_any();
             self.event_loop.post(py, self.function.bind(py), [call])
         });
         match posted {
-            None => return Err(shutting_down()),
+            None => return Err(ToolError::new("RuntimeError", "the interpreter is shutting down")),
             Some(Err(error)) => {
                 return Err(ToolError::new("RuntimeError", format!("cannot reach the event loop: {error}")));
             }
@@ -136,36 +142,33 @@ impl Asker {
             Err(ToolError::new("RuntimeError", "the tool's task was given up by its event loop"))
         })
     }
-}
 
-fn shutting_down() -> ToolError {
-    ToolError::new("RuntimeError", "the interpreter is shutting down")
-}
-
-/// Has a function called with a [`Call`] in a thread where it may block, and waits for the answer.
-///
-/// A call that is no longer waited for goes on, and its turn ends when it does.
-pub(crate) async fn run(
-    threads: Threads,
-    function: Arc<Py<PyAny>>,
-    name: String,
-    arguments: RawJson,
-    tool_use_id: Option<String>,
-    context: CallContext,
-) -> Answer {
-    let (call, answer) = Call::new(name, arguments, tool_use_id, Some(context));
-    threads.run(move |py| {
-        if let Err(error) = function.bind(py).call1((call,)) {
-            tracing::warn!("a tool could not be called: {error}");
-        }
-    });
-    answer.await.unwrap_or_else(|_| Err(shutting_down()))
+    /// Asks in a thread where the answer may take long, and waits for it.
+    ///
+    /// A function that runs when its answer is no longer wanted goes on, and its turn ends when it does.
+    pub(crate) async fn ask_in_thread(
+        self: Arc<Self>,
+        threads: Arc<Threads>,
+        name: String,
+        arguments: RawJson,
+        tool_use_id: Option<String>,
+        context: CallContext,
+    ) -> Answer {
+        let (call, answer) = Call::new(name, arguments, tool_use_id, Some(context));
+        let _unwanted = Unwanted { asker: self, end: Arc::clone(&call.end), ends_turn: false };
+        threads.run(call);
+        answer.await.unwrap_or_else(|_| {
+            Err(ToolError::new("RuntimeError", "there is no thread for the tool, or it gave no answer"))
+        })
+    }
 }
 
 /// Tells Python that an answer is no longer wanted, unless it was given.
 struct Unwanted {
     asker: Arc<Asker>,
     end: Arc<Mutex<End>>,
+    /// Whether that ends the call's turn too.
+    ends_turn: bool,
 }
 
 impl Drop for Unwanted {
@@ -173,7 +176,7 @@ impl Drop for Unwanted {
         let (callback, context) = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
             end.cancelled = true;
-            (end.callback.take(), end.context.take())
+            (end.callback.take(), end.context.take_if(|_| self.ends_turn))
         };
         drop(context);
         if let Some(callback) = callback {

@@ -12,6 +12,7 @@ use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use crate::event_loop::{EventLoop, undelivered};
 use crate::runtime;
@@ -27,6 +28,8 @@ const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Task {
     slot: Arc<Slot>,
+    /// What the runtime keeps of it, until it is told that nobody will wake it.
+    running: AbortHandle,
     runtime: Handle,
     pid: u32,
 }
@@ -70,8 +73,8 @@ impl Task {
             ended: AtomicBool::new(false),
             work: Mutex::new(Some(Box::pin(work))),
         });
-        runtime.spawn(Running(Arc::clone(&slot)));
-        Ok(Self { slot, runtime, pid: std::process::id() })
+        let running = runtime.spawn(Running(Arc::clone(&slot))).abort_handle();
+        Ok(Self { slot, running, runtime, pid: std::process::id() })
     }
 }
 
@@ -96,10 +99,10 @@ impl Task {
         if self.pid != std::process::id() {
             return; // a child of a fork must not end what its parent does
         }
-        let (slot, runtime) = (&self.slot, &self.runtime);
         py.detach(|| {
-            let _runtime = runtime.enter();
-            slot.cancel();
+            let _runtime = self.runtime.enter();
+            self.slot.cancel();
+            self.running.abort();
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Threads for functions of Python that may block.
 //!
-//! They stay attached to the interpreter between two calls. A thread that is new to it needs a state there,
-//! with a stack of its own, which takes a sixth of a small call.
+//! They are Python's own, and wait here for calls in between. Nothing of Rust's lies below a function that they
+//! run: when the interpreter ends, it ends threads that still run Python wherever they are. And they stay with the
+//! interpreter: a thread that is new to it needs a stack there, which takes a sixth of a small call.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,92 +10,113 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use crate::call::Call;
+
 /// As many functions can run at a time; more wait.
 const MAX_THREADS: usize = 256;
 
 /// How long a thread waits for something to do.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// As much as threads of Python have.
-const STACK_BYTES: usize = 8 * 1024 * 1024;
-
-type Job = Box<dyn FnOnce(Python<'_>) + Send>;
-
-/// Runs functions of Python in threads, as many as are needed.
-#[derive(Clone, Default)]
-pub(crate) struct Threads(Arc<Shared>);
+/// Calls for threads of Python, as many as are needed.
+pub(crate) struct Threads {
+    calls: Arc<Waiting>,
+    /// Starts a thread of Python's that serves the [`Calls`] it is given.
+    start: Py<PyAny>,
+}
 
 #[derive(Default)]
-struct Shared {
+struct Waiting {
     state: Mutex<State>,
     work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    calls: VecDeque<Call>,
     threads: usize,
     idle: usize,
 }
 
+/// What a thread has to do.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Calls(Arc<Waiting>);
+
 impl Threads {
-    /// Has `job` run soon. It is dropped when there is no thread to be had, or the interpreter ends.
-    pub(crate) fn run(&self, job: impl FnOnce(Python<'_>) + Send + 'static) {
-        let mut state = self.0.lock();
-        state.jobs.push_back(Box::new(job));
-        let is_idle = state.jobs.len() <= state.idle;
+    pub(crate) fn new(start: Py<PyAny>) -> Self {
+        Self { calls: Arc::default(), start }
+    }
+
+    /// Has a thread take the call. It is dropped without an answer when there is no thread to be had.
+    pub(crate) fn run(&self, call: Call) {
+        let mut state = self.calls.lock();
+        state.calls.push_back(call);
+        let is_idle = state.calls.len() <= state.idle;
         let is_new = !is_idle && state.threads < MAX_THREADS;
         state.threads += usize::from(is_new);
         // Whoever wakes up must not find it locked.
         drop(state);
         if is_idle {
-            self.0.work.notify_one();
+            self.calls.work.notify_one();
         } else if is_new {
             self.start();
         }
     }
 
     fn start(&self) {
-        let shared = Arc::clone(&self.0);
-        let thread = std::thread::Builder::new().name("toolbridge-tool".into()).stack_size(STACK_BYTES);
-        let started = thread.spawn(move || {
-            // None when the interpreter is about to end.
-            _ = Python::try_attach(|py| {
-                while let Some(job) = py.detach(|| shared.next()) {
-                    job(py);
-                }
-            });
+        let started = Python::try_attach(|py| {
+            let calls = Calls(Arc::clone(&self.calls));
+            self.start.bind(py).call1((calls,)).map(drop)
         });
-        if let Err(error) = started {
-            tracing::warn!("cannot start a thread for a tool: {error}");
-            let mut state = self.0.lock();
-            state.threads -= 1;
-            // Others will see to what waits, if there are others.
-            let stranded = if state.threads == 0 { std::mem::take(&mut state.jobs) } else { VecDeque::new() };
-            drop(state);
-            drop(stranded);
+        if let Some(Ok(())) = started {
+            return;
         }
+        if let Some(Err(error)) = started {
+            tracing::warn!("cannot start a thread for a tool: {error}");
+        }
+        let mut state = self.calls.lock();
+        state.threads -= 1;
+        // Others will see to what waits, if there are others.
+        let stranded = if state.threads == 0 { std::mem::take(&mut state.calls) } else { VecDeque::new() };
+        drop(state);
+        drop(stranded);
     }
 }
 
-impl Shared {
+#[pymethods]
+impl Calls {
+    /// Waits for the next call; `None` ends the thread.
+    fn next(&self, py: Python<'_>) -> Option<Call> {
+        py.detach(|| self.0.next())
+    }
+}
+
+impl Waiting {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something to do; `None` ends the thread.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Call> {
         let mut state = self.lock();
         state.idle += 1;
-        let (mut state, _) = self
-            .work
-            .wait_timeout_while(state, IDLE, |state| state.jobs.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
-        state.idle -= 1;
-        let job = state.jobs.pop_front();
-        if job.is_none() {
-            state.threads -= 1;
+        loop {
+            let (now, _) = self
+                .work
+                .wait_timeout_while(state, IDLE, |state| state.calls.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            match state.calls.pop_front() {
+                Some(call) if !call.is_wanted() => {}
+                Some(call) => {
+                    state.idle -= 1;
+                    return Some(call);
+                }
+                None => {
+                    state.idle -= 1;
+                    state.threads -= 1;
+                    return None;
+                }
+            }
         }
-        job
     }
 }

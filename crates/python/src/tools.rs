@@ -11,7 +11,7 @@ use toolbridge::{
     CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
 };
 
-use crate::call::{Asker, run};
+use crate::call::Asker;
 use crate::documents::Documents;
 use crate::event_loop::EventLoop;
 use crate::threads::Threads;
@@ -23,9 +23,9 @@ pub(crate) struct Offer {
     tools: Option<Vec<u8>>,
     /// Called with a [`Call`](crate::call::Call) for each use of such a tool.
     call: Py<PyAny>,
-    /// Tools that are called in a thread of their own instead, and how.
+    /// Tools that are called in threads instead, and how such a thread is started.
     direct: HashSet<String>,
-    call_directly: Py<PyAny>,
+    start_thread: Py<PyAny>,
     documents: Vec<Py<Documents>>,
 }
 
@@ -41,8 +41,7 @@ impl Offer {
         }
         let mut all = Combined::new();
         if let Some(tools) = self.tools {
-            let function = Arc::new(self.call_directly);
-            let direct = Direct { threads: Threads::default(), names: self.direct, function };
+            let direct = Direct { names: self.direct, threads: Arc::new(Threads::new(self.start_thread)) };
             all = all.with(PyTools::new(&tools, Asker::new(event_loop, self.call), direct)?)?;
         }
         for documents in self.documents {
@@ -110,9 +109,8 @@ struct PyTools {
 
 /// Plain functions. The way over the event loop and its worker threads would take three times as long.
 struct Direct {
-    threads: Threads,
     names: HashSet<String>,
-    function: Arc<Py<PyAny>>,
+    threads: Arc<Threads>,
 }
 
 impl PyTools {
@@ -139,18 +137,13 @@ impl ToolSource for PyTools {
         if self.described.tools().get(&call.name).is_none() {
             return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
         }
-        if self.direct.names.contains(&call.name) {
-            let (threads, function) = (self.direct.threads.clone(), Arc::clone(&self.direct.function));
-            return Box::pin(run(
-                threads,
-                function,
-                call.name,
-                call.arguments,
-                call.meta.tool_use_id,
-                context,
-            ));
+        let ToolCall { name, arguments, meta } = call;
+        let asker = Arc::clone(&self.asker);
+        if self.direct.names.contains(&name) {
+            let threads = Arc::clone(&self.direct.threads);
+            return Box::pin(asker.ask_in_thread(threads, name, arguments, meta.tool_use_id, context));
         }
-        Box::pin(Arc::clone(&self.asker).ask(call.name, call.arguments, call.meta.tool_use_id, Some(context)))
+        Box::pin(asker.ask(name, arguments, meta.tool_use_id, Some(context)))
     }
 
     fn is_exclusive(&self, name: &str) -> bool {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import subprocess
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import ModelRetry, RunContext, Tool
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge
+from support import PATIENCE_SECONDS, PYTHON, Bridge
 
 from toolbridge import Session, read_only
 from toolbridge.direct import direct_functions
@@ -156,6 +158,91 @@ def test_one_that_is_cancelled_keeps_its_turn_until_it_has_ended(short_path: Pat
         timer.start()
         assert text_of(bridge.answer("quick")) == "quick"
     assert order == ["slow", "quick"]
+
+
+def test_one_that_waits_for_its_turn_and_is_cancelled_never_begins(short_path: Path) -> None:
+    started, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow() -> None:
+        started.set()
+        go_on.wait(PATIENCE_SECONDS)
+
+    def note(text: str) -> str:
+        order.append(text)
+        return text
+
+    with Session(slow, note, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        bridge.send("tools/call", "slow", name="slow", arguments={})
+        assert started.wait(PATIENCE_SECONDS)
+        bridge.send("tools/call", "unwanted", name="note", arguments={"text": "unwanted"})
+        bridge.notify("notifications/cancelled", requestId="unwanted")
+        bridge.send("tools/call", "wanted", name="note", arguments={"text": "wanted"})
+        go_on.set()
+        assert text_of(bridge.answer("wanted")) == "wanted"
+    assert order == ["wanted"]
+
+
+async def test_what_it_returned_to_be_awaited_is_cancelled(short_path: Path) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            cancelled.set()
+
+    def later() -> Any:
+        return hang()
+
+    async with Session(later, directory=short_path) as session:
+        with Bridge(session.mcp_config()) as bridge:
+            bridge.send("tools/call", "one", name="later", arguments={})
+            await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+            bridge.notify("notifications/cancelled", requestId="one")
+            await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_that_has_no_words_is_an_answer_too(short_path: Path) -> None:
+    def fails() -> None:
+        raise Mute
+
+    with Session(fails, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        assert text_of(bridge.call("fails")) == "no message (type: Mute)"
+
+
+@pytest.mark.parametrize("body", ["while True: time.sleep(0.001)", "while True: pass", "time.sleep(600)"])
+def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
+    text = f"""
+    import subprocess, sys, threading, time
+    from toolbridge import Session
+
+    started = threading.Event()
+
+    def endless() -> None:
+        started.set()
+        {body}
+
+    with Session(endless, directory=sys.argv[1]) as session:
+        server = session.mcp_config("tools")["mcpServers"]["tools"]
+        toolbridge = server["command"].removesuffix("-bridge")
+        command = [toolbridge, "call", str(session.socket_path), "endless", "{{}}"]
+        call = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        assert started.wait({PATIENCE_SECONDS})
+        call.kill()
+        call.wait()
+    print("end", flush=True)
+    """
+    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert list(short_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt()])

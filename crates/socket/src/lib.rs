@@ -18,11 +18,12 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A write to a socket that nobody reads any more is an error, and not the end of the process.
+/// A write to a socket that nobody reads any more is an error, and not the end of the process. And it never blocks,
+/// whoever else has the socket and changes its flags.
 #[cfg(not(target_vendor = "apple"))]
-const SEND: SendFlags = SendFlags::NOSIGNAL;
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[cfg(target_vendor = "apple")]
-const SEND: SendFlags = SendFlags::empty();
+const SEND: SendFlags = SendFlags::DONTWAIT;
 
 /// Splits a connected socket, which is closed when both halves are gone. Must be called inside a runtime.
 ///

@@ -36,13 +36,19 @@ class Host(Protocol):
     def call(self, call: Call, /) -> None: ...
     @property
     def direct(self) -> Set[str]: ...
-    def call_directly(self, call: Call, /) -> None: ...
+    def start_thread(self, calls: Calls, /) -> None: ...
 
 @final
 class Task:
     """Work that goes on; its outcome is delivered on the event loop."""
 
     def cancel(self) -> None: ...
+
+@final
+class Calls:
+    """Calls that wait for a thread."""
+
+    def next(self) -> Call | None: ...
 
 @final
 class Call:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -206,10 +207,17 @@ def fail(call: _native.Call, error: BaseException) -> None:
         reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
         call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
     elif isinstance(error, Exception):
-        message = getattr(error, "message", None) or str(error)
-        call.fail(type(error).__name__, str(message) or "no message")
+        call.fail(type(error).__name__, text_of(error) or "no message")
     else:
         call.fail(type(error).__name__, f"tool `{call.name}` was ended")
+
+
+def text_of(error: Exception) -> str:
+    """What an error says, if it can."""
+    try:
+        return str(getattr(error, "message", None) or error)
+    except Exception:
+        return ""
 
 
 def explained(tool: str, error: ValidationError) -> str:
@@ -250,24 +258,40 @@ class Host:
 
     @property
     def direct(self) -> Set[str]:
-        """The tools for which the native module calls `call_directly`, in threads of its own."""
+        """The tools whose calls are for the threads that `start_thread` starts."""
         return set(self.functions)
 
-    def call_directly(self, call: _native.Call, /) -> None:
-        """Calls a function, in the context of the session."""
-        self.context.copy().run(self._call_directly, call)
+    def start_thread(self, calls: _native.Calls, /) -> None:
+        threading.Thread(target=self._serve, args=(calls,), name="toolbridge-tool", daemon=True).start()
 
-    def _call_directly(self, call: _native.Call) -> None:
+    def _serve(self, calls: _native.Calls) -> None:
+        while (call := calls.next()) is not None:
+            self.context.copy().run(self.call_directly, call)
+            del call  # not while the next one is waited for: its arguments may be large
+
+    def call_directly(self, call: _native.Call) -> None:
+        """Calls a function, in a thread where it may block."""
         current_call.set(call)
         try:
             value = self.functions[call.name](call.arguments)
             if inspect.isawaitable(value):
-                value = asyncio.run_coroutine_threadsafe(_awaited(value), self.loop).result()
-            call.answer(self.toolbox.result(call.name, value))
+                context = contextvars.copy_context()
+                self.loop.call_soon_threadsafe(self._start_later, call, value, context=context)
+            else:
+                call.answer(self.toolbox.result(call.name, value))
         except BaseException as error:
             fail(call, error)
             if not isinstance(error, Exception):
-                self.loop.call_soon_threadsafe(_raise, error)
+                with suppress(RuntimeError):  # the loop has ended already
+                    self.loop.call_soon_threadsafe(_raise, error)
+
+    def _start_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
+        """Goes on with a call whose function has returned something to be awaited."""
+
+        async def work() -> bytes:
+            return self.toolbox.result(call.name, await value)
+
+        self.start(call, work())
 
     def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
         task = self.loop.create_task(answered(call, work))
@@ -288,10 +312,6 @@ class Host:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=END_PATIENCE_SECONDS)
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 def _raise(error: BaseException) -> None:
