@@ -107,7 +107,7 @@ struct PyTools {
     direct: Direct,
 }
 
-/// Plain functions. The way over the event loop and its worker threads would take three times as long.
+/// Plain functions. The way over the event loop and its worker threads would take five times as long.
 struct Direct {
     names: HashSet<String>,
     threads: Arc<Threads>,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,6 +58,20 @@ def soon(is_so: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < until, "it did not come to pass"
         time.sleep(0.01)
+
+
+def hanging() -> tuple[Callable[[], Coroutine[Any, Any, None]], asyncio.Event, asyncio.Event]:
+    """A tool that hangs, and what is set when it has begun and when it was cancelled."""
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(PATIENCE_SECONDS)
+        finally:
+            cancelled.set()
+
+    return hang, started, cancelled
 
 
 class World:

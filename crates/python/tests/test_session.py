@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import RunContext, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, World, named, soon
+from support import PATIENCE_SECONDS, Bridge, World, hanging, named, soon
 
 import toolbridge.session
 from toolbridge import InvalidRequestError, Session, read_only, report_progress
@@ -85,14 +85,7 @@ async def test_functions_run_on_the_loop_of_the_session(short_path: Path) -> Non
 
 
 async def test_a_session_can_be_left_while_a_call_runs(short_path: Path) -> None:
-    started, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def hang() -> None:
-        started.set()
-        try:
-            await asyncio.sleep(PATIENCE_SECONDS)
-        finally:
-            cancelled.set()
+    hang, started, cancelled = hanging()
 
     async with Session(hang, directory=short_path) as session:
         call = asyncio.create_task(asyncio.to_thread(called, session, "hang", {}))

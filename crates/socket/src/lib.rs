@@ -2,7 +2,7 @@
 //!
 //! A socket of tokio's own is watched in both directions all the time, so that whenever the other side has read
 //! something the kernel wakes this process to say that there is room again, which nobody has asked. At one
-//! small call after the other that was every third wake-up of a bridge, mostly while somebody else had work to do.
+//! small call after the other that was every seventh wake-up of a bridge, mostly while somebody else had work to do.
 //!
 //! Here reading is watched all the time, and writing only while the socket is full.
 
