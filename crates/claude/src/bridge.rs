@@ -33,7 +33,7 @@ async fn start(bridge: &McpServer) -> String {
     let name = bridge.command.display();
     let mut command = Command::new(&bridge.command);
     command.args(&bridge.args).envs(&bridge.env);
-    let (mut process, pipes) = match Process::start(command, &bridge.command) {
+    let (mut process, pipes) = match Process::start(command, &bridge.command, None) {
         Ok(started) => started,
         Err(error) => return error.to_string(),
     };

@@ -72,6 +72,14 @@ pub enum ClaudeCodeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// This CLI would read the file or run the command that the prompt names.
+    #[error("Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it")]
+    PromptExpansion {
+        /// What it would expand.
+        what: String,
+        /// The CLI's version.
+        version: String,
+    },
     /// The session for the tools could not be started.
     #[error(transparent)]
     Ipc(IpcError),
@@ -176,7 +184,9 @@ impl ClaudeCodeError {
             Self::ToolsetNotRegistered => "ToolsetNotRegisteredError",
             Self::BridgeStartup { .. } => "BridgeStartupError",
             Self::Ipc(error) => error.type_name(),
-            Self::InvalidRequest { .. } | Self::Registration(_) => "ClaudeCodeError",
+            Self::InvalidRequest { .. } | Self::PromptExpansion { .. } | Self::Registration(_) => {
+                "ClaudeCodeError"
+            }
         }
     }
 
@@ -223,6 +233,9 @@ impl ClaudeCodeError {
             Self::BridgeStartup { .. } => {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
                  `toolbridge doctor` tries it"
+            }
+            Self::PromptExpansion { .. } => {
+                "update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts(true)`"
             }
             Self::Ipc(error) => return error.hint(),
             Self::Registration(error) => error.hint(),

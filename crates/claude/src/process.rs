@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::ClaudeCodeError;
 use crate::error::starting;
+use crate::room::Room;
 
 /// How long the CLI has to end by itself once its stdin is closed, and then once more after SIGTERM.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
@@ -64,7 +65,13 @@ pub(crate) struct Group {
 
 impl Process {
     /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
-    pub(crate) fn start(mut command: Command, program: &Path) -> Result<(Self, Pipes), ClaudeCodeError> {
+    ///
+    /// The room goes when nobody is left who could write to it.
+    pub(crate) fn start(
+        mut command: Command,
+        program: &Path,
+        room: Option<Room>,
+    ) -> Result<(Self, Pipes), ClaudeCodeError> {
         let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         command.env(MARKER, &id);
         let cwd = command.get_current_dir().map(Path::to_path_buf);
@@ -82,9 +89,11 @@ impl Process {
         });
         let (tell, exit) = watch::channel(None);
         let watched = Arc::clone(&group);
-        let reaper = thread::Builder::new()
-            .name("toolbridge-reaper".into())
-            .spawn(move || tell.send(Some(watched.reap(child))));
+        let reaper = thread::Builder::new().name("toolbridge-reaper".into()).spawn(move || {
+            let status = watched.reap(child);
+            drop(room);
+            tell.send(Some(status))
+        });
         // From here on, whatever goes wrong ends the group.
         let process = Self { group, exit };
         reaper.map_err(failed)?;
@@ -234,7 +243,7 @@ mod tests {
     fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, Path::new("/bin/sh")).unwrap()
+        Process::start(command, Path::new("/bin/sh"), None).unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -300,11 +309,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), Path::new("/no/claude")).unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), Path::new("/no/claude"), None).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, Path::new("/bin/sh")).unwrap_err();
+        let error = Process::start(command, Path::new("/bin/sh"), None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"
