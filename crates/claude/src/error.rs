@@ -110,6 +110,8 @@ pub enum ExecutionKind {
     MaxTurns,
     /// The budget was used up.
     MaxBudget,
+    /// There is no conversation with that session id to resume.
+    NoConversation,
     /// Whoever read the stream left too much of it unread.
     SlowConsumer,
     /// Anything else that the CLI reports as an error.
@@ -130,6 +132,7 @@ impl ExecutionKind {
             Self::InvalidRequest => "invalid_request",
             Self::MaxTurns => "max_turns",
             Self::MaxBudget => "max_budget",
+            Self::NoConversation => "no_conversation",
             Self::SlowConsumer => "slow_consumer",
             Self::Other => "other",
         }
@@ -219,6 +222,10 @@ impl ClaudeCodeError {
                 ExecutionKind::RateLimit | ExecutionKind::Api => "try again in a while",
                 ExecutionKind::MaxTurns => "allow more turns, or ask for less",
                 ExecutionKind::MaxBudget => "allow a larger budget, or ask for less",
+                ExecutionKind::NoConversation => {
+                    "keep a conversation when it begins (`Conversation::Keep`, `keep_session` in Python), and resume it in \
+                     the same working directory"
+                }
                 ExecutionKind::SlowConsumer => "read the stream as it comes, or use `request`",
                 ExecutionKind::Start => "check the path and the working directory",
                 ExecutionKind::Exit => "`toolbridge doctor` says whether the CLI works",
