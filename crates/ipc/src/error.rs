@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use toolbridge_core::ToolError;
 
+use crate::user::strangeness;
+
 /// Why something between bridge and parent did not work.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -36,7 +38,7 @@ pub enum IpcError {
         bytes: usize,
     },
     /// The other end belongs to another user.
-    #[error("refused a peer that runs as user {uid}, this process runs as user {own}")]
+    #[error("refused a peer that runs as user {uid}, {}", strangeness(*uid, *own))]
     ForeignPeer {
         /// The peer's user id.
         uid: u32,

@@ -19,6 +19,7 @@ mod remote;
 mod schema_file;
 mod server;
 mod session;
+mod user;
 
 pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use error::IpcError;
