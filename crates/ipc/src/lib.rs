@@ -17,6 +17,7 @@ mod message;
 mod remains;
 mod remote;
 mod schema_file;
+mod search;
 mod server;
 mod session;
 mod user;

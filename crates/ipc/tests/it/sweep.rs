@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
@@ -11,6 +12,9 @@ use crate::{files, tools};
 /// The id of a session of ours (version 8) and of another implementation's (version 4).
 const OURS: &str = "0123456789ab8def8123456789abcdef";
 const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn socket(dir: &Path, id: &str) -> PathBuf {
     dir.join(format!("claudecode_ipc_{id}.sock"))
@@ -160,4 +164,44 @@ fn a_foreign_schema_file_alone_may_belong_to_a_socket_of_another_name() {
     std::fs::remove_file(socket(dir.path(), FOREIGN)).unwrap();
     assert!(sweep(dir.path()).unwrap().is_empty());
     assert_eq!(files(dir.path()).len(), 1);
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+}
+
+#[test]
+fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
+    let obstacles: [fn(&Path); 5] = [
+        fifo,
+        |path| std::fs::create_dir(path).unwrap(),
+        |path| symlink("/etc/passwd", path).unwrap(),
+        |path| symlink("/nowhere", path).unwrap(),
+        // A socket by a schema file's name, and the other way round.
+        |path| match path.extension().unwrap().to_str() {
+            Some("json") => drop(UnixListener::bind(path).unwrap()),
+            _ => std::fs::write(path, "").unwrap(),
+        },
+    ];
+    for (number, obstacle) in obstacles.into_iter().enumerate() {
+        let dir = TempDir::new().unwrap();
+        // Before and behind them in every order, and in the midst of one.
+        leave_behind(dir.path(), OURS, Duration::ZERO);
+        for place in [socket, schema] {
+            let late = OURS.replace("012345", "fedcba");
+            let early = OURS.replace("012345", "000000");
+            obstacle(&place(dir.path(), &late));
+            obstacle(&place(dir.path(), &early));
+        }
+        let broken = OURS.replace("012345", "111111");
+        leave_behind(dir.path(), &broken, Duration::ZERO);
+        std::fs::remove_file(socket(dir.path(), &broken)).unwrap();
+        obstacle(&socket(dir.path(), &broken));
+        // On a thread of its own: a FIFO that is opened to be read waits for its writer for ever.
+        let (path, (done, is_done)) = (dir.path().to_owned(), mpsc::channel());
+        std::thread::spawn(move || done.send(sweep(&path).unwrap().len()));
+        assert_eq!(is_done.recv_timeout(PATIENCE), Ok(2), "obstacle {number}");
+        let left = files(dir.path());
+        assert_eq!(left.len(), 5, "obstacle {number}: {left:?}");
+    }
 }
