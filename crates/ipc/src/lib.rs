@@ -20,6 +20,7 @@ mod schema_file;
 mod search;
 mod server;
 mod session;
+mod sweeper;
 mod user;
 
 pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};

@@ -69,14 +69,14 @@ pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
 }
 
 /// Reads the rest of a directory and removes what is dead.
-fn finish(mut search: Search) -> io::Result<Vec<SessionInfo>> {
+pub(crate) fn finish(mut search: Search) -> io::Result<Vec<SessionInfo>> {
     let read = search.read(usize::MAX);
     let removed = remove_dead(search);
     read.map(|_| removed)
 }
 
 /// Removes what is dead of what was found. Whatever cannot be looked at or removed is passed over.
-fn remove_dead(search: Search) -> Vec<SessionInfo> {
+pub(crate) fn remove_dead(search: Search) -> Vec<SessionInfo> {
     let (dir, user) = (search.dir.clone(), search.user);
     let mut removed = Vec::new();
     for (id, seen) in search.found() {
