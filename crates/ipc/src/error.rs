@@ -150,7 +150,8 @@ impl IpcError {
             Self::NotASocket { .. } => "give the path of a session's socket, `…/claudecode_ipc_….sock`",
             Self::MessageSize { .. } => "pass a path or an id instead of the data itself",
             Self::SchemaFile { .. } => {
-                "the file is a JSON array of objects with `name`, `description` and `input_schema`"
+                "the file is a JSON array of objects with `name`, `description` and `input_schema`; it is this user's \
+                 own, and its mode is 0600"
             }
             Self::Registration(error) => error.hint(),
             Self::Trace(error) => error.hint(),

@@ -193,6 +193,64 @@ fn a_file_that_nobody_can_remove_does_not_stop_the_sweep_and_is_not_said_to_be_g
     assert!(rows[1].starts_with("removed ") && rows[1].contains(LATE), "{stdout}");
 }
 
+/// How a bridge of user `uid` ends whose client says nothing: its code, and what it says.
+fn bridge(dir: &Path, uid: u32, map: Option<u32>) -> (i32, String) {
+    let (socket, schema) = (socket(dir, LATE), schema(dir, LATE));
+    let paths = [socket.to_str().unwrap(), schema.to_str().unwrap()];
+    let mut command = command_as(uid, map, &[EXECUTABLE, "bridge", paths[0], paths[1]]);
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!(stdout, "");
+    (code, stderr)
+}
+
+#[test]
+fn a_bridge_refuses_the_schema_file_of_another_user() {
+    if !can_be(US, None) {
+        return;
+    }
+    let dir = shared_dir();
+    let path = schema(dir.path(), LATE);
+    let refusal = |reason: &str| (1, format!("error: schema file `{}` {reason}\n", path.display()));
+    let rows = [
+        (US, 0o600, (0, String::new())),
+        (0, 0o644, (0, String::new())),
+        (STRANGER, 0o644, refusal("belongs to user 54322, not to this user or root")),
+        // Whose it is matters more than that it cannot be read.
+        (STRANGER, 0o600, refusal("belongs to user 54322, not to this user or root")),
+        (US, 0o666, refusal("can be written by other users, its mode is 0666; `chmod 600` it")),
+    ];
+    for (owner, mode, want) in rows {
+        plain_file(&path, owner);
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(bridge(dir.path(), US, None), want, "{owner}, {mode:o}");
+    }
+}
+
+#[test]
+fn an_unmapped_users_schema_file_is_nobodys() {
+    if !can_be(US, Some(65534)) {
+        return;
+    }
+    let dir = shared_dir();
+    let path = schema(dir.path(), LATE);
+    plain_file(&path, US);
+    // Inside, only the one user is mapped; as somebody else than nobody, they are who they are.
+    assert_eq!(bridge(dir.path(), US, Some(1000)), (0, String::new()));
+    for stranger in [STRANGER, 0] {
+        chown(&path, Some(stranger), None).unwrap();
+        let (code, stderr) = bridge(dir.path(), US, Some(1000));
+        let want = "belongs to user 65534, not to this user or root\n";
+        assert!(code == 1 && stderr.ends_with(want), "{stderr}");
+        // As nobody, a stranger's files look like their own.
+        let (code, stderr) = bridge(dir.path(), US, Some(65534));
+        let want = "belongs to user 65534, who may be anybody: it stands for all users that this user namespace does not map\n";
+        assert!(code == 1 && stderr.ends_with(want), "{stderr}");
+    }
+    // Where all are mapped, nobody is a user like any other.
+    chown(&path, Some(65534), None).unwrap();
+    assert_eq!(bridge(dir.path(), 65534, None), (0, String::new()));
+}
+
 #[test]
 fn an_unmapped_users_remains_are_nobodys() {
     if !can_be(US, Some(65534)) {
