@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod conversation;
+mod defaults;
 mod faults;
 mod permissions;
 mod readme;
@@ -9,3 +10,4 @@ mod requests;
 mod stream;
 mod support;
 mod tools;
+mod traps;
