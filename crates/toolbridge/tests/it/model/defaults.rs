@@ -1,7 +1,7 @@
 //! What a model may see and do when nothing is said about it, and what brings the rest back.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
@@ -9,21 +9,7 @@ use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request};
 use toolbridge_scripted::{claude_cli, clean_environment};
 
 use super::support::{PICTURE, TRANSPORTS, Tools, World, processes_of, program, told};
-use super::traps::{Traps, files_below};
-
-/// What the CLI itself writes into a home where it has never run.
-fn is_the_clis_own(path: &Path, home: &Path) -> bool {
-    let below = path.strip_prefix(home).unwrap().to_str().unwrap();
-    below == ".claude.json"
-        || [".claude/backups/", ".claude/plugins/store/"].iter().any(|dir| below.starts_with(dir))
-}
-
-fn left_in(home: &Path, before: &[PathBuf]) -> Vec<PathBuf> {
-    files_below(home)
-        .into_iter()
-        .filter(|path| !before.contains(path) && !is_the_clis_own(path, home))
-        .collect()
-}
+use super::traps::{Traps, files_below, left_in};
 
 #[tokio::test]
 async fn a_model_gets_its_authors_tools_and_nothing_of_the_user_or_the_project() {

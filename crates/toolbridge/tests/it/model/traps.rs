@@ -127,3 +127,18 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     found.sort();
     found
 }
+
+/// What the CLI itself writes into a home where it has never run.
+fn is_the_clis_own(path: &Path, home: &Path) -> bool {
+    let below = path.strip_prefix(home).unwrap().to_str().unwrap();
+    below == ".claude.json"
+        || [".claude/backups/", ".claude/plugins/store/"].iter().any(|dir| below.starts_with(dir))
+}
+
+/// What is new in a home, but for the CLI's own state.
+pub(crate) fn left_in(home: &Path, before: &[PathBuf]) -> Vec<PathBuf> {
+    files_below(home)
+        .into_iter()
+        .filter(|path| !before.contains(path) && !is_the_clis_own(path, home))
+        .collect()
+}
