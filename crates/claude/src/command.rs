@@ -290,6 +290,7 @@ fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
     whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
 fn unwritten(error: io::Error) -> ClaudeCodeError {
     let message = format!("cannot write the files for the CLI: {error}");
     ClaudeCodeError::execution(ExecutionKind::Start, message)

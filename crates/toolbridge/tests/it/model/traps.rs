@@ -118,9 +118,9 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_dir() {
-                dirs.push(entry.path())
+                dirs.push(entry.path());
             } else {
-                found.push(entry.path())
+                found.push(entry.path());
             }
         }
     }

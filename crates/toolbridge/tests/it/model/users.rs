@@ -28,7 +28,7 @@ fn whoami(owner: &str) -> Toolset {
 fn curious() -> World {
     World::answering(|request| match request.turn() {
         0 => Turn::blocks(vec![Block::call("mcp__tools__whoami", json!({}))]),
-        _ => Turn::text(&request.tool_results()[0].text()),
+        _ => Turn::text(request.tool_results()[0].text()),
     })
 }
 
