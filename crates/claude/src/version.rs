@@ -78,6 +78,13 @@ impl FromStr for Version {
     }
 }
 
+/// Whether a CLI of that version can be told that a prompt is text. Another one does not get a prompt in which it would
+/// expand something.
+#[must_use]
+pub fn takes_plain_prompts(version: &str) -> bool {
+    version.parse().is_ok_and(Version::takes_plain_prompts)
+}
+
 /// The version of the CLI at `path`. It is asked once for each executable; one that has been replaced since is
 /// another one.
 pub(crate) async fn version_of(path: &Path) -> Version {

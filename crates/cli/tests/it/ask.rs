@@ -323,6 +323,16 @@ fn the_doctor_finds_everything_or_says_what_to_do() {
     assert_eq!(checks[1]["health"], "fail");
     assert!(checks[1]["text"].as_str().unwrap().contains("it ends with exit status: 1"), "{checks}");
 
+    let old = home.path().join("claude");
+    std::fs::write(&old, "#!/bin/sh\necho '2.1.247 (Claude Code)'\n").unwrap();
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (code, stdout, _) = doctor(&["--claude", old.to_str().unwrap()]);
+    let warning = "reads files that a prompt names with `@`; such prompts are refused\n      hint: update it to 2.1.248";
+    assert!(
+        code == 0 && stdout.contains("\nwarn  Claude Code CLI: 2.1.247 at ") && stdout.contains(warning),
+        "{stdout}"
+    );
+
     // A session that was killed.
     let mut host = toolbridge();
     let (host, _stdin, _) = crate::support::start_host(host.env("TMPDIR", dir.path()));
