@@ -2,17 +2,18 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::starting;
@@ -28,8 +29,6 @@ const REST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Names the variable that marks what a CLI starts.
 const MARKER: &str = "TOOLBRIDGE_REQUEST";
-
-static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// A running CLI. Dropping it ends the whole group, see [`Group::end`].
 #[derive(Debug)]
@@ -58,26 +57,35 @@ pub(crate) struct Group {
     /// Our end of its stdout, held as long as it lives: the CLI takes 2 s to end when nobody could read what
     /// it has to say.
     stdout: Mutex<Option<OwnedFd>>,
-    /// A variable in its environment, and in that of everything it starts: `NAME=value`.
-    marker: String,
+    mark: Mark,
+}
+
+/// By what those are known that a CLI has started.
+#[derive(Debug)]
+struct Mark {
+    /// A variable in their environment: `NAME=value`. Nobody can guess it.
+    variable: String,
+    /// None of them has started before: in the system's clock ticks.
+    since: u64,
 }
 
 impl Process {
     /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
     pub(crate) fn start(mut command: Command, program: &Path) -> Result<(Self, Pipes), ClaudeCodeError> {
-        let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
-        command.env(MARKER, &id);
+        let id = Uuid::new_v4().simple();
+        command.env(MARKER, id.to_string());
         let cwd = command.get_current_dir().map(Path::to_path_buf);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let failed = |error: std::io::Error| starting(program, cwd.as_ref(), &error);
         let mut child = command.spawn().map_err(failed)?;
         let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let leader = Pid::from_child(&child);
         let group = Arc::new(Group {
-            leader: Pid::from_child(&child),
+            leader,
             is_ending: AtomicBool::new(false),
             is_gone: Mutex::new(false),
             gone: Condvar::new(),
-            marker: format!("{MARKER}={id}"),
+            mark: Mark { variable: format!("{MARKER}={id}"), since: start_of(leader).unwrap_or(u64::MAX) },
             stdout: Mutex::new(ends.1.as_ref().and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
         });
         let (tell, exit) = watch::channel(None);
@@ -185,9 +193,9 @@ impl Group {
         self.end_rest();
         if status.code().is_none() {
             // Twice: a process that is just becoming another program has no environment to look at.
-            end_marked(&self.marker);
+            self.mark.kill_all();
             thread::sleep(Duration::from_millis(20));
-            end_marked(&self.marker);
+            self.mark.kill_all();
         }
         status
     }
@@ -206,19 +214,46 @@ impl Group {
     }
 }
 
-/// Kills what a CLI has started outside of its group, as it does with shell commands, and could not end
-/// itself because it was killed. They have its environment, and so its marker.
-fn end_marked(marker: &str) {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    for process in processes.filter_map(Result::ok) {
-        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes())
-            && let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok())
-            && let Some(pid) = Pid::from_raw(pid)
+impl Mark {
+    /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
+    /// because the CLI was killed. Only Linux shows the environment of others.
+    fn kill_all(&self) {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).for_each(|pid| self.kill(pid));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn kill(&self, pid: Pid) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+        // A second look once it is held: the number may have become somebody else's meanwhile.
+        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+            && self.is_on(pid)
         {
-            _ = kill_process(pid, Signal::KILL);
+            _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "nobody is found there")]
+    fn kill(&self, _pid: Pid) {}
+
+    /// Whether that process is one of them: it has the variable, is of our user, and is not older than the CLI.
+    fn is_on(&self, pid: Pid) -> bool {
+        let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
+        let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable.as_bytes())
+            && rustix::fs::stat(&folder).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
+            && start_of(pid).is_some_and(|start| start >= self.since)
+    }
+}
+
+/// When a process has started, in the system's clock ticks; unknown on systems other than Linux.
+fn start_of(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // The 22nd field; the second is the name, in brackets, and may hold anything.
+    String::from_utf8_lossy(&stat).rsplit(')').next()?.split(' ').nth(20)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -287,6 +322,57 @@ mod tests {
         let mut rest = Vec::new();
         let end = pipes.stdout.read_to_end(&mut rest);
         tokio::time::timeout(Duration::from_secs(5), end).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_marker_cannot_be_guessed() {
+        let mut markers = std::collections::HashSet::new();
+        for _ in 0..4 {
+            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST");
+            let mut marker = String::new();
+            pipes.stdout.read_to_string(&mut marker).await.unwrap();
+            assert_eq!(format!("{MARKER}={}", marker.trim()), process.group.mark.variable);
+            assert!(
+                marker.trim().len() == 32 && marker.trim().chars().all(|c| c.is_ascii_hexdigit()),
+                "{marker}"
+            );
+            markers.insert(marker);
+        }
+        assert_eq!(markers.len(), 4);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_is_ours_is_killed_by_its_marker() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        let id = Uuid::new_v4().simple().to_string();
+        let sleeper = |variable: &str, uid: u32| {
+            let mut command = Command::new("/bin/sleep");
+            command.arg("600").env(MARKER, variable);
+            if uid != rustix::process::geteuid().as_raw() {
+                command.uid(uid);
+            }
+            command.spawn().unwrap()
+        };
+        let us = rustix::process::geteuid().as_raw();
+        let mut ours = sleeper(&id, us);
+        let start = start_of(Pid::from_child(&ours)).unwrap();
+        let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
+        // Older than the CLI, with another marker, of another user.
+        let mut others = vec![sleeper(&format!("{id}0"), us), sleeper("", us)];
+        if us == 0 {
+            others.push(sleeper(&id, 65534));
+        }
+        mark(start + 1_000_000).kill_all();
+        assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
+        mark(start).kill_all();
+        assert_eq!(ours.wait().unwrap().signal(), Some(9));
+        for mut other in others {
+            // It would have ended by another signal if it had been taken for ours.
+            rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+            assert_eq!(other.wait().unwrap().signal(), Some(15));
+        }
     }
 
     #[tokio::test]
