@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -15,7 +14,7 @@ use toolbridge_ipc::{IpcError, Session};
 use crate::command::{Extras, arguments};
 use crate::find::find_cli;
 use crate::permission::{Decider, Permission, PermissionRequest};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::request::Request;
 use crate::restriction::{Restricted, Restrictions};
 use crate::run::{Held, Offer, Run};
@@ -66,6 +65,7 @@ struct Options {
     settings: Settings,
     cli: Option<PathBuf>,
     bridge: Option<PathBuf>,
+    guard: Option<PathBuf>,
     session_dir: Option<PathBuf>,
     trace: Option<PathBuf>,
     inherit_env: bool,
@@ -82,6 +82,7 @@ impl Default for Options {
             settings: Settings::default(),
             cli: None,
             bridge: None,
+            guard: None,
             session_dir: None,
             trace: None,
             inherit_env: true,
@@ -175,6 +176,17 @@ impl ClaudeCodeModelBuilder {
     /// [`SessionBuilder::bridge`](toolbridge_ipc::SessionBuilder::bridge).
     pub fn bridge(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.bridge = Some(path.into());
+        self
+    }
+
+    /// Names the executable that is the CLI's guardian: `toolbridge-bridge`, `toolbridge`, or any program that calls
+    /// `toolbridge::run_bridge_if_asked`. Without this it is this program, if it calls that, else one of the two beside
+    /// this program or on the PATH.
+    ///
+    /// The guardian sees to it that neither the CLI nor anything it has started outlives this process. Without any,
+    /// the CLI still ends with this process, but commands it has started may go on.
+    pub fn guard(mut self, path: impl Into<PathBuf>) -> Self {
+        self.options.guard = Some(path.into());
         self
     }
 
@@ -396,7 +408,7 @@ impl ClaudeCodeModel {
                 "a setting holds a NUL character, which no command line can",
             ));
         }
-        let mut command = Command::new(&cli);
+        let mut command = process::command(&cli, options.guard.as_deref());
         if !options.inherit_env {
             command.env_clear();
         }
@@ -408,7 +420,7 @@ impl ClaudeCodeModel {
         if let Some(directory) = &settings.working_directory {
             command.current_dir(directory);
         }
-        let (process, pipes) = Process::start(command, &cli)?;
+        let (process, pipes) = Process::start(command)?;
         let signals = Signals::default();
         let place = self.0.running.add(signals.interrupt.clone());
         let held = Held::new(&process, offer.as_ref());

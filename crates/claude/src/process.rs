@@ -1,11 +1,17 @@
-//! The CLI as a child: a process group of its own that never outlives us.
+//! The CLI as a child that never outlives us, nor does what it starts.
+//!
+//! Between it and us is a guardian (`toolbridge/guard.rs`), which kills whatever is left when the CLI ends or we do.
+//! Where there is no executable for one, the CLI alone dies with us, and what it has started is found by its group and
+//! by a variable in its environment.
 
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,15 +19,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
+use toolbridge_ipc::guard;
 use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::starting;
 
-/// How long the CLI has to end by itself once its stdin is closed, and then once more after SIGTERM.
+/// How long the CLI has to end by itself once its stdin is closed, and then once more after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it has after SIGTERM when nobody wants its result any more.
+/// How long it has after each signal when nobody wants its result any more.
 const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long what is left of the group has once the CLI itself is gone.
@@ -45,10 +52,15 @@ pub(crate) struct Pipes {
     pub(crate) stderr: pipe::Receiver,
 }
 
+/// The ends as the standard library has them.
+type Ends = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
+
 /// The processes of a CLI.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// The guardian, which is alone in its group, or else the CLI.
     leader: Pid,
+    is_guarded: bool,
     /// Whether somebody sees to its end.
     is_ending: AtomicBool,
     /// Whether the leader has been reaped; its number may be somebody else's from then on.
@@ -69,35 +81,60 @@ struct Mark {
     since: u64,
 }
 
+/// The command that starts `program`, without arguments: through the guardian that is `given`, else through the
+/// one that is found.
+pub(crate) fn command(program: &Path, given: Option<&Path>) -> Command {
+    static WARNED: Once = Once::new();
+    // Absolute: the CLI may be started in another directory.
+    let given = given.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+    let Some(guardian) = given.or_else(guard::executable) else {
+        WARNED.call_once(|| {
+            tracing::warn!(
+                "there is no guardian for the CLI: if this process is killed, commands that the CLI has started may \
+                 go on; call `toolbridge::run_bridge_if_asked()` first in `main`, or install `toolbridge-bridge`"
+            );
+        });
+        return Command::new(program);
+    };
+    let mut command = Command::new(guardian);
+    command.arg(guard::COMMAND).arg(std::process::id().to_string()).arg(program);
+    command
+}
+
 impl Process {
-    /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
-    pub(crate) fn start(mut command: Command, program: &Path) -> Result<(Self, Pipes), ClaudeCodeError> {
+    /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
+    pub(crate) fn start(mut command: Command) -> Result<(Self, Pipes), ClaudeCodeError> {
+        let is_guarded = command.get_args().next() == Some(guard::COMMAND.as_ref());
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
-        let cwd = command.get_current_dir().map(Path::to_path_buf);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let failed = |error: std::io::Error| starting(program, cwd.as_ref(), &error);
-        let mut child = command.spawn().map_err(failed)?;
-        let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let leader = Pid::from_child(&child);
-        let group = Arc::new(Group {
-            leader,
-            is_ending: AtomicBool::new(false),
-            is_gone: Mutex::new(false),
-            gone: Condvar::new(),
-            mark: Mark { variable: format!("{MARKER}={id}"), since: start_of(leader).unwrap_or(u64::MAX) },
-            stdout: Mutex::new(ends.1.as_ref().and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
-        });
-        let (tell, exit) = watch::channel(None);
-        let watched = Arc::clone(&group);
-        let reaper = thread::Builder::new()
-            .name("toolbridge-reaper".into())
-            .spawn(move || tell.send(Some(watched.reap(child))));
+        if !is_guarded {
+            guard::die_with_parent(&mut command);
+        }
+        let executable = PathBuf::from(command.get_program());
+        let cwd = command.get_current_dir().map(Path::to_path_buf);
+        let failed = |error: io::Error| starting(&executable, cwd.as_ref(), &error);
+        let (tell_start, start) = sync_channel(1);
+        let (tell_exit, exit) = watch::channel(None);
+        // In the thread that waits for it: the system takes the end of the thread that started a child for the end
+        // of its parent, and any other may end at any time.
+        let reaper = move || match command.spawn() {
+            Ok(mut child) => {
+                let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                let group = Group::new(&child, ends.1.as_ref(), is_guarded, &format!("{MARKER}={id}"));
+                let group = Arc::new(group);
+                _ = tell_start.send(Ok((Arc::clone(&group), ends)));
+                _ = tell_exit.send(Some(group.reap(child)));
+            }
+            Err(error) => _ = tell_start.send(Err(error)),
+        };
+        thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
+        let (group, ends): (_, Ends) =
+            start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
         // From here on, whatever goes wrong ends the group.
         let process = Self { group, exit };
-        reaper.map_err(failed)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = ends else {
-            return Err(failed(std::io::Error::other("it has no pipes")));
+            return Err(failed(io::Error::other("it has no pipes")));
         };
         let pipes = Pipes {
             stdin: pipe::Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed)?,
@@ -119,23 +156,24 @@ impl Process {
 
     /// Ends the CLI after its result: its stdin is closed already, so it ends by itself, or is made to.
     pub(crate) async fn end_orderly(&mut self) -> Option<ExitStatus> {
-        for signal in [Signal::TERM, Signal::KILL] {
+        for signal in self.group.signals() {
             if let Ok(status) = tokio::time::timeout(ORDERLY_PATIENCE, self.exited()).await {
                 return status;
             }
             tracing::debug!(?signal, "the CLI does not end by itself");
-            self.group.signal(signal);
+            self.group.signal(*signal);
         }
         self.exited().await
     }
 
     /// Ends the CLI at once.
     pub(crate) async fn end_now(&mut self) -> Option<ExitStatus> {
-        self.group.signal(Signal::TERM);
-        if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
-            return status;
+        for signal in self.group.signals() {
+            self.group.signal(*signal);
+            if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
+                return status;
+            }
         }
-        self.group.signal(Signal::KILL);
         self.exited().await
     }
 }
@@ -147,8 +185,30 @@ impl Drop for Process {
 }
 
 impl Group {
-    /// Ends everybody in the group: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no
-    /// runtime.
+    fn new(child: &Child, stdout: Option<&ChildStdout>, is_guarded: bool, variable: &str) -> Self {
+        let leader = Pid::from_child(child);
+        Self {
+            leader,
+            is_guarded,
+            is_ending: AtomicBool::new(false),
+            is_gone: Mutex::new(false),
+            gone: Condvar::new(),
+            stdout: Mutex::new(stdout.and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
+            mark: Mark { variable: variable.into(), since: start_of(leader).unwrap_or(u64::MAX) },
+        }
+    }
+
+    /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
+    /// itself.
+    fn signals(&self) -> &'static [Signal] {
+        if self.is_guarded {
+            &[Signal::TERM, guard::HURRY, Signal::KILL]
+        } else {
+            &[Signal::TERM, Signal::KILL]
+        }
+    }
+
+    /// Ends everybody: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no runtime.
     pub(crate) fn end(self: &Arc<Self>) {
         if *self.lock() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
@@ -156,12 +216,14 @@ impl Group {
         self.signal(Signal::TERM);
         let group = Arc::clone(self);
         let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
-            let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
-            drop(waited);
-            group.signal(Signal::KILL);
+            for signal in &group.signals()[1..] {
+                let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
+                drop(waited);
+                group.signal(*signal);
+            }
         });
         if killer.is_err() {
-            self.signal(Signal::KILL);
+            self.signal(self.signals()[1]);
         }
     }
 
@@ -190,7 +252,9 @@ impl Group {
         };
         self.stdout.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.notify_all();
-        self.end_rest();
+        if !self.is_guarded {
+            self.end_rest();
+        }
         if status.code().is_none() {
             // Twice: a process that is just becoming another program has no environment to look at.
             self.mark.kill_all();
@@ -216,7 +280,7 @@ impl Group {
 
 impl Mark {
     /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
-    /// because the CLI was killed. Only Linux shows the environment of others.
+    /// because the CLI was killed, or its guardian. Only Linux shows the environment of others.
     fn kill_all(&self) {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
@@ -269,7 +333,7 @@ mod tests {
     fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, Path::new("/bin/sh")).unwrap()
+        Process::start(command).unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -386,11 +450,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), Path::new("/no/claude")).unwrap_err();
+        let error = Process::start(Command::new("/no/claude")).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, Path::new("/bin/sh")).unwrap_err();
+        let error = Process::start(command).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

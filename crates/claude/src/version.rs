@@ -1,7 +1,6 @@
 //! Which version of the CLI it is.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -9,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// How long the CLI may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,9 +26,9 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         let message = format!("`{}` does not say its version: {what}", path.display());
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
-    let mut command = Command::new(path);
+    let mut command = process::command(path, None);
     command.arg("--version").env_remove("CLAUDECODE");
-    let (mut process, mut pipes) = Process::start(command, path)?;
+    let (mut process, mut pipes) = Process::start(command)?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {

@@ -3,6 +3,7 @@
 mod cleanup;
 mod conversation;
 mod faults;
+mod killed;
 mod permissions;
 mod readme;
 mod requests;
