@@ -1,13 +1,52 @@
-//! Settings, as the CLI's command line.
+//! Settings, as the CLI takes them: its command line, its environment, files, and its first message.
+//!
+//! Every user of the machine can read a command line. So what may be a secret is not on it: prompts go with the
+//! first message or in files that only this user can read, and servers and settings in such files.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::settings::{Conversation, DEFAULT_MODEL, Settings};
+use crate::ClaudeCodeError;
+use crate::error::ExecutionKind;
+use crate::room::Room;
+use crate::settings::{Conversation, HOOKLESS, Settings};
+use crate::version::Version;
 
-/// What the command line says besides the settings.
-#[expect(clippy::struct_excessive_bools, reason = "each is one flag of the command line")]
-#[derive(Debug, Default)]
+/// The built-in tools of a CLI that cannot be told which to offer.
+const OLD_BUILTINS: [&str; 22] = [
+    "Task",
+    "Bash",
+    "BashOutput",
+    "KillShell",
+    "Glob",
+    "Grep",
+    "LS",
+    "Read",
+    "Edit",
+    "MultiEdit",
+    "Write",
+    "NotebookRead",
+    "NotebookEdit",
+    "WebFetch",
+    "WebSearch",
+    "TodoWrite",
+    "ExitPlanMode",
+    "EnterPlanMode",
+    "SlashCommand",
+    "Skill",
+    "AskUserQuestion",
+    "AgentOutputTool",
+];
+
+/// What a launch says besides the settings.
+#[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
+#[derive(Debug)]
 pub(crate) struct Extras<'a> {
+    pub(crate) version: Version,
+    pub(crate) room: &'a Room,
     /// The toolset's server: its name, and its entry among the MCP servers.
     pub(crate) server: Option<(&'a str, Value)>,
     /// Whether the server's own tools run without anybody being asked.
@@ -16,80 +55,239 @@ pub(crate) struct Extras<'a> {
     pub(crate) strict: bool,
     /// Whether somebody here answers when the CLI asks for a permission.
     pub(crate) asks: bool,
+    /// Whether parameters of tools are restricted.
+    pub(crate) restricted: bool,
     /// Whether text is wanted as it comes.
     pub(crate) partial: bool,
     /// The schema that the model's output is to fit.
     pub(crate) output_schema: Option<&'a Value>,
 }
 
-/// The CLI's arguments. The prompt is not among them: it has no limit on stdin, and nobody sees it there.
-///
-/// Values stand behind a `=`, because they may begin with a `-`.
-pub(crate) fn arguments(settings: &Settings, extras: Extras<'_>) -> Vec<String> {
-    let mut args: Vec<String> =
-        ["--output-format=stream-json", "--input-format=stream-json", "--verbose"].map(Into::into).into();
-    let mut flag = |name: &str, value: &str| args.push(format!("--{name}={value}"));
+/// How the CLI is started.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) arguments: Vec<OsString>,
+    /// What its environment has besides; the settings' own variables go over these.
+    pub(crate) env: Vec<(&'static str, OsString)>,
+    pub(crate) directory: Option<PathBuf>,
+    /// The `initialize` request.
+    pub(crate) hello: Value,
+}
 
-    flag("model", settings.model.as_deref().unwrap_or(DEFAULT_MODEL));
-    if let Some(text) = &settings.system_prompt {
-        flag("system-prompt", text);
+impl Launch {
+    /// # Errors
+    ///
+    /// When a file cannot be written, or the settings ask for what this CLI cannot do.
+    pub(crate) fn new(settings: &Settings, extras: Extras<'_>) -> Result<Self, ClaudeCodeError> {
+        let mut launch = Self {
+            arguments: ["--output-format=stream-json", "--input-format=stream-json", "--verbose"]
+                .map(Into::into)
+                .into(),
+            env: Vec::new(),
+            directory: settings.working_directory.clone(),
+            hello: json!({ "subtype": "initialize", "hooks": null }),
+        };
+        launch.surroundings(settings, &extras).map_err(unwritten)?;
+        launch.prompts(settings, &extras)?;
+        launch.tools(settings, &extras);
+        launch.conversation(settings, &extras);
+        launch.limits(settings);
+        launch.servers_and_settings(settings, extras)?;
+        launch.arguments.extend(settings.extra_args.iter().flatten().map(Into::into));
+        Ok(launch)
     }
-    if let Some(text) = &settings.append_system_prompt {
-        flag("append-system-prompt", text);
+
+    fn flag(&mut self, name: &str, value: impl Into<OsString>) {
+        // Behind a `=`, because a value may begin with a `-`.
+        let mut argument = OsString::from(format!("--{name}="));
+        argument.push(value.into());
+        self.arguments.push(argument);
     }
-    let own_rule =
-        extras.server.as_ref().filter(|_| extras.allow_own).map(|(name, _)| format!("mcp__{name}"));
-    let allowed: Vec<_> = settings.allowed_tools.iter().flatten().cloned().chain(own_rule).collect();
-    if !allowed.is_empty() {
-        flag("allowedTools", &allowed.join(","));
-    }
-    if let Some(rules) = settings.disallowed_tools.as_ref().filter(|rules| !rules.is_empty()) {
-        flag("disallowedTools", &rules.join(","));
-    }
-    if let Some(names) = &settings.builtin_tools {
-        flag("tools", &names.join(","));
-    }
-    if let Some(mode) = &settings.permission_mode {
-        flag("permission-mode", &mode.to_string());
-    }
-    if extras.asks {
-        flag("permission-prompt-tool", "stdio");
-    }
-    if let Some(turns) = settings.max_turns {
-        flag("max-turns", &turns.to_string());
-    }
-    if let Some(dollars) = settings.max_budget_usd {
-        flag("max-budget-usd", &dollars.to_string());
-    }
-    let mut servers: Map<String, Value> = settings.mcp_servers.clone();
-    servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
-    if !servers.is_empty() {
-        flag("mcp-config", &json!({ "mcpServers": servers }).to_string());
-    }
-    if let Some(schema) = extras.output_schema {
-        flag("json-schema", &schema.to_string());
-    }
-    if let Some(sources) = &settings.setting_sources {
-        flag("setting-sources", &sources.join(","));
-    }
-    let fork = match settings.conversation.clone().unwrap_or_default() {
-        Conversation::New => false,
-        Conversation::Continue { fork } => {
-            args.push("--continue".into());
-            fork
+
+    /// Where the CLI works, and where it leaves what it writes besides: in the room, as far as nobody misses it.
+    fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
+        if !settings.is_claude_code() {
+            self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
         }
-        Conversation::Resume { session_id, fork } => {
-            args.push(format!("--resume={session_id}"));
-            fork
+        if !settings.keeps_session() {
+            self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
         }
-    };
-    let bare = [(fork, "--fork-session"), (extras.strict, "--strict-mcp-config")];
-    args.extend(bare.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name.to_owned()));
-    if extras.partial {
-        args.push("--include-partial-messages".into());
+        if settings.is_alone(extras.strict) {
+            // The logs of its servers. Not with other servers or tools, whose caches would be lost.
+            self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
+            self.directory.get_or_insert_with(|| extras.room.home().into());
+        }
+        Ok(())
     }
-    args.extend(settings.extra_args.iter().flatten().cloned());
-    args
+
+    fn prompts(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+        if let Some(name) = &settings.model {
+            self.flag("model", name);
+        }
+        let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
+        let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
+        let append = settings.append_system_prompt.clone();
+        if extras.version.takes_prompts_at_start() {
+            let said = [
+                ("systemPrompt", system.map(Value::from)),
+                ("appendSystemPrompt", append.map(Value::from)),
+                ("jsonSchema", extras.output_schema.cloned()),
+            ];
+            for (name, value) in said {
+                if let Some(value) = value {
+                    self.hello[name] = value;
+                }
+            }
+            return Ok(());
+        }
+        if let Some(schema) = extras.output_schema {
+            self.flag("json-schema", schema.to_string());
+        }
+        match (system, append) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(ClaudeCodeError::invalid(format!(
+                    "Claude Code {} takes an addition to its own system prompt only on the command line, where every \
+                     user can read it; update it, or give a whole `system_prompt`",
+                    extras.version
+                )));
+            }
+            (Some(system), append) => {
+                let parts = [Some(system), append].into_iter().flatten().filter(|part| !part.is_empty());
+                let text = parts.collect::<Vec<_>>().join("\n\n");
+                if text.is_empty() {
+                    self.flag("system-prompt", "");
+                } else {
+                    let file = extras.room.file("system-prompt.txt", &text).map_err(unwritten)?;
+                    self.flag("system-prompt-file", file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) {
+        let own_rule =
+            extras.server.as_ref().filter(|_| extras.allow_own).map(|(name, _)| format!("mcp__{name}"));
+        let allowed: Vec<_> = settings.allowed_tools.iter().flatten().cloned().chain(own_rule).collect();
+        if !allowed.is_empty() {
+            self.flag("allowedTools", allowed.join(","));
+        }
+        let mut disallowed = settings.disallowed_tools.clone().unwrap_or_default();
+        match settings.offered_builtins() {
+            Some(names) if extras.version.takes_tools() => self.flag("tools", names.join(",")),
+            Some(names) => {
+                let others = OLD_BUILTINS.iter().filter(|name| !names.iter().any(|offered| offered == *name));
+                disallowed.extend(others.map(|name| (*name).to_owned()));
+            }
+            None => {}
+        }
+        if !disallowed.is_empty() {
+            self.flag("disallowedTools", disallowed.join(","));
+        }
+        if let Some(mode) = &settings.permission_mode {
+            self.flag("permission-mode", mode.to_string());
+        }
+        if extras.asks {
+            self.flag("permission-prompt-tool", "stdio");
+        }
+        if extras.restricted {
+            // Without a matcher: which tools are meant is decided here, by their exact names.
+            self.hello["hooks"] = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
+        }
+    }
+
+    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) {
+        let fork = match settings.conversation.clone().unwrap_or_default() {
+            Conversation::New => false,
+            Conversation::Keep { session_id } => {
+                if let Some(id) = session_id {
+                    self.flag("session-id", id);
+                }
+                false
+            }
+            Conversation::Continue { fork } => {
+                self.arguments.push("--continue".into());
+                fork
+            }
+            Conversation::Resume { session_id, fork } => {
+                self.flag("resume", session_id);
+                fork
+            }
+        };
+        if fork {
+            self.arguments.push("--fork-session".into());
+        }
+        if settings.keeps_session() {
+            tracing::info!("the CLI keeps this conversation on disk");
+        } else if extras.version.can_forget() {
+            self.arguments.push("--no-session-persistence".into());
+        } else {
+            tracing::warn!(version = %extras.version, "this Claude Code keeps a transcript of every request; a newer one does not");
+        }
+    }
+
+    fn limits(&mut self, settings: &Settings) {
+        if let Some(turns) = settings.max_turns {
+            self.flag("max-turns", turns.to_string());
+        }
+        if let Some(dollars) = settings.max_budget_usd {
+            self.flag("max-budget-usd", dollars.to_string());
+        }
+    }
+
+    fn servers_and_settings(
+        &mut self,
+        settings: &Settings,
+        extras: Extras<'_>,
+    ) -> Result<(), ClaudeCodeError> {
+        if let Some(sources) = settings.read_sources() {
+            self.flag("setting-sources", sources.join(","));
+        }
+        if let Some(whole) = cli_settings(settings, &extras) {
+            if settings.has_argument("--settings") {
+                return Err(ClaudeCodeError::invalid(
+                    "`--settings` among the further arguments would take the place of the settings that are needed; \
+                     give yours with `cli_settings`",
+                ));
+            }
+            let file = extras.room.file("settings.json", &whole.to_string()).map_err(unwritten)?;
+            self.flag("settings", file);
+        }
+        let mut servers: Map<String, Value> = settings.mcp_servers.clone();
+        servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
+        if !servers.is_empty() {
+            let config = json!({ "mcpServers": servers }).to_string();
+            self.flag("mcp-config", extras.room.file("mcp.json", &config).map_err(unwritten)?);
+        }
+        let bare = [(extras.strict, "--strict-mcp-config"), (extras.partial, "--include-partial-messages")];
+        self.arguments.extend(bare.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name.into()));
+        Ok(())
+    }
+}
+
+/// The user's settings, and over them what keeps others from getting round a decision that is made here.
+fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
+    let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+    if extras.restricted || extras.asks {
+        // A skill's shell lines run without a question and without a hook.
+        whole["disableSkillShellExecution"] = json!(true);
+    }
+    if extras.restricted {
+        // Another hook may change the arguments after ours has seen them; ours still runs.
+        whole["disableAllHooks"] = json!(true);
+        // In this mode no hook runs at all, and settings files can switch it on.
+        match whole.get_mut("env").and_then(Value::as_object_mut) {
+            Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
+            None => whole["env"] = json!({ HOOKLESS: "0" }),
+        }
+    }
+    whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
+}
+
+fn unwritten(error: io::Error) -> ClaudeCodeError {
+    let message = format!("cannot write the files for the CLI: {error}");
+    ClaudeCodeError::execution(ExecutionKind::Start, message)
 }
 
 #[cfg(test)]
@@ -97,84 +295,213 @@ mod tests {
     use super::*;
     use crate::PermissionMode;
 
+    const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
+
+    /// What a launch says, with `ROOM` for the room's path.
+    struct Said {
+        arguments: Vec<String>,
+        hello: Value,
+        env: Vec<&'static str>,
+        directory: Option<PathBuf>,
+        files: Vec<(String, String)>,
+    }
+
+    fn launch_of(
+        version: &str,
+        settings: &Settings,
+        change: impl FnOnce(&mut Extras<'_>),
+    ) -> Result<Said, String> {
+        let base = tempfile::tempdir().unwrap();
+        let room = Room::new(base.path()).unwrap();
+        let version = version.parse().unwrap();
+        let mut extras = Extras {
+            version,
+            room: &room,
+            server: None,
+            allow_own: true,
+            strict: true,
+            asks: false,
+            restricted: false,
+            partial: false,
+            output_schema: None,
+        };
+        change(&mut extras);
+        let launch = Launch::new(settings, extras).map_err(|error| error.to_string())?;
+        let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
+        let prefix = inside.display().to_string();
+        let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
+        let mut files: Vec<_> = std::fs::read_dir(&inside)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().unwrap().is_file() && entry.file_name() != "x")
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())
+            })
+            .collect();
+        files.sort();
+        let arguments: Vec<_> = launch.arguments.iter().map(text).collect();
+        assert_eq!(arguments[..3], FRAME);
+        Ok(Said {
+            arguments: arguments[3..].to_vec(),
+            hello: launch.hello,
+            env: launch.env.into_iter().map(|(name, _)| name).collect(),
+            directory: launch
+                .directory
+                .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
+            files,
+        })
+    }
+
+    fn launch(settings: &Settings) -> Said {
+        launch_of("2.1.325", settings, |_| ()).unwrap()
+    }
+
     #[track_caller]
-    fn check(settings: &Settings, extras: Extras<'_>, want: &[&str]) {
-        let args = arguments(settings, extras);
+    fn check(settings: &Settings, want: &[&str]) {
+        assert_eq!(launch(settings).arguments, want);
+    }
+
+    #[test]
+    fn by_default_a_model_has_nothing_of_the_clis() {
+        let said = launch(&Settings::default());
         assert_eq!(
-            args[..3],
-            ["--output-format=stream-json", "--input-format=stream-json", "--verbose"],
-            "the frame"
+            said.arguments,
+            ["--tools=", "--no-session-persistence", "--setting-sources=", "--strict-mcp-config"]
         );
-        assert_eq!(args[3..], want[..]);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
+        assert_eq!(said.env, ["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "CLAUDE_CODE_TMPDIR", "XDG_CACHE_HOME"]);
+        assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
+        assert_eq!(said.files, []);
+    }
+
+    #[test]
+    fn one_switch_brings_the_whole_of_claude_code() {
+        let said =
+            launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
+                .unwrap();
+        assert!(
+            said.arguments.is_empty() && said.env.is_empty() && said.directory.is_none(),
+            "{:?}",
+            said.arguments
+        );
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
     fn every_setting_has_its_argument() {
-        let model = "--model=claude-sonnet-4-5";
-        let set = Settings::default;
-        check(&set(), Extras::default(), &[model]);
-        check(&set().model("-x"), Extras::default(), &["--model=-x"]);
-        check(&set().system_prompt("-p"), Extras::default(), &[model, "--system-prompt=-p"]);
-        check(
-            &set().append_system_prompt("more"),
-            Extras::default(),
-            &[model, "--append-system-prompt=more"],
-        );
+        let set = || Settings::default().claude_code(true);
+        let strict = "--strict-mcp-config";
+        check(&set().model("-x"), &["--model=-x", strict]);
         check(
             &set().allowed_tools(["Read", "Bash(git *)"]).disallowed_tools(["Write"]),
-            Extras::default(),
-            &[model, "--allowedTools=Read,Bash(git *)", "--disallowedTools=Write"],
+            &["--allowedTools=Read,Bash(git *)", "--disallowedTools=Write", strict],
         );
-        check(&set().builtin_tools([""; 0]), Extras::default(), &[model, "--tools="]);
+        check(&set().builtin_tools([""; 0]), &["--tools=", strict]);
+        check(&set().builtin_tools(["Read", "Grep"]), &["--tools=Read,Grep", strict]);
+        check(&set().builtin_tools(["default"]), &[strict]);
         check(
             &set().permission_mode(PermissionMode::AcceptEdits).max_turns(2).max_budget_usd(0.5),
-            Extras::default(),
-            &[model, "--permission-mode=acceptEdits", "--max-turns=2", "--max-budget-usd=0.5"],
+            &["--permission-mode=acceptEdits", "--max-turns=2", "--max-budget-usd=0.5", strict],
         );
-        check(
-            &set().conversation(Conversation::Continue { fork: false }),
-            Extras::default(),
-            &[model, "--continue"],
-        );
-        check(
-            &set().conversation(Conversation::Resume { session_id: "s".into(), fork: true }),
-            Extras::default(),
-            &[model, "--resume=s", "--fork-session"],
-        );
+        check(&set().conversation(Conversation::Continue { fork: false }), &["--continue", strict]);
+        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
+        check(&set().conversation(resume), &["--resume=s", "--fork-session", strict]);
         check(
             &set().setting_sources(["user"]).extra_args(["--debug"]),
-            Extras { strict: true, asks: true, partial: true, ..Extras::default() },
-            &[
-                model,
+            &["--setting-sources=user", strict, "--debug"],
+        );
+        let said =
+            launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
+        assert_eq!(
+            said.arguments,
+            [
                 "--permission-prompt-tool=stdio",
-                "--setting-sources=user",
-                "--strict-mcp-config",
-                "--include-partial-messages",
-                "--debug",
-            ],
+                "--settings=ROOM/settings.json",
+                strict,
+                "--include-partial-messages"
+            ]
         );
     }
 
     #[test]
-    fn the_own_server_comes_with_its_rule() {
-        let entry = json!({ "type": "sdk", "name": "tools" });
-        let extras =
-            |allow_own| Extras { server: Some(("tools", entry.clone())), allow_own, ..Extras::default() };
-        let config = r#"--mcp-config={"mcpServers":{"other":{"a":1},"tools":{"name":"tools","type":"sdk"}}}"#;
-        let settings = || Settings::default().mcp_server("other", json!({ "a": 1 })).allowed_tools(["Read"]);
-        let model = "--model=claude-sonnet-4-5";
-        check(&settings(), extras(true), &[model, "--allowedTools=Read,mcp__tools", config]);
-        check(&settings(), extras(false), &[model, "--allowedTools=Read", config]);
+    fn a_kept_conversation_is_kept_where_it_can_be_found_again() {
+        let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
+        let kept = Conversation::Keep { session_id: Some(id.into()) };
+        let said = launch(&Settings::default().conversation(kept));
+        assert_eq!(
+            said.arguments,
+            ["--tools=", &format!("--session-id={id}"), "--setting-sources=", "--strict-mcp-config"]
+        );
+        assert_eq!((said.env, said.directory), (vec!["CLAUDE_CODE_DISABLE_AUTO_MEMORY"], None));
     }
 
     #[test]
-    fn a_schema_is_passed_as_it_is() {
-        let schema = json!({ "type": "object" });
-        let extras = Extras { output_schema: Some(&schema), ..Extras::default() };
-        check(
-            &Settings::default(),
-            extras,
-            &["--model=claude-sonnet-4-5", r#"--json-schema={"type":"object"}"#],
+    fn secrets_go_by_files_and_the_first_message() {
+        let entry =
+            json!({ "type": "http", "url": "https://x", "headers": { "Authorization": "Bearer secret" } });
+        let settings = Settings::default()
+            .mcp_server("other", entry.clone())
+            .cli_settings(json!({ "apiKeyHelper": "secret" }))
+            .system_prompt("secret one")
+            .append_system_prompt("secret two");
+        let own = json!({ "type": "sdk", "name": "tools" });
+        let schema: &'static Value = Box::leak(Box::new(json!({ "type": "object" })));
+        for version in ["2.1.325", "2.0.0"] {
+            let said = launch_of(version, &settings, |extras| {
+                extras.server = Some(("tools", own.clone()));
+                extras.output_schema = Some(schema);
+            })
+            .unwrap();
+            assert!(!said.arguments.concat().contains("secret"), "{:?}", said.arguments);
+            let servers = json!({ "mcpServers": { "other": entry, "tools": own } }).to_string();
+            assert!(said.files.contains(&("mcp.json".into(), servers)), "{:?}", said.files);
+            assert!(said.files.contains(&("settings.json".into(), r#"{"apiKeyHelper":"secret"}"#.into())));
+            assert!(said.arguments.contains(&"--allowedTools=mcp__tools".into()), "{:?}", said.arguments);
+            if version == "2.0.0" {
+                let prompts = "secret one\n\nsecret two".to_owned();
+                assert!(said.files.contains(&("system-prompt.txt".into(), prompts)), "{:?}", said.files);
+            } else {
+                assert_eq!(said.hello["systemPrompt"], "secret one");
+                assert_eq!(said.hello["appendSystemPrompt"], "secret two");
+                assert_eq!(&said.hello["jsonSchema"], schema);
+            }
+        }
+        let refused =
+            launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
+        assert!(refused.is_err_and(|error| {
+            error.contains("takes an addition to its own system prompt only on the command line")
+        }));
+    }
+
+    #[test]
+    fn an_old_cli_is_kept_from_its_tools_by_their_names() {
+        let said = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
+        let rule = said.arguments.iter().find(|arg| arg.starts_with("--disallowedTools=")).unwrap();
+        assert!(
+            rule.contains("Bash") && rule.contains("Task") && !rule.split(',').any(|name| name == "Read"),
+            "{rule}"
         );
+        assert!(said.arguments.contains(&"--system-prompt=".into()), "{:?}", said.arguments);
+        assert!(!said.arguments.iter().any(|arg| arg.starts_with("--tools")), "{:?}", said.arguments);
+    }
+
+    #[test]
+    fn what_is_decided_here_cannot_be_got_round_by_settings() {
+        let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
+        let said = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
+        let whole: Value = serde_json::from_str(&said.files[0].1).unwrap();
+        let want = json!({
+            "disableSkillShellExecution": true,
+            "disableAllHooks": true,
+            "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
+        });
+        assert_eq!(whole, want);
+        assert_eq!(said.hello["hooks"]["PreToolUse"][0]["hookCallbackIds"], json!(["restrictions"]));
+        for extra in ["--settings", "--settings={}"] {
+            let theirs = Settings::default().extra_args([extra]);
+            let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);
+            assert!(refused.is_err_and(|error| error.contains("give yours with `cli_settings`")));
+            assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
+        }
     }
 }

@@ -72,6 +72,14 @@ pub enum ClaudeCodeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// This CLI would read the file or run the command that the prompt names.
+    #[error("Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it")]
+    PromptExpansion {
+        /// What it would expand.
+        what: String,
+        /// The CLI's version.
+        version: String,
+    },
     /// The session for the tools could not be started.
     #[error(transparent)]
     Ipc(IpcError),
@@ -102,6 +110,8 @@ pub enum ExecutionKind {
     MaxTurns,
     /// The budget was used up.
     MaxBudget,
+    /// There is no conversation with that session id to resume.
+    NoConversation,
     /// Whoever read the stream left too much of it unread.
     SlowConsumer,
     /// Anything else that the CLI reports as an error.
@@ -122,6 +132,7 @@ impl ExecutionKind {
             Self::InvalidRequest => "invalid_request",
             Self::MaxTurns => "max_turns",
             Self::MaxBudget => "max_budget",
+            Self::NoConversation => "no_conversation",
             Self::SlowConsumer => "slow_consumer",
             Self::Other => "other",
         }
@@ -176,7 +187,9 @@ impl ClaudeCodeError {
             Self::ToolsetNotRegistered => "ToolsetNotRegisteredError",
             Self::BridgeStartup { .. } => "BridgeStartupError",
             Self::Ipc(error) => error.type_name(),
-            Self::InvalidRequest { .. } | Self::Registration(_) => "ClaudeCodeError",
+            Self::InvalidRequest { .. } | Self::PromptExpansion { .. } | Self::Registration(_) => {
+                "ClaudeCodeError"
+            }
         }
     }
 
@@ -209,6 +222,10 @@ impl ClaudeCodeError {
                 ExecutionKind::RateLimit | ExecutionKind::Api => "try again in a while",
                 ExecutionKind::MaxTurns => "allow more turns, or ask for less",
                 ExecutionKind::MaxBudget => "allow a larger budget, or ask for less",
+                ExecutionKind::NoConversation => {
+                    "keep a conversation when it begins (`Conversation::Keep`, `keep_session` in Python), and resume it in \
+                     the same working directory"
+                }
                 ExecutionKind::SlowConsumer => "read the stream as it comes, or use `request`",
                 ExecutionKind::Start => "check the path and the working directory",
                 ExecutionKind::Exit => "`toolbridge doctor` says whether the CLI works",
@@ -223,6 +240,9 @@ impl ClaudeCodeError {
             Self::BridgeStartup { .. } => {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
                  `toolbridge doctor` tries it"
+            }
+            Self::PromptExpansion { .. } => {
+                "update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts(true)`"
             }
             Self::Ipc(error) => return error.hint(),
             Self::Registration(error) => error.hint(),

@@ -20,7 +20,9 @@ pub(crate) enum Line {
     Answer { id: String, answer: Result<RawJson, String> },
     /// The end of a request.
     Result(RawJson),
-    /// Something that happened, in one or more events.
+    /// What the model said and did, and which model that was.
+    Assistant { model: Option<String>, events: Vec<Event> },
+    /// Something else that happened, in one or more events.
     Events(Vec<Event>),
 }
 
@@ -92,13 +94,24 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         Some(events) => events,
         None => vec![Event::Other(whole()?)],
     };
-    Ok(Line::Events(match string(parent) {
-        None => events,
-        Some(parent) => events
-            .into_iter()
-            .map(|event| Event::Subagent { parent_tool_use_id: parent.clone(), event: Box::new(event) })
-            .collect(),
-    }))
+    Ok(match string(parent) {
+        None if kind == "assistant" => Line::Assistant { model: message.and_then(model_of), events },
+        None => Line::Events(events),
+        Some(parent) => {
+            let of_agent =
+                |event| Event::Subagent { parent_tool_use_id: parent.clone(), event: Box::new(event) };
+            Line::Events(events.into_iter().map(of_agent).collect())
+        }
+    })
+}
+
+/// The model of a message; the CLI itself calls itself `<synthetic>`.
+fn model_of(message: Span<'_>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Message {
+        model: Option<String>,
+    }
+    message.decode::<Message>().ok()?.model.filter(|model| !model.starts_with('<'))
 }
 
 /// A JSON string, decoded; `None` for anything else.
@@ -272,8 +285,8 @@ mod tests {
     #[test]
     fn messages_become_events() {
         check(
-            r#"{"type":"assistant","message":{"content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"n","input":{}},{"type":"new"}]},"parent_tool_use_id":null}"#,
-            r#"Events([Part(Text { text: "hi" }), Part(ToolCall { id: "t", name: "n", input: RawJson(2 bytes) }), Part(Other(RawJson(14 bytes)))])"#,
+            r#"{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"n","input":{}},{"type":"new"}]},"parent_tool_use_id":null}"#,
+            r#"Assistant { model: Some("m"), events: [Part(Text { text: "hi" }), Part(ToolCall { id: "t", name: "n", input: RawJson(2 bytes) }), Part(Other(RawJson(14 bytes)))] }"#,
         );
         check(
             r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm","signature":"s"}]},"parent_tool_use_id":"p"}"#,

@@ -1,25 +1,33 @@
 //! The model: the CLI, with tools of this process in it.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{CancellationToken, RawJson, Selection, ToolSource, check_server_name};
-use toolbridge_ipc::{IpcError, Session};
+use toolbridge_core::{
+    CancellationToken, RawJson, Selection, State, Stateful, ToolSource, check_server_name,
+};
+use toolbridge_ipc::{IpcError, Session, session_dir};
 
-use crate::command::{Extras, arguments};
+use crate::command::{Extras, Launch};
 use crate::find::find_cli;
 use crate::permission::{Decider, Permission, PermissionRequest};
 use crate::process::{self, Process};
 use crate::request::Request;
-use crate::restriction::{Restricted, Restrictions};
+use crate::restriction::{Restricted, Restrictions, canonical, is_among, no_such_tool};
+use crate::result_limit::ResultLimit;
+use crate::room::Room;
 use crate::run::{Held, Offer, Run};
 use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings, setters};
 use crate::stream::{ResponseStream, Signals};
+use crate::version::{Version, version_of};
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
 /// The name under which tools are offered when none is given.
@@ -27,12 +35,14 @@ pub const DEFAULT_SERVER_NAME: &str = "tools";
 
 /// A model that runs in the Claude Code CLI. Cloning is cheap; clones are the same model.
 ///
-/// Requests are independent of each other: each has a CLI process and, for tools, a session of its own.
+/// Requests are independent of each other: each has a CLI process and, for tools, a session of its own. The model
+/// gets your tools and nothing else: none of the CLI's own, no settings, no files; see
+/// [`claude_code`](Self::claude_code).
 ///
 /// ```no_run
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
-/// use toolbridge_claude::{ClaudeCodeModel, Transport};
+/// use toolbridge_claude::{ClaudeCodeModel, Request};
 /// use toolbridge_core::Toolset;
 ///
 /// #[derive(Deserialize, JsonSchema)]
@@ -44,8 +54,7 @@ pub const DEFAULT_SERVER_NAME: &str = "tools";
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let tools = Toolset::builder().tool("add", "Adds", async |args: Add| args.a + args.b).build()?;
 /// let model = ClaudeCodeModel::new();
-/// model.set_agent_toolsets(tools, "tools", Transport::Auto)?;
-/// let answer = model.request("What is 40 + 2?").await?;
+/// let answer = model.request(Request::new("What is 40 + 2?").tools(tools)).await?;
 /// println!("{}", answer.text());
 /// # Ok(()) }
 /// ```
@@ -57,6 +66,8 @@ struct Inner {
     options: Options,
     toolset: RwLock<Option<Registered>>,
     running: Running,
+    /// Each running CLI has one, where their number is bounded.
+    permits: Option<Arc<Semaphore>>,
 }
 
 /// What is the same for all requests.
@@ -69,7 +80,7 @@ struct Options {
     session_dir: Option<PathBuf>,
     trace: Option<PathBuf>,
     inherit_env: bool,
-    strict_mcp_config: bool,
+    strict_mcp_config: Option<bool>,
     allow_own_tools: Option<bool>,
     restrictions: Restrictions,
     decider: Option<Decider>,
@@ -86,7 +97,7 @@ impl Default for Options {
             session_dir: None,
             trace: None,
             inherit_env: true,
-            strict_mcp_config: true,
+            strict_mcp_config: None,
             allow_own_tools: None,
             restrictions: Restrictions::default(),
             decider: None,
@@ -102,6 +113,13 @@ struct Registered {
     transport: Transport,
 }
 
+impl Registered {
+    /// The tools' names as the CLI has them.
+    fn full_names(&self) -> impl Iterator<Item = String> {
+        self.source.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name))
+    }
+}
+
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tools as `{}` over {}", self.source.tools().len(), self.server, self.transport)
@@ -113,6 +131,10 @@ impl fmt::Debug for Registered {
 pub(crate) struct OnMessage(Arc<dyn Fn(&RawJson) + Send + Sync>);
 
 impl OnMessage {
+    pub(crate) fn new(call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+
     pub(crate) fn call(&self, message: &RawJson) {
         (self.0)(message);
     }
@@ -161,6 +183,7 @@ impl Drop for Place {
 pub struct ClaudeCodeModelBuilder {
     options: Options,
     restrictions: Vec<(String, String, Value)>,
+    max_concurrent_requests: Option<usize>,
 }
 
 setters!(ClaudeCodeModelBuilder, options.settings);
@@ -211,9 +234,16 @@ impl ClaudeCodeModelBuilder {
     }
 
     /// Whether there are only the MCP servers given here, which is the default, or those of the user's
-    /// own configuration too.
+    /// own configuration and the project's too.
     pub fn strict_mcp_config(mut self, strict: bool) -> Self {
-        self.options.strict_mcp_config = strict;
+        self.options.strict_mcp_config = Some(strict);
+        self
+    }
+
+    /// Limits how many requests run at a time, each with a CLI of its own; there is no limit by default. The others
+    /// wait for their turn, in order; their time limit begins with it. Dropping or interrupting one that waits ends it.
+    pub fn max_concurrent_requests(mut self, most: usize) -> Self {
+        self.max_concurrent_requests = Some(most);
         self
     }
 
@@ -226,7 +256,7 @@ impl ClaudeCodeModelBuilder {
 
     /// Is called with every message of the CLI, as it wrote it. It must not block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
-        self.options.on_message = Some(OnMessage(Arc::new(call)));
+        self.options.on_message = Some(OnMessage::new(call));
         self
     }
 
@@ -257,14 +287,16 @@ impl ClaudeCodeModelBuilder {
     /// parameter hold together. They hold for every call, whatever rule allows it.
     ///
     /// For the tools of this process they are checked here, right before the call. For the CLI's own tools the
-    /// CLI is made to ask first; a hook in the user's own settings may still change the arguments after that
-    /// ([`setting_sources`](Self::setting_sources) leaves such settings out).
+    /// CLI is made to ask first, and hooks of settings files and shell lines of skills, which could get round that,
+    /// are switched off. A restriction of `Bash` holds for every other tool of the CLI that takes a `command`.
+    /// A restriction of a tool that the request does not have is an error.
     ///
     /// ```
     /// use serde_json::json;
     /// use toolbridge_claude::ClaudeCodeModel;
     ///
     /// let model = ClaudeCodeModel::builder()
+    ///     .builtin_tools(["Bash"])
     ///     .tool_parameter_restrictions([("Bash", "command", json!({ "pattern": "^git (log|status)$" }))])
     ///     .build()?;
     /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
@@ -286,7 +318,15 @@ impl ClaudeCodeModelBuilder {
     pub fn build(mut self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
         self.options.settings.check()?;
         self.options.restrictions = Restrictions::new(self.restrictions)?;
-        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, ..Inner::default() })))
+        let permits = match self.max_concurrent_requests {
+            Some(0) => {
+                return Err(ClaudeCodeError::invalid(
+                    "`max_concurrent_requests` is 0; it must be at least 1",
+                ));
+            }
+            most => most.map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
+        };
+        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, permits, ..Inner::default() })))
     }
 }
 
@@ -297,13 +337,25 @@ impl ClaudeCodeModel {
         Self::default()
     }
 
+    /// A model that is the whole of Claude Code, as `claude` is in a terminal: with its own tools and system prompt,
+    /// the user's and the project's settings, memories, skills, hooks and MCP servers, and transcripts on disk.
+    ///
+    /// Prompts are plain text all the same: [`Settings::expand_prompts`] lets the CLI look into them.
+    #[must_use]
+    pub fn claude_code() -> Self {
+        let settings = Settings::default().claude_code(true);
+        Self(Arc::new(Inner { options: Options { settings, ..Options::default() }, ..Inner::default() }))
+    }
+
     /// Starts a model of which more is to be said.
     pub fn builder() -> ClaudeCodeModelBuilder {
         ClaudeCodeModelBuilder::default()
     }
 
-    /// Offers tools to the model, in all requests from now on. They replace those of a former call;
-    /// requests that are under way keep theirs.
+    /// Offers tools to the model, in all requests from now on that bring none of their own
+    /// ([`Request::tools`]). They replace those of a former call; requests that are under way keep theirs.
+    ///
+    /// Clones are the same model: for many users with tools or state of their own, let requests bring them.
     ///
     /// # Errors
     ///
@@ -372,15 +424,21 @@ impl ClaudeCodeModel {
         request.check()?;
         let settings = request.settings.clone().or(&options.settings);
         settings.check()?;
-        let offered = self.offered(&request)?;
-        let has_restrictions = !options.restrictions.is_empty();
-        if has_restrictions && settings.switches_hooks_off() {
-            return Err(ClaudeCodeError::invalid(format!(
-                "`--bare` and `{HOOKLESS}` switch off what keeps the restrictions of tool parameters"
-            )));
-        }
+        let strict = options.strict_mcp_config.unwrap_or(!settings.is_claude_code());
+        let registered = self.registered(&request)?;
+        let awaited = self.awaited(&settings, registered.as_ref(), strict)?;
         let cli = find_cli(options.cli.as_deref())?;
 
+        let signals = Signals::default();
+        let place = self.0.running.add(signals.interrupt.clone());
+        let permit = self.permit(&signals.interrupt).await?;
+        let version = version_of(&cli).await;
+        let expand = settings.expand_prompts.unwrap_or(false);
+        if !expand {
+            request.check_plain(version)?;
+        }
+        let offered = self.offered(registered, &request, &settings, version)?;
+        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let (offer, entry) = match &offered {
             None => (None, None),
             Some(offered) => {
@@ -394,78 +452,170 @@ impl ClaudeCodeModel {
                 (Some(offer), Some((offered.server.as_str(), entry)))
             }
         };
+        let decider = request.decider.clone().or_else(|| options.decider.clone());
         let extras = Extras {
+            version,
+            room: &room,
             server: entry,
-            allow_own: options.allow_own_tools.unwrap_or(options.decider.is_none()),
-            strict: options.strict_mcp_config,
-            asks: options.decider.is_some(),
+            allow_own: options.allow_own_tools.unwrap_or(decider.is_none()),
+            strict,
+            asks: decider.is_some(),
+            restricted: !options.restrictions.is_empty(),
             partial,
             output_schema: request.output_schema.as_ref(),
         };
-        let arguments = arguments(&settings, extras);
-        if arguments.iter().any(|argument| argument.contains('\0')) {
-            return Err(ClaudeCodeError::invalid(
-                "a setting holds a NUL character, which no command line can",
-            ));
-        }
-        let mut command = process::command(&cli, options.guard.as_deref());
-        if !options.inherit_env {
-            command.env_clear();
-        }
-        if has_restrictions {
-            command.env_remove(HOOKLESS);
-        }
-        // A CLI inside a CLI's tool would take itself for a part of that one.
-        command.env_remove("CLAUDECODE").args(arguments).envs(&settings.env);
-        if let Some(directory) = &settings.working_directory {
-            command.current_dir(directory);
-        }
-        let (process, pipes) = Process::start(command)?;
-        let signals = Signals::default();
-        let place = self.0.running.add(signals.interrupt.clone());
+        let launch = Launch::new(&settings, extras)?;
+        let hello = launch.hello.clone();
+        let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, Some(room))?;
         let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,
             pipes,
             offer,
-            prompt: request.to_line(),
+            hello,
+            prompt: request.to_line(expand),
             wants_output: request.output_schema.is_some(),
             limit: settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
             signals: signals.clone(),
             restrictions: options.restrictions.clone(),
-            decider: options.decider.clone(),
-            on_message: options.on_message.clone(),
+            awaited,
+            decider,
+            on_message: request.on_message.or_else(|| options.on_message.clone()),
         };
         Ok(ResponseStream::start(
             signals,
             move || held.release(),
             |events| async move {
-                let _place = place;
+                let _of_this_request = (place, permit);
                 run.drive(events).await;
             },
         ))
     }
 
-    /// The tools of a request: those registered, as far as it wants them.
-    fn offered(&self, request: &Request) -> Result<Option<Registered>, ClaudeCodeError> {
-        let registered = self.0.toolset.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match (registered, &request.tools) {
-            (None, Some(_)) => Err(ClaudeCodeError::ToolsetNotRegistered),
-            (Some(registered), Some(names)) => {
-                let source = Arc::new(Selection::new(registered.source, names)?);
-                Ok(Some(self.restricted(Registered { source, ..registered })))
-            }
-            (registered, None) => Ok(registered.map(|registered| self.restricted(registered))),
+    /// Waits until one more CLI may run.
+    async fn permit(
+        &self,
+        interrupt: &CancellationToken,
+    ) -> Result<Option<OwnedSemaphorePermit>, ClaudeCodeError> {
+        let Some(permits) = &self.0.permits else { return Ok(None) };
+        tokio::select! {
+            // It is never closed.
+            permit = Arc::clone(permits).acquire_owned() => Ok(permit.ok()),
+            () = interrupt.cancelled() => Err(ClaudeCodeError::CliInterrupted { result: None }),
         }
     }
 
-    fn restricted(&self, registered: Registered) -> Registered {
-        let restrictions = self.0.options.restrictions.clone();
-        if restrictions.is_empty() {
-            return registered;
+    fn command(&self, cli: &Path, launch: Launch, settings: &Settings) -> Result<Command, ClaudeCodeError> {
+        let has_nul = |argument: &OsString| argument.as_encoded_bytes().contains(&0);
+        if launch.arguments.iter().any(has_nul) {
+            return Err(ClaudeCodeError::invalid(
+                "a setting holds a NUL character, which no command line can",
+            ));
         }
-        let (source, server) = (registered.source, registered.server.clone());
-        Registered { source: Arc::new(Restricted { source, server, restrictions }), ..registered }
+        let mut command = process::command(cli, self.0.options.guard.as_deref());
+        process::warn_if_unguarded(&command);
+        if !self.0.options.inherit_env {
+            command.env_clear();
+        }
+        if !self.0.options.restrictions.is_empty() {
+            command.env_remove(HOOKLESS);
+        }
+        // A CLI inside a CLI's tool would take itself for a part of that one.
+        command.env_remove("CLAUDECODE").args(launch.arguments).envs(launch.env).envs(&settings.env);
+        if let Some(directory) = launch.directory {
+            command.current_dir(directory);
+        }
+        Ok(command)
+    }
+
+    /// The tools of a request: its own, else those registered with the model.
+    fn registered(&self, request: &Request) -> Result<Option<Registered>, ClaudeCodeError> {
+        let Some(tools) = &request.tools else {
+            return Ok(self.0.toolset.read().unwrap_or_else(PoisonError::into_inner).clone());
+        };
+        let server = request.own_server_name();
+        check_server_name(server, tools.0.tools())?;
+        let source = Arc::clone(&tools.0);
+        Ok(Some(Registered { source, server: server.into(), transport: request.transport }))
+    }
+
+    /// The restricted tools of which only the CLI can say whether there are such.
+    fn awaited(
+        &self,
+        settings: &Settings,
+        registered: Option<&Registered>,
+        strict: bool,
+    ) -> Result<Vec<String>, ClaudeCodeError> {
+        let restrictions = &self.0.options.restrictions;
+        if restrictions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let switches_off = settings.env.contains_key(HOOKLESS) || settings.has_argument("--bare");
+        if switches_off {
+            return Err(ClaudeCodeError::invalid(format!(
+                "`--bare` and `{HOOKLESS}` switch off what keeps the restrictions of tool parameters"
+            )));
+        }
+        let server = registered.map(|registered| registered.server.as_str());
+        let own: Vec<_> = registered.iter().flat_map(|registered| registered.full_names()).collect();
+        let mut awaited = Vec::new();
+        for tool in restrictions.tools().filter(|tool| !is_among(tool, &own, server)) {
+            let may_come = match tool.strip_prefix("mcp__") {
+                Some(name) => {
+                    let of = |server: &String| {
+                        name.strip_prefix(server.as_str()).is_some_and(|name| name.starts_with("__"))
+                    };
+                    !strict || settings.mcp_servers.keys().any(of)
+                }
+                None => settings
+                    .offered_builtins()
+                    .is_none_or(|names| names.iter().any(|name| canonical(name) == tool)),
+            };
+            if !may_come {
+                return Err(no_such_tool(tool));
+            }
+            awaited.push(tool.to_owned());
+        }
+        Ok(awaited)
+    }
+
+    /// The tools as this request offers them: those that it wants, with its state, restrictions and limits. None
+    /// when nothing is left.
+    fn offered(
+        &self,
+        registered: Option<Registered>,
+        request: &Request,
+        settings: &Settings,
+        version: Version,
+    ) -> Result<Option<Registered>, ClaudeCodeError> {
+        let Some(mut offered) = registered else {
+            return match &request.only {
+                Some(names) if !names.is_empty() => Err(ClaudeCodeError::ToolsetNotRegistered),
+                _ => Ok(None),
+            };
+        };
+        if let Some(names) = &request.only {
+            offered.source = Arc::new(Selection::new(offered.source, names)?);
+        }
+        if offered.source.tools().is_empty() {
+            return Ok(None);
+        }
+        if !request.state.is_empty() {
+            let state: State = request.state.clone();
+            offered.source = Arc::new(Stateful::new(offered.source, state));
+        }
+        let restrictions = self.0.options.restrictions.clone();
+        if !restrictions.is_empty() {
+            let (source, server) = (offered.source, offered.server.clone());
+            offered.source = Arc::new(Restricted { source, server, restrictions });
+        }
+        // With that tool, a model can read the file that the CLI puts a long result into.
+        let reads_files =
+            settings.offered_builtins().is_none_or(|names| names.iter().any(|name| name == "Read"));
+        if !reads_files {
+            offered.source = Arc::new(ResultLimit::new(offered.source, version));
+        }
+        Ok(Some(offered))
     }
 
     /// Makes the tools reachable for the CLI; and what to tell it.

@@ -48,22 +48,21 @@ pub(crate) struct Opening {
     pub(crate) control: Arc<Control>,
     /// Our server, if there are tools.
     pub(crate) server: Option<String>,
-    /// Whether the CLI is to ask before every use of a tool.
-    pub(crate) has_hooks: bool,
+    /// What it is told first, as an `initialize` request.
+    pub(crate) hello: Value,
     pub(crate) stage: Arc<Stage>,
 }
 
 impl Opening {
     /// Says hello, waits until the CLI has the tools, and asks.
     pub(crate) async fn open(self, prompt: String) -> Result<(), ClaudeCodeError> {
-        // Without a matcher: which tools are meant is decided here, by their exact names.
-        let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
-        let hooks = if self.has_hooks { hooks } else { Value::Null };
-        match self.control.ask(json!({ "subtype": "initialize", "hooks": hooks })).await {
+        let says_something = self.hello.as_object().is_some_and(|said| said.len() > 2)
+            || self.hello.get("hooks").is_some_and(|hooks| !hooks.is_null());
+        match self.control.ask(self.hello.clone()).await {
             Ok(_) => {}
-            // Without the hook nobody would keep the restrictions.
-            Err(Unanswered::Refused(reason)) if self.has_hooks => {
-                let message = format!("the CLI does not take the restrictions of tool parameters: {reason}");
+            // Nobody would keep the restrictions, and the model would not have its prompt.
+            Err(Unanswered::Refused(reason)) if says_something => {
+                let message = format!("the CLI does not take its prompts and restrictions: {reason}");
                 return Err(ClaudeCodeError::execution(ExecutionKind::Start, message));
             }
             Err(Unanswered::Refused(reason)) => tracing::debug!(%reason, "the CLI does not initialize"),

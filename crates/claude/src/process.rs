@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::starting;
+use crate::room::Room;
 
 /// How long the CLI has to end by itself once its stdin is closed, and then once more after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
@@ -82,29 +83,39 @@ struct Mark {
 }
 
 /// The command that starts `program`, without arguments: through the guardian that is `given`, else through the
-/// one that is found.
+/// one that is found, if any.
 pub(crate) fn command(program: &Path, given: Option<&Path>) -> Command {
-    static WARNED: Once = Once::new();
     // Absolute: the CLI may be started in another directory.
     let given = given.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
-    let Some(guardian) = given.or_else(guard::executable) else {
+    let Some(guardian) = given.or_else(guard::executable) else { return Command::new(program) };
+    let mut command = Command::new(guardian);
+    command.arg(guard::COMMAND).arg(std::process::id().to_string()).arg(program);
+    command
+}
+
+fn is_guarded(command: &Command) -> bool {
+    command.get_args().next() == Some(guard::COMMAND.as_ref())
+}
+
+/// Says once what may happen without a guardian.
+pub(crate) fn warn_if_unguarded(command: &Command) {
+    static WARNED: Once = Once::new();
+    if !is_guarded(command) {
         WARNED.call_once(|| {
             tracing::warn!(
                 "there is no guardian for the CLI: if this process is killed, commands that the CLI has started may \
                  go on; call `toolbridge::run_bridge_if_asked()` first in `main`, or install `toolbridge-bridge`"
             );
         });
-        return Command::new(program);
-    };
-    let mut command = Command::new(guardian);
-    command.arg(guard::COMMAND).arg(std::process::id().to_string()).arg(program);
-    command
+    }
 }
 
 impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
-    pub(crate) fn start(mut command: Command) -> Result<(Self, Pipes), ClaudeCodeError> {
-        let is_guarded = command.get_args().next() == Some(guard::COMMAND.as_ref());
+    ///
+    /// The room goes when nobody is left who could write to it.
+    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+        let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -124,7 +135,9 @@ impl Process {
                 let group = Group::new(&child, ends.1.as_ref(), is_guarded, &format!("{MARKER}={id}"));
                 let group = Arc::new(group);
                 _ = tell_start.send(Ok((Arc::clone(&group), ends)));
-                _ = tell_exit.send(Some(group.reap(child)));
+                let status = group.reap(child);
+                drop(room);
+                _ = tell_exit.send(Some(status));
             }
             Err(error) => _ = tell_start.send(Err(error)),
         };
@@ -333,7 +346,7 @@ mod tests {
     fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command).unwrap()
+        Process::start(command, None).unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -450,11 +463,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude")).unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), None).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command).unwrap_err();
+        let error = Process::start(command, None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

@@ -4,11 +4,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolbridge_core::RawJson;
+use std::sync::Arc;
 
-use crate::ClaudeCodeError;
+use toolbridge_core::{RawJson, State, ToolSource};
+
+use crate::model::{DEFAULT_SERVER_NAME, OnMessage};
+use crate::permission::{Decider, Permission, PermissionRequest};
 use crate::response::{ModelResponse, Part};
 use crate::settings::Settings;
+use crate::version::Version;
+use crate::{ClaudeCodeError, Transport};
 
 /// One request to the model.
 ///
@@ -21,7 +26,7 @@ use crate::settings::Settings;
 /// let history = [Message::user("My name is Ada."), Message::assistant("Hello Ada!")];
 /// let request = Request::new("What is my name?")
 ///     .history(history)
-///     .tools(["lookup"]) // only these of the toolset
+///     .only(["lookup"]) // of the tools there are
 ///     .output_schema(json!({ "type": "object", "properties": { "name": { "type": "string" } } }));
 /// # let _ = request;
 /// ```
@@ -30,9 +35,25 @@ use crate::settings::Settings;
 pub struct Request {
     history: Vec<Message>,
     prompt: Vec<Input>,
-    pub(crate) tools: Option<Vec<String>>,
+    pub(crate) tools: Option<Tools>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) transport: Transport,
+    pub(crate) only: Option<Vec<String>>,
+    pub(crate) state: State,
+    pub(crate) decider: Option<Decider>,
+    pub(crate) on_message: Option<OnMessage>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
+}
+
+/// Tools that belong to a request.
+#[derive(Clone)]
+pub(crate) struct Tools(pub(crate) Arc<dyn ToolSource>);
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} tools", self.0.tools().len())
+    }
 }
 
 /// A piece of what a user says.
@@ -121,8 +142,7 @@ impl From<ModelResponse> for Message {
 }
 
 impl Request {
-    /// A request that says `prompt`. The CLI takes one that begins with `/` for a command of its own, such as
-    /// `/compact`.
+    /// A request that says `prompt`.
     pub fn new(prompt: impl Into<String>) -> Self {
         Self::with_inputs([Input::text(prompt)])
     }
@@ -133,6 +153,12 @@ impl Request {
             history: Vec::new(),
             prompt: inputs.into_iter().collect(),
             tools: None,
+            server_name: None,
+            transport: Transport::Auto,
+            only: None,
+            state: State::default(),
+            decider: None,
+            on_message: None,
             output_schema: None,
             settings: Settings::default(),
         }
@@ -169,9 +195,55 @@ impl Request {
         self
     }
 
-    /// Offers only these tools of the toolset.
-    pub fn tools<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.tools = Some(names.into_iter().map(Into::into).collect());
+    /// Offers these tools, in this request alone, instead of those of
+    /// [`set_agent_toolsets`](crate::ClaudeCodeModel::set_agent_toolsets).
+    ///
+    /// This is the way for a service: one model, many users, and nothing of one request in another.
+    pub fn tools(mut self, tools: impl ToolSource) -> Self {
+        self.tools = Some(Tools(Arc::new(tools)));
+        self
+    }
+
+    /// Names the server of this request's own [`tools`](Self::tools), [`DEFAULT_SERVER_NAME`] by default: the
+    /// model sees `mcp__<server>__<tool>`.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Says how calls of this request's own [`tools`](Self::tools) travel.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Offers only these of the tools; an empty list means none.
+    pub fn only<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.only = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Gives the calls of this request a value, such as the user that it is for. Handlers get it with
+    /// [`CallContext::state`](toolbridge_core::CallContext::state), before a toolset's value of the same type.
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.state.insert(value);
+        self
+    }
+
+    /// Decides in this request about tools that no rule allows and no rule forbids; see
+    /// [`ClaudeCodeModelBuilder::can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool).
+    pub fn can_use_tool<F, D>(mut self, decide: F) -> Self
+    where
+        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
+        D: Future<Output = Permission> + Send + 'static,
+    {
+        self.decider = Some(Decider::new(decide));
+        self
+    }
+
+    /// Is called with every message of the CLI in this request, as it wrote it. It must not block.
+    pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
+        self.on_message = Some(OnMessage::new(call));
         self
     }
 
@@ -197,8 +269,28 @@ impl Request {
         Ok(())
     }
 
-    /// The line that the CLI reads.
-    pub(crate) fn to_line(&self) -> String {
+    pub(crate) fn own_server_name(&self) -> &str {
+        self.server_name.as_deref().unwrap_or(DEFAULT_SERVER_NAME)
+    }
+
+    /// Sees to it that the prompt stays text: a CLI that cannot be told so must not get one that it would expand.
+    pub(crate) fn check_plain(&self, version: Version) -> Result<(), ClaudeCodeError> {
+        if version.takes_plain_prompts() {
+            return Ok(());
+        }
+        let history = transcript(&self.history);
+        let texts = self.prompt.iter().filter_map(|input| match input {
+            Input::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        let found = texts.chain([history.as_str()]).find_map(expanded);
+        found.map_or(Ok(()), |what| {
+            Err(ClaudeCodeError::PromptExpansion { what, version: version.to_string() })
+        })
+    }
+
+    /// The line that the CLI reads. `expand` lets it look into the text.
+    pub(crate) fn to_line(&self, expand: bool) -> String {
         let history = (!self.history.is_empty()).then(|| Input::text(transcript(&self.history)));
         let inputs: Vec<_> = history.iter().chain(&self.prompt).collect();
         let content = match &inputs[..] {
@@ -206,8 +298,12 @@ impl Request {
             inputs => json!(inputs),
         };
         let message = json!({ "role": "user", "content": content });
-        json!({ "type": "user", "session_id": "", "message": message, "parent_tool_use_id": null })
-            .to_string()
+        let mut line =
+            json!({ "type": "user", "session_id": "", "message": message, "parent_tool_use_id": null });
+        if !expand {
+            line["client_composed"] = json!(true);
+        }
+        line.to_string()
     }
 }
 
@@ -221,6 +317,21 @@ impl From<String> for Request {
     fn from(prompt: String) -> Self {
         Self::new(prompt)
     }
+}
+
+/// What the CLI would expand in a text: a name of a file behind `@`, or a command behind `/`. Rather too much than
+/// too little: versions differ in what may stand before an `@`.
+fn expanded(text: &str) -> Option<String> {
+    let start = text.trim_start();
+    if start.starts_with('/') {
+        return Some(start.split_whitespace().next().unwrap_or_default().to_owned());
+    }
+    let mentions = text.match_indices('@').filter(|(at, _)| {
+        let is_address = text[..*at].ends_with(|before: char| before.is_ascii_alphanumeric());
+        !is_address && text[at + 1..].starts_with(|after: char| !after.is_whitespace())
+    });
+    let (at, _) = mentions.into_iter().next()?;
+    text[at..].split_whitespace().next().map(Into::into)
 }
 
 /// A conversation as text: one JSON object a line, so that nothing in it can be taken for something else.
@@ -268,15 +379,50 @@ mod tests {
 
     #[test]
     fn a_plain_prompt_is_plain_text() {
-        let line: Value = serde_json::from_str(&Request::new("-p \"x\"\n").to_line()).unwrap();
+        let line: Value = serde_json::from_str(&Request::new("-p \"x\"\n").to_line(false)).unwrap();
         assert_eq!(line["message"], json!({ "role": "user", "content": "-p \"x\"\n" }));
         assert_eq!(line["type"], "user");
     }
 
     #[test]
+    fn a_prompt_is_marked_as_text_unless_it_is_to_be_expanded() {
+        let request = Request::new("see @/etc/passwd");
+        let line = |expand| serde_json::from_str::<Value>(&request.to_line(expand)).unwrap();
+        assert_eq!(line(false)["client_composed"], true);
+        assert_eq!(line(true).get("client_composed"), None);
+    }
+
+    #[test]
+    fn a_cli_that_would_expand_a_prompt_does_not_get_it() {
+        let (old, new) = ("2.1.247".parse().unwrap(), "2.1.248".parse().unwrap());
+        let expanded = [
+            "@/etc/passwd",
+            "see @notes.md",
+            "\u{3000}@a",
+            "\u{3002}@a",
+            "x\n@\"a b\"",
+            "/cost",
+            " /cost",
+            "(@a)",
+        ];
+        for text in expanded {
+            let error = Request::new(text).check_plain(old).unwrap_err();
+            assert!(error.to_string().contains("would expand"), "{error}");
+            assert!(error.hint().unwrap().contains("update"), "{error:?}");
+            assert!(Request::new(text).check_plain(new).is_ok());
+            assert!(Request::new(text).check_plain(Version::UNKNOWN).is_err());
+        }
+        assert!(Request::new("hi").history([Message::user("see @notes.md")]).check_plain(old).is_err());
+        assert!(Request::new("hi").history([Message::user("/cost")]).check_plain(old).is_ok());
+        for text in ["ada@example.com", "a @ b", "and/or", "@", "x /cost"] {
+            assert!(Request::new(text).check_plain(old).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
     fn inputs_become_blocks() {
         let request = Request::with_inputs([Input::text("what is it?"), Input::image(b"abc", "image/png")]);
-        let line: Value = serde_json::from_str(&request.to_line()).unwrap();
+        let line: Value = serde_json::from_str(&request.to_line(false)).unwrap();
         let source = json!({ "type": "base64", "media_type": "image/png", "data": "YWJj" });
         assert_eq!(
             line["message"]["content"],
@@ -298,7 +444,8 @@ mod tests {
             Part::Text { text: "done\n</conversation>".into() },
         ];
         let messages = [Message::user("add"), Message::Assistant(parts), Message::user("and now?")];
-        let line: Value = serde_json::from_str(&Request::from_messages(messages).unwrap().to_line()).unwrap();
+        let line: Value =
+            serde_json::from_str(&Request::from_messages(messages).unwrap().to_line(false)).unwrap();
         let content = &line["message"]["content"];
         let want = [
             "The conversation so far, one JSON object a line:",

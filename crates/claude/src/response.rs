@@ -276,6 +276,9 @@ fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeEr
                 text: said(result).unwrap_or_default(),
             };
         }
+        _ if said(result).is_some_and(|text| text.starts_with("No conversation found")) => {
+            ExecutionKind::NoConversation
+        }
         (_, Some(401 | 403)) => ExecutionKind::Authentication,
         (_, Some(429)) => ExecutionKind::RateLimit,
         (_, Some(500..)) => ExecutionKind::Api,

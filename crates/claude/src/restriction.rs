@@ -16,6 +16,31 @@ pub(crate) struct Restrictions(Arc<BTreeMap<String, jsonschema::Validator>>);
 /// The CLI's two names of one tool.
 const ALIASES: [&str; 2] = ["Task", "Agent"];
 
+/// The CLI's tool that runs commands.
+const SHELL: &str = "Bash";
+
+pub(crate) fn canonical(tool: &str) -> &str {
+    if tool == ALIASES[0] { ALIASES[1] } else { tool }
+}
+
+/// A tool of our own server, without the server's name.
+fn bare<'a>(tool: &'a str, server: Option<&str>) -> Option<&'a str> {
+    tool.strip_prefix("mcp__")?.strip_prefix(server?)?.strip_prefix("__")
+}
+
+/// Whether a restricted tool, as it was named, is one of those tools, as the CLI names them.
+pub(crate) fn is_among(restricted: &str, tools: &[String], server: Option<&str>) -> bool {
+    tools.iter().any(|tool| canonical(tool) == restricted || bare(tool, server) == Some(restricted))
+}
+
+/// A restriction of a tool that does not exist restricts nothing: most likely its name is wrong.
+pub(crate) fn no_such_tool(restricted: &str) -> ClaudeCodeError {
+    ClaudeCodeError::invalid(format!(
+        "parameters of `{restricted}` are restricted, but the request has no such tool; \
+         offer it (`builtin_tools` for the CLI's own), or mend its name"
+    ))
+}
+
 impl Restrictions {
     /// # Errors
     ///
@@ -35,7 +60,7 @@ impl Restrictions {
                 let what = format!("the restriction of `{parameter}` of tool `{tool}` is not a JSON Schema");
                 ClaudeCodeError::invalid(format!("{what}: {error}"))
             })?;
-            let tool = if tool == ALIASES[0] { ALIASES[1].to_owned() } else { tool };
+            let tool = canonical(&tool).to_owned();
             // Several rules for a parameter hold together.
             let all = tools.entry(tool).or_default().entry(parameter).or_insert(json!({ "allOf": [] }));
             all["allOf"].as_array_mut().into_iter().for_each(|all| all.push(schema.clone()));
@@ -59,10 +84,13 @@ impl Restrictions {
 
     /// Those for a tool. Our own server's tools may be named without the server.
     fn of(&self, tool: &str, server: Option<&str>) -> impl Iterator<Item = &jsonschema::Validator> {
-        let bare =
-            server.and_then(|server| tool.strip_prefix("mcp__")?.strip_prefix(server)?.strip_prefix("__"));
-        let tool = if tool == ALIASES[0] { ALIASES[1] } else { tool };
-        [Some(tool), bare].into_iter().flatten().filter_map(|name| self.0.get(name))
+        let names = [Some(canonical(tool)), bare(tool, server)];
+        names.into_iter().flatten().filter_map(|name| self.0.get(name))
+    }
+
+    /// The tools that are restricted, as they were named.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
     }
 
     /// Whether there are any for a tool.
@@ -72,7 +100,11 @@ impl Restrictions {
 
     /// Why the tool may not be used with these arguments.
     pub(crate) fn objection(&self, tool: &str, server: Option<&str>, input: &Value) -> Option<String> {
-        let error = self.of(tool, server).find_map(|schema| schema.validate(input).err())?;
+        // Others of the CLI's tools run commands too, `Monitor` for one: what holds for the shell holds for them.
+        let is_shell =
+            !tool.starts_with("mcp__") && input.get("command").is_some() && !self.cover(tool, server);
+        let shell = self.0.get(SHELL).filter(|_| is_shell);
+        let error = self.of(tool, server).chain(shell).find_map(|schema| schema.validate(input).err())?;
         let path = match error.instance_path().to_string() {
             path if path.is_empty() => "/".into(),
             path => path,
@@ -177,6 +209,32 @@ mod tests {
         for name in ALIASES {
             assert!(rules.cover(name, None) && rules.objection(name, None, &input).is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_holds_for_the_shell_holds_for_others_that_run_commands() {
+        let only_git = rules(&[("Bash", "command", json!({ "pattern": "^git " }))]).unwrap();
+        let objection =
+            |tool: &str, command: &str| only_git.objection(tool, None, &json!({ "command": command }));
+        assert!(objection("Monitor", "rm -r x").is_some());
+        assert!(objection("Monitor", "git log").is_none());
+        // Somebody else's `command` may be anything.
+        assert!(objection("mcp__shop__order", "cancel").is_none());
+        assert!(only_git.objection("Read", None, &json!({ "file_path": "x" })).is_none());
+        let own = rules(&[("Bash", "command", json!(false)), ("Monitor", "command", json!(true))]).unwrap();
+        assert!(own.objection("Monitor", None, &json!({ "command": "rm" })).is_none());
+    }
+
+    #[test]
+    fn a_restricted_tool_is_known_by_all_its_names() {
+        let tools = ["Task", "Read", "mcp__tools__add"].map(String::from);
+        for name in ["Agent", "Read", "add", "mcp__tools__add"] {
+            assert!(is_among(name, &tools, Some("tools")), "{name}");
+        }
+        for name in ["read", "Bash", "mcp__tools__sub", "mcp__other__add"] {
+            assert!(!is_among(name, &tools, Some("tools")), "{name}");
+        }
+        assert!(!is_among("add", &tools, None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::task::JoinSet;
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::Tracer;
@@ -69,11 +70,13 @@ pub(crate) struct Run {
     pub(crate) process: Process,
     pub(crate) pipes: Pipes,
     pub(crate) offer: Option<Offer>,
+    pub(crate) hello: Value,
     pub(crate) prompt: String,
     pub(crate) wants_output: bool,
     pub(crate) limit: Duration,
     pub(crate) signals: Signals,
     pub(crate) restrictions: Restrictions,
+    pub(crate) awaited: Vec<String>,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
 }
@@ -101,13 +104,14 @@ impl Run {
         let opening = Opening {
             control: Arc::clone(&control),
             server: server.clone(),
-            has_hooks: !self.restrictions.is_empty(),
+            hello: self.hello,
             stage: Arc::clone(&stage),
         };
         work.spawn(opening.open(self.prompt));
 
         let mut talk = Talk::new(Arc::clone(&control), sdk, server, stage, work, events);
         talk.restrictions = self.restrictions;
+        talk.awaited = self.awaited;
         talk.decider = self.decider;
         talk.on_message = self.on_message;
         let mut lines = LineReader::with_limit(pipes.stdout, MAX_LINE_BYTES);

@@ -10,9 +10,6 @@ use serde_json::{Map, Value};
 
 use crate::ClaudeCodeError;
 
-/// The model that is asked when none is named.
-pub const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
-
 /// The variable with which the CLI runs without hooks.
 pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
 
@@ -34,6 +31,10 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Settings {
+    pub(crate) claude_code: Option<bool>,
+    pub(crate) expand_prompts: Option<bool>,
+    pub(crate) coding_prompt: Option<bool>,
+    pub(crate) cli_settings: Option<Value>,
     pub(crate) model: Option<String>,
     pub(crate) working_directory: Option<PathBuf>,
     pub(crate) timeout: Option<Duration>,
@@ -52,13 +53,18 @@ pub struct Settings {
     pub(crate) mcp_servers: Map<String, Value>,
 }
 
-/// Which conversation a request belongs to.
+/// Which conversation a request belongs to. All but [`New`](Self::New) are kept by the CLI on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conversation {
-    /// A new one.
+    /// A new one, of which nothing is kept.
     #[default]
     New,
+    /// A new one that the CLI keeps on disk, so that it can be resumed.
+    Keep {
+        /// Its id, a UUID; the CLI chooses one if there is none.
+        session_id: Option<String>,
+    },
     /// The last one in the working directory.
     Continue {
         /// Whether it goes on as a copy, with a session id of its own.
@@ -123,13 +129,43 @@ impl FromStr for PermissionMode {
 macro_rules! setters {
     ($owner:ty, $($settings:ident).*) => {
         impl $owner {
-            /// Names the model to ask, [`DEFAULT_MODEL`](crate::DEFAULT_MODEL) by default.
+            /// Brings the whole of Claude Code: its own tools and system prompt, settings files, `CLAUDE.md`, memories,
+            /// skills, hooks, the MCP servers of the user and the project, and transcripts on disk. By default a
+            /// model has none of these. Prompts stay plain text; see [`expand_prompts`](Self::expand_prompts).
+            pub fn claude_code(mut self, whole: bool) -> Self {
+                self.$($settings.)*claude_code = Some(whole);
+                self
+            }
+
+            /// Whether the CLI looks into prompts: it then reads the files that they name with `@`, and takes one that
+            /// begins with `/` for a command of its own. By default a prompt is text. Never do this with the
+            /// words of somebody else.
+            pub fn expand_prompts(mut self, expand: bool) -> Self {
+                self.$($settings.)*expand_prompts = Some(expand);
+                self
+            }
+
+            /// Gives the model the CLI's own system prompt, which is for coding, where there is no
+            /// [`system_prompt`](Self::system_prompt).
+            pub fn coding_prompt(mut self, coding: bool) -> Self {
+                self.$($settings.)*coding_prompt = Some(coding);
+                self
+            }
+
+            /// Gives the CLI settings, an object such as its settings files hold.
+            pub fn cli_settings(mut self, settings: serde_json::Value) -> Self {
+                self.$($settings.)*cli_settings = Some(settings);
+                self
+            }
+
+            /// Names the model to ask, instead of the CLI's own choice.
             pub fn model(mut self, name: impl Into<String>) -> Self {
                 self.$($settings.)*model = Some(name.into());
                 self
             }
 
-            /// Lets the CLI work in that directory, instead of this process's.
+            /// Lets the CLI work in that directory. By default it works in an empty one, or in this process's where
+            /// something of the CLI's needs one: built-in tools, settings files, kept conversations, other servers.
             pub fn working_directory(mut self, directory: impl Into<std::path::PathBuf>) -> Self {
                 self.$($settings.)*working_directory = Some(directory.into());
                 self
@@ -154,8 +190,8 @@ macro_rules! setters {
                 self
             }
 
-            /// Names the built-in tools that the CLI offers to the model; an empty list means none, so
-            /// that there are only those of MCP servers.
+            /// Names the built-in tools that the CLI offers to the model, such as `Read`; `default` is all that it
+            /// usually has. There are none by default.
             pub fn builtin_tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
                 self.$($settings.)*builtin_tools = Some(names.into_iter().map(Into::into).collect());
                 self
@@ -179,7 +215,7 @@ macro_rules! setters {
                 self
             }
 
-            /// Gives the model this system prompt instead of the CLI's own.
+            /// Gives the model this system prompt. By default it has none.
             pub fn system_prompt(mut self, text: impl Into<String>) -> Self {
                 self.$($settings.)*system_prompt = Some(text.into());
                 self
@@ -197,8 +233,8 @@ macro_rules! setters {
                 self
             }
 
-            /// Names the settings files that the CLI reads (`user`, `project`, `local`); an empty list
-            /// means none. By default it reads those it always reads.
+            /// Names the settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`, skills,
+            /// agents and hooks that belong to them. By default it reads none.
             pub fn setting_sources<T: Into<String>>(mut self, sources: impl IntoIterator<Item = T>) -> Self {
                 self.$($settings.)*setting_sources = Some(sources.into_iter().map(Into::into).collect());
                 self
@@ -233,6 +269,10 @@ impl Settings {
     pub(crate) fn or(self, base: &Self) -> Self {
         let base = base.clone();
         Self {
+            claude_code: self.claude_code.or(base.claude_code),
+            expand_prompts: self.expand_prompts.or(base.expand_prompts),
+            coding_prompt: self.coding_prompt.or(base.coding_prompt),
+            cli_settings: self.cli_settings.or(base.cli_settings),
             model: self.model.or(base.model),
             working_directory: self.working_directory.or(base.working_directory),
             timeout: self.timeout.or(base.timeout),
@@ -271,6 +311,14 @@ impl Settings {
         {
             return invalid("the session id to resume is empty".into());
         }
+        if let Some(Conversation::Keep { session_id: Some(id) }) = &self.conversation
+            && uuid::Uuid::try_parse(id).is_err()
+        {
+            return invalid(format!("the session id `{id}` is not a UUID"));
+        }
+        if self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object()) {
+            return invalid("`cli_settings` is not a JSON object".into());
+        }
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return invalid(format!("`{name}` cannot be an environment variable with that value"));
@@ -284,9 +332,46 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether the CLI would run without hooks.
-    pub(crate) fn switches_hooks_off(&self) -> bool {
-        self.env.contains_key(HOOKLESS) || self.extra_args.iter().flatten().any(|arg| arg == "--bare")
+    /// Whether everything is as in Claude Code, where nothing else is said.
+    pub(crate) fn is_claude_code(&self) -> bool {
+        self.claude_code == Some(true)
+    }
+
+    /// The built-in tools; `None` means those that the CLI usually has.
+    pub(crate) fn offered_builtins(&self) -> Option<&[String]> {
+        match &self.builtin_tools {
+            Some(names) if names.iter().any(|name| name == "default") => None,
+            Some(names) => Some(names),
+            None => (!self.is_claude_code()).then_some(&[]),
+        }
+    }
+
+    /// The settings files; `None` means those that the CLI usually reads.
+    pub(crate) fn read_sources(&self) -> Option<&[String]> {
+        self.setting_sources.as_deref().or((!self.is_claude_code()).then_some(&[]))
+    }
+
+    /// Whether the CLI keeps the conversation on disk.
+    pub(crate) fn keeps_session(&self) -> bool {
+        self.is_claude_code() || self.conversation.as_ref().is_some_and(|one| *one != Conversation::New)
+    }
+
+    /// Whether nothing but the tools of this process is offered: then the CLI needs no directory of its own.
+    pub(crate) fn is_alone(&self, strict: bool) -> bool {
+        let nothing = |list: Option<&[String]>| list.is_some_and(<[String]>::is_empty);
+        strict
+            && nothing(self.offered_builtins())
+            && nothing(self.read_sources())
+            && !self.keeps_session()
+            && self.mcp_servers.is_empty()
+    }
+
+    /// Whether further arguments have that flag.
+    pub(crate) fn has_argument(&self, flag: &str) -> bool {
+        let has = |arg: &String| {
+            arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        };
+        self.extra_args.iter().flatten().any(has)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::opening::{Stage, not_connected, unknown};
 use crate::permission::{Decider, decide};
 use crate::process::Process;
 use crate::response::Part;
-use crate::restriction::Restrictions;
+use crate::restriction::{Restrictions, is_among, no_such_tool};
 use crate::sdk::SdkServer;
 use crate::stream::{Events, Signals};
 
@@ -69,6 +69,8 @@ pub(crate) struct Talk {
     /// What the CLI has asked and may take back.
     asked: HashMap<String, AbortHandle>,
     pub(crate) restrictions: Restrictions,
+    /// Tools that are restricted and have not been seen yet.
+    pub(crate) awaited: Vec<String>,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) events: Events,
@@ -101,6 +103,7 @@ impl Talk {
             work,
             asked: HashMap::new(),
             restrictions: Restrictions::default(),
+            awaited: Vec::new(),
             decider: None,
             on_message: None,
             events,
@@ -205,7 +208,8 @@ impl Talk {
                 return Ok(None);
             }
         };
-        if let (Some(on_message), Line::Result(_) | Line::Events(_)) = (&self.on_message, &read)
+        if let (Some(on_message), Line::Result(_) | Line::Events(_) | Line::Assistant { .. }) =
+            (&self.on_message, &read)
             && let Ok(message) = RawJson::parse(line.clone())
         {
             on_message.call(&message);
@@ -222,6 +226,10 @@ impl Talk {
             Line::Answer { id, answer } => self.control.answered(&id, answer),
             Line::Result(raw) => return Ok(Some(raw)),
             Line::Events(events) => self.pass_on(events, line.len())?,
+            Line::Assistant { model, events } => {
+                self.model = model.or_else(|| self.model.take());
+                self.pass_on(events, line.len())?;
+            }
         }
         Ok(None)
     }
@@ -244,6 +252,7 @@ impl Talk {
                 Event::Started(started) => {
                     self.model.clone_from(&started.model);
                     self.check_server(started).map_err(Ended::ServerFailed)?;
+                    self.check_restrictions(started).map_err(Ended::Failed)?;
                 }
                 _ => {}
             }
@@ -281,6 +290,13 @@ impl Talk {
             Some(status) => Err(not_connected(status)),
             None => Err(unknown(server)),
         }
+    }
+
+    /// The restricted tools that only the CLI knows of must be there.
+    fn check_restrictions(&self, started: &Started) -> Result<(), ClaudeCodeError> {
+        let missing =
+            self.awaited.iter().find(|tool| !is_among(tool, &started.tools, self.server.as_deref()));
+        missing.map_or(Ok(()), |tool| Err(no_such_tool(tool)))
     }
 
     /// Answers what the CLI asks; never waits, so that the next line can be read.

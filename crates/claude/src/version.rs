@@ -1,7 +1,11 @@
-//! Which version of the CLI it is.
+//! Which version of the CLI it is, and what that version can do.
 
-use std::path::Path;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
@@ -16,6 +20,83 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How much of what it says is read.
 const READ_BYTES: usize = 1024;
 
+/// A version of the CLI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(u32, u32, u32);
+
+impl Version {
+    /// A CLI that does not say its version is taken for one of today.
+    pub(crate) const UNKNOWN: Self = Self(u32::MAX, 0, 0);
+
+    /// User lines may say `client_composed`: their text is not expanded.
+    pub(crate) fn takes_plain_prompts(self) -> bool {
+        self != Self::UNKNOWN && self >= Self(2, 1, 248)
+    }
+
+    /// `--tools` names the built-in tools.
+    pub(crate) fn takes_tools(self) -> bool {
+        self >= Self(2, 0, 45)
+    }
+
+    /// `--no-session-persistence` keeps no transcript.
+    pub(crate) fn can_forget(self) -> bool {
+        self >= Self(2, 0, 76)
+    }
+
+    /// System prompts and the output schema may come with `initialize`.
+    pub(crate) fn takes_prompts_at_start(self) -> bool {
+        self >= Self(2, 0, 60)
+    }
+
+    /// `_meta` of a tool may say how long its results may be.
+    pub(crate) fn takes_result_limits(self) -> bool {
+        self >= Self(2, 1, 100)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::UNKNOWN {
+            return f.write_str("of an unknown version");
+        }
+        let Self(major, minor, patch) = self;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+impl FromStr for Version {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let core = text.split(['-', '+']).next().unwrap_or_default();
+        let mut numbers = core.split('.').map(str::parse);
+        match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) => Ok(Self(major, minor, patch)),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The version of the CLI at `path`. It is asked once for each executable; one that has been replaced since is
+/// another one.
+pub(crate) async fn version_of(path: &Path) -> Version {
+    type Known = HashMap<PathBuf, (Option<SystemTime>, u64, Version)>;
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(file) = std::fs::metadata(path) else { return Version::UNKNOWN };
+    let (changed, size) = (file.modified().ok(), file.len());
+    if let Some((when, bytes, version)) = lock().get_or_insert_default().get(path)
+        && (*when, *bytes) == (changed, size)
+    {
+        return *version;
+    }
+    let Some(version) = cli_version(path).await.ok().and_then(|text| text.parse().ok()) else {
+        return Version::UNKNOWN;
+    };
+    lock().get_or_insert_default().insert(path.into(), (changed, size, version));
+    version
+}
+
 /// Asks the CLI at `path` for its version.
 ///
 /// # Errors
@@ -28,7 +109,7 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     };
     let mut command = process::command(path, None);
     command.arg("--version").env_remove("CLAUDECODE");
-    let (mut process, mut pipes) = Process::start(command)?;
+    let (mut process, mut pipes) = Process::start(command, None)?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {
@@ -47,4 +128,28 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     }
     let text = String::from_utf8_lossy(&text[..count]).into_owned();
     text.split_whitespace().next().map(Into::into).ok_or_else(|| failed("it says nothing".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_compared_by_number() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        assert!(version("2.1.248") > version("2.1.50"));
+        assert!(version("2.1.248").takes_plain_prompts() && !version("2.1.247").takes_plain_prompts());
+        assert_eq!(version("2.1.300-beta.1"), version("2.1.300"));
+        assert_eq!(version("2.0.0").to_string(), "2.0.0");
+        for text in ["", "2", "2.1", "v2.1.3", "2.1.x", "2.1.3.4"] {
+            assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_has_todays_flags_and_is_not_trusted_with_prompts() {
+        let unknown = Version::UNKNOWN;
+        assert!(unknown.takes_tools() && unknown.can_forget() && unknown.takes_prompts_at_start());
+        assert!(!unknown.takes_plain_prompts());
+    }
 }

@@ -192,7 +192,13 @@ pub(crate) struct AskArgs {
     /// The CLI's executable, instead of the one that is found
     #[arg(long, value_name = "PATH")]
     pub(crate) claude: Option<PathBuf>,
-    /// The model to ask [default: claude-sonnet-4-5]
+    /// Be the whole of Claude Code: its own tools, settings, memories, hooks and servers, transcripts on disk
+    #[arg(long)]
+    pub(crate) claude_code: bool,
+    /// Let the CLI read the files that the prompt names with `@`, and run a prompt that begins with `/`
+    #[arg(long)]
+    pub(crate) expand_prompts: bool,
+    /// The model to ask [default: the CLI's own]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// How long to wait for the answer, in seconds [default: 120]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::claude::{DEFAULT_SERVER_NAME, ResponseStream, ResponseWithMetadata};
+use toolbridge::claude::{ResponseStream, ResponseWithMetadata};
 use toolbridge::docs::LogLevel;
-use toolbridge::{ClaudeCodeModel, Event, Part, RawJson};
+use toolbridge::{ClaudeCodeModel, Event, Part, RawJson, Request};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic};
@@ -45,7 +45,8 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode> {
 async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut builder = ClaudeCodeModel::builder();
+    let mut builder =
+        ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
     if let Some(path) = &args.claude {
         builder = builder.cli(path);
     }
@@ -63,18 +64,16 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
         builder = builder.trace(file);
     }
     let model = builder.build()?;
+    let mut request = Request::new(prompt).transport(args.transport);
     match args.tools {
-        Some(AskTools::Demo) => {
-            model.set_agent_toolsets(demo_tools(Arc::default())?, DEFAULT_SERVER_NAME, args.transport)?;
-        }
+        Some(AskTools::Demo) => request = request.tools(demo_tools(Arc::default())?),
         Some(AskTools::Docs) => {
             // What the calls do is shown by `--stream`; only a disk that fails is worth a line besides.
-            let documents = docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?;
-            model.set_agent_toolsets(documents, DEFAULT_SERVER_NAME, args.transport)?;
+            request = request.tools(docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?);
         }
         None => {}
     }
-    let mut stream = model.request_stream(prompt).await?;
+    let mut stream = model.request_stream(request).await?;
     let end = tokio::select! {
         answer = follow(&mut stream, args) => return answer,
         _ = interrupt.recv() => INTERRUPTED,

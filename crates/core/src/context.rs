@@ -11,17 +11,30 @@ use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
 use crate::trace::Marks;
 
-/// Values shared by all calls of a toolset, one for each type.
+/// Values that calls share, one for each type. Handlers get them with [`CallContext::state`].
 #[derive(Clone, Default)]
-pub(crate) struct State(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub struct State(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl State {
-    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+    /// Adds a value; it replaces one of the same type.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     fn get<T: 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "State of {} values", self.0.len())
     }
 }
 
@@ -32,6 +45,8 @@ pub struct CallContext {
     cancelled: CancellationToken,
     reporter: Option<Reporter>,
     tool_use_id: Option<String>,
+    /// The state that belongs to the caller; it goes before the toolset's.
+    callers: Option<Arc<State>>,
     state: Arc<State>,
     /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
     /// ends when they return, however many clones of the context there are.
@@ -52,6 +67,10 @@ impl CallContext {
         let (reporter, receiver) = channel();
         self.reporter = Some(reporter);
         receiver
+    }
+
+    pub(crate) fn set_callers_state(&mut self, state: Arc<State>) {
+        self.callers = Some(state);
     }
 
     pub(crate) fn follow(&mut self, marks: Arc<Marks>) {
@@ -139,25 +158,25 @@ impl CallContext {
         self.tool_use_id.as_deref()
     }
 
-    /// The toolset's state of type `T`.
+    /// The state of type `T`: that of the request, where it brought one, else the toolset's.
     ///
     /// # Panics
     ///
-    /// When the toolset was built without such state; the call is then answered with a `ToolPanicError`.
+    /// When there is none; the call is then answered with a `ToolPanicError`.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
         self.try_state().unwrap_or_else(|| {
             panic!(
-                "the toolset has no state of type `{0}`: add it with `ToolsetBuilder::state`",
+                "there is no state of type `{0}`: add it with `ToolsetBuilder::state`, or to the request",
                 std::any::type_name::<T>()
             )
         })
     }
 
-    /// The toolset's state of type `T`, if it has one.
+    /// The state of type `T`, if there is one.
     #[must_use]
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.state.get()
+        self.callers.as_ref().and_then(|state| state.get()).or_else(|| self.state.get())
     }
 }
 

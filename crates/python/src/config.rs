@@ -203,7 +203,7 @@ pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
     let messages = said.messages.into_iter().map(message).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     let mut request = Request::from_messages(messages)?.settings(said.settings.settings()?);
     if let Some(names) = said.tools {
-        request = request.tools(names);
+        request = request.only(names);
     }
     if let Some(schema) = said.output_schema {
         request = request.output_schema(schema);

@@ -3,7 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolbridge::{ClaudeCodeModel, Toolset, Transport};
+use toolbridge::{ClaudeCodeModel, Request, Toolset};
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {
@@ -20,8 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn ask() -> Result<(), Box<dyn std::error::Error>> {
     let tools =
         Toolset::builder().tool("add", "Adds two numbers", async |args: Add| args.a + args.b).build()?;
-    let model = ClaudeCodeModel::new();
-    model.set_agent_toolsets(tools, "tools", Transport::Auto)?;
-    println!("{}", model.request("What is 40 + 2?").await?.text());
+    let answer = ClaudeCodeModel::new().request(Request::new("What is 40 + 2?").tools(tools)).await?;
+    println!("{}", answer.text());
     Ok(())
 }

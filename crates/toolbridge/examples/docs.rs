@@ -5,7 +5,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolbridge::{ClaudeCodeModel, Combined, Documents, Toolset, Transport};
+use toolbridge::{ClaudeCodeModel, Combined, Documents, Request, Toolset};
 
 #[derive(Deserialize, JsonSchema)]
 struct Shout {
@@ -27,8 +27,7 @@ async fn ask() -> Result<(), Box<dyn std::error::Error>> {
         .tool("shout", "Says it in capitals", async |args: Shout| args.text.to_uppercase())
         .build()?;
     let documents = Documents::builder().workspace(workspace).open()?;
-    let model = ClaudeCodeModel::new();
-    model.set_agent_toolsets(Combined::new().with(own)?.with(documents)?, "tools", Transport::Auto)?;
-    println!("{}", model.request(prompt).await?.text());
+    let tools = Combined::new().with(own)?.with(documents)?;
+    println!("{}", ClaudeCodeModel::new().request(Request::new(prompt).tools(tools)).await?.text());
     Ok(())
 }

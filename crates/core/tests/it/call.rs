@@ -306,7 +306,7 @@ async fn missing_state_is_an_answer_that_says_what_to_do() {
         call_one(Tool::new("t", "", |_: NoArgs, c: CallContext| *c.state::<u8>()), "{}").await.unwrap_err();
     assert_eq!(
         got,
-        "ToolPanicError: tool `t` panicked: the toolset has no state of type `u8`: add it with `ToolsetBuilder::state`"
+        "ToolPanicError: tool `t` panicked: there is no state of type `u8`: add it with `ToolsetBuilder::state`, or to the request"
     );
 }
 

@@ -75,7 +75,7 @@ async fn without_built_in_tools_there_are_only_ours() {
     let world = World::new("text ok");
     let model = world.builder().builtin_tools([""; 0]).build().unwrap();
     model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
-    model.request(Request::new("hi").tools(["add"])).await.unwrap();
+    model.request(Request::new("hi").only(["add"])).await.unwrap();
     assert_eq!(world.scripted.requests()[0].tools(), ["mcp__tools__add"]);
 }
 
@@ -94,7 +94,7 @@ async fn eight_requests_at_once_see_only_their_own_tools() {
     for transport in TRANSPORTS {
         let before = world.scripted.requests().len();
         let model = world.model_with(&Tools::new(), transport);
-        let ask = |name: &'static str| model.request(Request::new(name).tools([name]));
+        let ask = |name: &'static str| model.request(Request::new(name).only([name]));
         for response in join_all(names.map(ask)).await {
             assert_eq!(response.unwrap().text(), "done");
         }
@@ -115,11 +115,11 @@ async fn eight_requests_at_once_see_only_their_own_tools() {
 #[tokio::test]
 async fn a_filter_must_name_tools_there_are() {
     let world = World::new("text ok");
-    let error = world.model().request(Request::new("hi").tools(["add"])).await.unwrap_err();
+    let error = world.model().request(Request::new("hi").only(["add"])).await.unwrap_err();
     assert!(matches!(error, ClaudeCodeError::ToolsetNotRegistered), "{error}");
     assert_eq!(error.type_name(), "ToolsetNotRegisteredError");
     let model = world.model_with(&Tools::new(), TRANSPORTS[0]);
-    let error = model.request(Request::new("hi").tools(["add", "sub"])).await.unwrap_err();
+    let error = model.request(Request::new("hi").only(["add", "sub"])).await.unwrap_err();
     assert_eq!(error.type_name(), "ToolNotFoundError");
     assert!(error.to_string().starts_with("there is no tool `sub` to choose; there are: add, "), "{error}");
     assert!(world.scripted.requests().is_empty());

@@ -1,0 +1,209 @@
+//! A directory for one request: what the CLI is told in files, and where it puts its own.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use uuid::Uuid;
+
+use crate::ClaudeCodeError;
+use crate::error::ExecutionKind;
+
+const PREFIX: &str = "run-";
+
+/// How often a room is made again because somebody else's clean-up came between.
+const TRIES: usize = 10;
+
+/// A directory that only this user can enter, for one request. Dropping it removes it, with all that is in it.
+///
+/// It is locked as long as it is in use, so that the next start can tell what a killed process left.
+#[derive(Debug)]
+pub(crate) struct Room {
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Room {
+    /// Makes a room below `base`, in a directory of this user's, and removes the rooms of dead processes there.
+    pub(crate) fn new(base: &Path) -> Result<Self, ClaudeCodeError> {
+        let home = base.join(format!("toolbridge-{}", rustix::process::getuid().as_raw()));
+        let failed = |error: io::Error| {
+            let message = format!("cannot make a directory for the request in `{}`: {error}", home.display());
+            ClaudeCodeError::execution(ExecutionKind::Start, message)
+        };
+        for _ in 0..TRIES {
+            make_private(&home).map_err(failed)?;
+            sweep(&home);
+            let path = home.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {}
+                // Somebody has just removed the empty directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(error)),
+            }
+            // A sweep may come before the lock; then the room is gone, or about to be.
+            match open(&path) {
+                Ok(lock) if try_lock(&lock) && fs::metadata(&path).is_ok() => {
+                    return Ok(Self { path, _lock: lock });
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Err(failed(io::Error::other("it is removed again and again")))
+    }
+
+    /// The directory of all rooms. Nothing is in it but rooms, and its name is always the same.
+    pub(crate) fn home(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
+    /// A directory in the room.
+    pub(crate) fn dir(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(path)
+    }
+
+    /// A file in the room.
+    pub(crate) fn file(&self, name: &str, content: &str) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        io::Write::write_all(&mut file, content.as_bytes())?;
+        Ok(path)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        remove(&self.path);
+        // Only when this was the last room.
+        _ = fs::remove_dir(self.home());
+    }
+}
+
+fn remove(room: &Path) {
+    match fs::remove_dir_all(room) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %room.display(), %error, "the directory of a request is left behind");
+        }
+        _ => {}
+    }
+}
+
+/// Makes the directory of all rooms, or sees that it is what it would be: this user's own, and no link.
+fn make_private(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = match fs::symlink_metadata(path) {
+        // It has just been removed; it will be made again.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let (owner, mode) = (found.uid(), found.mode() & 0o777);
+    if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "it is there and is not a directory of this user alone (user {owner}, mode {mode:o}); \
+         remove it, or use another temporary directory"
+    )))
+}
+
+fn open(room: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(room, flags, Mode::empty())?)
+}
+
+fn try_lock(room: &OwnedFd) -> bool {
+    rustix::fs::flock(room, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Removes the rooms that nobody holds.
+fn sweep(home: &Path) {
+    let Ok(entries) = fs::read_dir(home) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && let Ok(room) = open(&entry.path())
+            && try_lock(&room)
+        {
+            remove(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::thread;
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_room_is_this_users_alone_and_goes_with_all_that_is_in_it() {
+        let base = tempfile::tempdir().unwrap();
+        let room = Room::new(base.path()).unwrap();
+        let file = room.file("mcp.json", "{}").unwrap();
+        let dir = room.dir("tmp").unwrap();
+        fs::write(dir.join("picture.png"), "x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(room.home()), mode(&room.path), mode(&file)), (0o700, 0o700, 0o600));
+        drop(room);
+        assert!(names(base.path()).is_empty());
+    }
+
+    #[test]
+    fn the_room_of_a_dead_process_is_removed_and_that_of_a_live_one_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let live = Room::new(base.path()).unwrap();
+        let stale = live.home().join("run-0123");
+        fs::create_dir(&stale).unwrap();
+        fs::write(stale.join("mcp.json"), "{}").unwrap();
+        // What is no room is nobody's business.
+        fs::create_dir(live.home().join("other")).unwrap();
+        symlink(base.path(), live.home().join("run-link")).unwrap();
+        let next = Room::new(base.path()).unwrap();
+        assert!(!stale.exists());
+        assert!(live.path.exists() && next.path.exists());
+        assert!(live.home().join("other").exists() && live.home().join("run-link").exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let home = base.path().join(format!("toolbridge-{}", rustix::process::getuid().as_raw()));
+        fs::create_dir(&home).unwrap();
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = Room::new(base.path()).unwrap_err().to_string();
+        assert!(error.contains("is not a directory of this user alone"), "{error}");
+        fs::remove_dir(&home).unwrap();
+        symlink(base.path(), &home).unwrap();
+        assert!(Room::new(base.path()).is_err());
+    }
+
+    #[test]
+    fn rooms_that_come_and_go_at_once_do_not_take_each_other_away() {
+        let base = tempfile::tempdir().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let room = Room::new(base.path()).unwrap();
+                        room.file("x", "y").unwrap();
+                    }
+                });
+            }
+        });
+        assert!(names(base.path()).is_empty());
+    }
+}

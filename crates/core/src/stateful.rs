@@ -1,0 +1,34 @@
+//! A source whose calls have a state of their own.
+
+use std::sync::Arc;
+
+use crate::{CallContext, CallFuture, State, ToolCall, ToolList, ToolSource};
+
+/// A source whose calls find this state before the toolset's own: that of one request, or of one user.
+#[derive(Debug, Clone)]
+pub struct Stateful<S> {
+    source: S,
+    state: Arc<State>,
+}
+
+impl<S: ToolSource> Stateful<S> {
+    /// The tools of `source`, with that state.
+    pub fn new(source: S, state: State) -> Self {
+        Self { source, state: Arc::new(state) }
+    }
+}
+
+impl<S: ToolSource> ToolSource for Stateful<S> {
+    fn tools(&self) -> &ToolList {
+        self.source.tools()
+    }
+
+    fn call(&self, call: ToolCall, mut context: CallContext) -> CallFuture<'_> {
+        context.set_callers_state(Arc::clone(&self.state));
+        self.source.call(call, context)
+    }
+
+    fn is_exclusive(&self, name: &str) -> bool {
+        self.source.is_exclusive(name)
+    }
+}
