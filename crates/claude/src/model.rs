@@ -438,7 +438,6 @@ impl ClaudeCodeModel {
             request.check_plain(version)?;
         }
         let offered = self.offered(registered, &request, &settings, version)?;
-        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let (offer, entry) = match &offered {
             None => (None, None),
             Some(offered) => {
@@ -452,6 +451,7 @@ impl ClaudeCodeModel {
                 (Some(offer), Some((offered.server.as_str(), entry)))
             }
         };
+        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let decider = request.decider.clone().or_else(|| options.decider.clone());
         let extras = Extras {
             version,

@@ -106,7 +106,7 @@ fn make_private(path: &Path) -> io::Result<()> {
         found => found?,
     };
     let (owner, mode) = (found.uid(), found.mode() & 0o777);
-    if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode & 0o077 == 0 {
+    if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode == 0o700 {
         return Ok(());
     }
     Err(io::Error::other(format!(

@@ -32,8 +32,9 @@ fn nothing_is_left(home: &TempDir) {
     eventually("nothing is left", AFTERWARDS, || sessions(home).is_empty() && processes(home.path()) == 0);
 }
 
+/// Everything in the temporary directory: sessions, and the rooms of requests.
 fn sessions(home: &TempDir) -> Vec<String> {
-    files(&home.path().join("tmp")).into_iter().filter(|name| name.starts_with("claudecode_ipc")).collect()
+    files(&home.path().join("tmp"))
 }
 
 fn processes(home: &Path) -> usize {
@@ -55,6 +56,49 @@ fn the_answer_is_data_on_stdout() {
         assert!(model.requests()[0].tools().contains(&"mcp__tools__add"));
         nothing_is_left(&home);
     }
+}
+
+#[test]
+fn the_model_gets_the_tools_that_were_named_and_the_prompt_as_it_is() {
+    let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
+    std::fs::write(home.path().join("secret.txt"), "MARK-FILE").unwrap();
+    std::fs::write(home.path().join("CLAUDE.md"), "MARK-MEMORY").unwrap();
+    let ask = |args: &[&str]| {
+        let (code, stdout, stderr) = run(&mut ask(&model, &home, args));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+        (stdout, model.requests().last().cloned())
+    };
+    let own = ["echo", "add", "wait", "write_note", "fail", "panic", "blob", "picture", "countdown"];
+    let mut own = own.map(|name| format!("mcp__tools__{name}"));
+    own.sort();
+    for (prompt, tools) in [("see @secret.txt", &own[..]), ("/cost", &[])] {
+        let args = [prompt, "--tools", "demo"];
+        let (_, request) = ask(if tools.is_empty() { &args[..1] } else { &args });
+        let request = request.unwrap();
+        assert_eq!(
+            (request.prompt().as_str(), request.tools()),
+            (prompt, tools.iter().map(String::as_str).collect())
+        );
+        assert!(!request.body.to_string().contains("MARK-"), "{}", request.body);
+    }
+    assert!(!home.path().join(".claude/projects").exists(), "there is a transcript");
+    nothing_is_left(&home);
+
+    let (_, request) = ask(&["see @secret.txt", "--claude-code", "--tools", "demo"]);
+    let request = request.unwrap();
+    assert!(request.tools().contains(&"Bash") && request.tools().contains(&"mcp__tools__add"));
+    assert!(
+        request.body.to_string().contains("MARK-MEMORY") && !request.body.to_string().contains("MARK-FILE")
+    );
+    assert!(home.path().join(".claude/projects").exists());
+    let (_, request) = ask(&["see @secret.txt", "--expand-prompts"]);
+    // A file that a prompt names is looked for in the CLI's working directory.
+    assert!(!request.unwrap().body.to_string().contains("MARK-FILE"));
+    let (_, request) = ask(&["see @secret.txt", "--expand-prompts", "--claude-code"]);
+    assert!(request.unwrap().body.to_string().contains("MARK-FILE"));
+    let before = model.requests().len();
+    let (stdout, _) = ask(&["/cost", "--expand-prompts"]);
+    assert!(stdout.contains("cost") && model.requests().len() == before, "{stdout}");
 }
 
 #[test]

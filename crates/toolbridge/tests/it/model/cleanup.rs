@@ -162,9 +162,9 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
     let second = scripted.builder().build().unwrap();
     second.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
     assert_eq!(second.request("go").await.unwrap().text(), "2");
-    // The first request still has its session.
+    // The first request still has its session, and its room.
     let files: Vec<_> = std::fs::read_dir(world.sessions.path()).unwrap().collect();
-    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files.len(), 3, "{files:?}");
     running.interrupt();
     let end = tokio::time::timeout(PATIENCE, async {
         let mut last = None;
@@ -230,7 +230,7 @@ async fn a_cancelled_stream_is_ended_even_after_its_result() {
 #[tokio::test]
 async fn a_killed_cli_leaves_no_command_of_its_own_behind() {
     let world = World::new("call Bash {\"command\": \"tail -f /dev/null\"}\n---\ntext done");
-    let model = world.builder().allowed_tools(["Bash"]).build().unwrap();
+    let model = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]).build().unwrap();
     let (outcome, ()) = tokio::join!(model.request("go"), async {
         let started = Instant::now();
         while !processes_of(world.home.path()).any(|process| process.ends_with(": tail -f /dev/null ")) {

@@ -104,7 +104,8 @@ impl World {
 /// A program in the world's home that is taken for the CLI or the bridge.
 pub(crate) fn program(world: &World, name: &str, script: &str) -> PathBuf {
     let path = world.home.path().join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+    std::fs::write(&path, format!("#!/bin/sh\n{version}\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
@@ -129,7 +130,7 @@ pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
         let found = environment.windows(home.len()).any(|window| window == home);
         let command =
             || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
-        found.then(command).flatten().map(|command: String| format!("{}: {command:.200}", dir.display()))
+        found.then(command).flatten().map(|command: String| format!("{}: {command:.2000}", dir.display()))
     })
 }
 
