@@ -7,6 +7,8 @@
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod guard;
 
 mod bridge;
 mod connection;

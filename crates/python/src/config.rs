@@ -23,6 +23,7 @@ use crate::error::invalid;
 pub(crate) struct ModelConfig {
     settings: SettingsConfig,
     bridge: PathBuf,
+    guard: PathBuf,
     cli: Option<PathBuf>,
     /// The CLI in a package of this Python's, for when there is no other.
     bundled_cli: Option<PathBuf>,
@@ -142,6 +143,7 @@ impl ModelConfig {
     pub(crate) fn builder(self) -> Result<ClaudeCodeModelBuilder, ClaudeCodeError> {
         let mut builder = ClaudeCodeModel::builder()
             .bridge(self.bridge)
+            .guard(self.guard)
             .inherit_env(self.inherit_env)
             .strict_mcp_config(self.strict_mcp_config)
             .tool_parameter_restrictions(self.restrictions);

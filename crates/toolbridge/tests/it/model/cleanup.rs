@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
 use toolbridge::{ClaudeCodeError, Event, Transport};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, processes_of, program, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, pid_of, processes_of, program, told};
 
 #[tokio::test]
 async fn after_a_tool_error_nothing_is_left() {
@@ -37,10 +37,8 @@ async fn a_killed_cli_is_an_error_and_nothing_is_left() {
 }
 
 fn kill_cli(world: &World) {
-    // `/proc/<pid>: <command>`; the CLI is the one that was given an output format.
-    let cli = processes_of(world.home.path()).find(|process| process.contains("--output-format")).unwrap();
-    let pid = cli.split(['/', ':']).nth(2).unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let cli = processes_of(world.home.path()).find(|process| is_cli(process)).unwrap();
+    kill_process(pid_of(&cli), Signal::KILL).unwrap();
 }
 
 #[tokio::test]

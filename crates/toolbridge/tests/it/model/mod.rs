@@ -4,6 +4,7 @@ mod cleanup;
 mod conversation;
 mod defaults;
 mod faults;
+mod killed;
 mod permissions;
 mod readme;
 mod requests;

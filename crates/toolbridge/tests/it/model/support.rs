@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -48,6 +49,7 @@ impl World {
         let builder = ClaudeCodeModel::builder()
             .cli(claude_cli())
             .bridge(bridge())
+            .guard(bridge())
             .session_dir(self.sessions.path())
             .inherit_env(false)
             .working_directory(self.home.path())
@@ -118,7 +120,8 @@ fn files(dir: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
 }
 
-/// Processes whose environment names that home: the CLI, and what it starts.
+/// Processes whose environment names that home: the CLI, its guardian, and what it starts; as
+/// `/proc/<pid>: <command>`.
 pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
     let home = home.as_os_str().as_encoded_bytes().to_owned();
     std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
@@ -129,6 +132,15 @@ pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
             || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
         found.then(command).flatten().map(|command: String| format!("{}: {command:.2000}", dir.display()))
     })
+}
+
+/// Whether it is the CLI: it was given an output format. Its guardian has the CLI's command line behind its own.
+pub(crate) fn is_cli(process: &str) -> bool {
+    process.contains("--output-format") && !process.contains("toolbridge-guard")
+}
+
+pub(crate) fn pid_of(process: &str) -> Pid {
+    Pid::from_raw(process.split(['/', ':']).nth(2).unwrap().parse().unwrap()).unwrap()
 }
 
 /// Waits for something that a handler tells.
