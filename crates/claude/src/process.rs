@@ -121,6 +121,8 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if !is_guarded {
             guard::die_with_parent(&mut command);
+        } else if let Some(room) = &room {
+            command.env(guard::ROOM, room.path());
         }
         let executable = PathBuf::from(command.get_program());
         let cwd = command.get_current_dir().map(Path::to_path_buf);

@@ -56,6 +56,10 @@ impl Room {
         Err(failed(io::Error::other("it is removed again and again")))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory of all rooms. Nothing is in it but rooms, and its name is always the same.
     pub(crate) fn home(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)

@@ -14,6 +14,10 @@ use crate::bridge::own_executable;
 /// The first argument of a guardian; nobody calls a command of their own so.
 pub const COMMAND: &str = "toolbridge-guard";
 
+/// Names, in a guardian's environment, the directory of the request. If the program cannot remove it any more, the
+/// guardian does.
+pub const ROOM: &str = "TOOLBRIDGE_ROOM";
+
 /// Tells a guardian to kill everybody at once. It gets the same when its parent is gone.
 pub const HURRY: Signal = Signal::USR1;
 

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid,
     kill_process, kill_process_group, setrlimit, wait, waitid,
 };
-use toolbridge_ipc::guard::{COMMAND, HURRY, die_with_parent};
+use toolbridge_ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
 
 /// How often it looks whether its parent is there: the system tells, where it can, but not everywhere.
 const CHECK: Duration = Duration::from_millis(500);
@@ -50,7 +50,13 @@ pub fn run_guard_if_asked() {
     let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok()).filter(|pid: &i32| *pid > 0);
     let (Some(parent), Some(program)) = (parent.and_then(Pid::from_raw), args.next()) else { return };
     match Guardian::start(parent, &program, args) {
-        Ok(guardian) => end_like(guardian.watch()),
+        Ok(guardian) => {
+            let ended = guardian.watch();
+            if getppid() != Some(parent) {
+                remove_room();
+            }
+            end_like(ended)
+        }
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "this stderr is still the program's")]
             {
@@ -86,7 +92,7 @@ impl Guardian {
             return Err(io::Error::other("the process that wanted it is gone"));
         }
         let mut command = Command::new(program);
-        command.args(args).process_group(0);
+        command.args(args).env_remove(ROOM).process_group(0);
         die_with_parent(&mut command);
         let cli = Pid::from_child(&command.spawn()?);
         let_go();
@@ -161,6 +167,19 @@ impl Guardian {
         if matches!(poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit)), Ok(1..)) {
             _ = self.signals.read(&mut [0; 64]);
         }
+    }
+}
+
+/// Removes the request's directory, which nobody uses any more, and the one of all requests if it was the last.
+fn remove_room() {
+    let Some(room) = std::env::var_os(ROOM).map(PathBuf::from) else { return };
+    let begins = |path: Option<&Path>, with: &str| {
+        path.and_then(Path::file_name).is_some_and(|name| name.to_string_lossy().starts_with(with))
+    };
+    // Nothing else is ever named so: a second look before so much is removed.
+    if begins(Some(&room), "run-") && begins(room.parent(), "toolbridge-") {
+        _ = std::fs::remove_dir_all(&room);
+        room.parent().map(std::fs::remove_dir);
     }
 }
 

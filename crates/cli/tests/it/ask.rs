@@ -340,10 +340,9 @@ fn the_doctor_finds_everything_or_says_what_to_do() {
     drop(host);
     let (code, stdout, _) = doctor(&["--claude", claude.to_str().unwrap()]);
     assert_eq!(code, 0);
-    assert!(
-        stdout.contains("\nwarn  sessions: 0 live, 1 stale\n      hint: `toolbridge sessions --clean`"),
-        "{stdout}"
-    );
+    // Other tests may have live ones in `/tmp`, where the doctor looks too.
+    assert!(stdout.contains("\nwarn  sessions: "), "{stdout}");
+    assert!(stdout.contains(" live, 1 stale\n      hint: `toolbridge sessions --clean`"), "{stdout}");
 }
 
 #[test]

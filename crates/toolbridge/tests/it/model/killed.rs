@@ -12,6 +12,7 @@ use serde_json::json;
 use toolbridge_scripted::{Block, Turn, claude_cli, clean_environment};
 
 use super::support::{PATIENCE, World, bridge, is_cli, pid_of, processes_of, program};
+use super::traps::files_below;
 
 /// How long anything may be there after the kill; a little more than is promised, for a busy machine.
 const AFTERWARDS: Duration = Duration::from_secs(4);
@@ -36,6 +37,7 @@ impl Killed {
         caller.env_clear().envs(clean_environment(world.home.path(), &world.scripted.url()));
         // Without a guardian that somebody may have installed.
         caller.env("PATH", "/usr/bin:/bin").arg(claude_cli()).args(guardian);
+        caller.env("TMPDIR", world.sessions.path());
         caller
             .current_dir(world.home.path())
             .stdin(Stdio::null())
@@ -125,9 +127,12 @@ fn a_program_killed_while_a_command_runs_leaves_nothing_and_asks_no_more() {
         let mut caller = Killed::start(command, Some(bridge()));
         let is_up = |left: &BTreeSet<String>| ["sleep 600.", "tail -f"].iter().all(|it| has(left, it));
         caller.eventually(PATIENCE, "the commands run", is_up);
+        assert!(!files_below(caller.world.sessions.path()).is_empty(), "the request has a directory");
         caller.kill(signal);
         caller.eventually(AFTERWARDS, "nothing is left", BTreeSet::is_empty);
         assert_eq!(caller.world.scripted.requests().len(), 1);
+        // Nor a file of the request's.
+        caller.world.nothing_is_left();
     }
 }
 
