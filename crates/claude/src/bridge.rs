@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolbridge_ipc::McpServer;
 
-use crate::ClaudeCodeError;
 use crate::process::{self, Process};
 use crate::run::Offer;
 use crate::tail::Tail;
+use crate::{ClaudeCodeError, Transport};
 
 /// How long a bridge may take to fail.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -16,12 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Adds to the CLI's words, which are few, what the bridge itself says when it is started by hand.
 pub(crate) async fn explain(error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
     match (error, offer) {
-        (ClaudeCodeError::BridgeStartup { server, reason }, Some(Offer::Stdio { session, .. })) => {
+        (ClaudeCodeError::BridgeStartup { server, reason, .. }, Some(Offer::Sdk { .. })) => {
+            ClaudeCodeError::BridgeStartup { server, reason, transport: Transport::Sdk }
+        }
+        (
+            ClaudeCodeError::BridgeStartup { server, reason, transport },
+            Some(Offer::Stdio { session, .. }),
+        ) => {
             let said = match session.mcp_server() {
                 Ok(bridge) => start(&bridge).await,
                 Err(error) => error.to_string(),
             };
-            ClaudeCodeError::BridgeStartup { server, reason: format!("{reason}; {said}") }
+            ClaudeCodeError::BridgeStartup { server, reason: format!("{reason}; {said}"), transport }
         }
         (error, _) => error,
     }

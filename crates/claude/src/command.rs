@@ -104,6 +104,11 @@ impl Launch {
         self.arguments.push(argument);
     }
 
+    /// A flag and its value, each an argument: the older the CLI, the more it wants these two so. They begin with no `-`.
+    fn two(&mut self, name: &str, value: impl Into<OsString>) {
+        self.arguments.extend([format!("--{name}").into(), value.into()]);
+    }
+
     /// Where the CLI works, and where it leaves what it writes besides: in the room, as far as nobody misses it.
     fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
         if !settings.is_claude_code() {
@@ -145,8 +150,11 @@ impl Launch {
             }
             return Ok(());
         }
-        if let Some(schema) = extras.output_schema {
-            self.flag("json-schema", schema.to_string());
+        if extras.output_schema.is_some() {
+            return Err(ClaudeCodeError::invalid(format!(
+                "Claude Code {} knows no output schema; update it",
+                extras.version
+            )));
         }
         match (system, append) {
             (None, None) => {}
@@ -247,7 +255,15 @@ impl Launch {
         extras: Extras<'_>,
     ) -> Result<(), ClaudeCodeError> {
         if let Some(sources) = settings.read_sources() {
-            self.flag("setting-sources", sources.join(","));
+            self.two("setting-sources", sources.join(","));
+        }
+        let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
+        if (extras.restricted || extras.asks) && has_others && !extras.version.keeps_decisions() {
+            return Err(ClaudeCodeError::invalid(format!(
+                "Claude Code {} cannot be kept from getting round restrictions and `can_use_tool` by hooks and skills; \
+                 update it, or let no `setting_sources` in",
+                extras.version
+            )));
         }
         if let Some(whole) = cli_settings(settings, &extras) {
             if settings.has_argument("--settings") {
@@ -257,7 +273,7 @@ impl Launch {
                 ));
             }
             let file = extras.room.file("settings.json", &whole.to_string()).map_err(unwritten)?;
-            self.flag("settings", file);
+            self.two("settings", file);
         }
         let mut servers: Map<String, Value> = settings.mcp_servers.clone();
         servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
@@ -279,8 +295,10 @@ fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
         whole["disableSkillShellExecution"] = json!(true);
     }
     if extras.restricted {
-        // Another hook may change the arguments after ours has seen them; ours still runs.
-        whole["disableAllHooks"] = json!(true);
+        // Another hook may change the arguments after ours has seen them. Ours still runs, where the CLI can tell.
+        if extras.version.keeps_decisions() {
+            whole["disableAllHooks"] = json!(true);
+        }
         // In this mode no hook runs at all, and settings files can switch it on.
         match whole.get_mut("env").and_then(Value::as_object_mut) {
             Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
@@ -372,7 +390,7 @@ mod tests {
         let said = launch(&Settings::default());
         assert_eq!(
             said.arguments,
-            ["--tools=", "--no-session-persistence", "--setting-sources=", "--strict-mcp-config"]
+            ["--tools=", "--no-session-persistence", "--setting-sources", "", "--strict-mcp-config"]
         );
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
         assert_eq!(
@@ -417,7 +435,7 @@ mod tests {
         check(&set().conversation(resume), &["--resume=s", "--fork-session", strict]);
         check(
             &set().setting_sources(["user"]).extra_args(["--debug"]),
-            &["--setting-sources=user", strict, "--debug"],
+            &["--setting-sources", "user", strict, "--debug"],
         );
         let said =
             launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
@@ -425,7 +443,8 @@ mod tests {
             said.arguments,
             [
                 "--permission-prompt-tool=stdio",
-                "--settings=ROOM/settings.json",
+                "--settings",
+                "ROOM/settings.json",
                 strict,
                 "--include-partial-messages"
             ]
@@ -439,7 +458,7 @@ mod tests {
         let said = launch(&Settings::default().conversation(kept));
         assert_eq!(
             said.arguments,
-            ["--tools=", &format!("--session-id={id}"), "--setting-sources=", "--strict-mcp-config"]
+            ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
         );
         assert_eq!(
             (said.env, said.directory),
@@ -461,7 +480,7 @@ mod tests {
         for version in ["2.1.325", "2.0.0"] {
             let said = launch_of(version, &settings, |extras| {
                 extras.server = Some(("tools", own.clone()));
-                extras.output_schema = Some(schema);
+                extras.output_schema = (version != "2.0.0").then_some(schema);
             })
             .unwrap();
             assert!(!said.arguments.concat().contains("secret"), "{:?}", said.arguments);
@@ -509,6 +528,12 @@ mod tests {
         });
         assert_eq!(whole, want);
         assert_eq!(said.hello["hooks"]["PreToolUse"][0]["hookCallbackIds"], json!(["restrictions"]));
+        // One that would switch ours off with the others: there must be no others.
+        let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
+        assert!(!said.files[0].1.contains("disableAllHooks"), "{:?}", said.files);
+        let others = Settings::default().setting_sources(["user"]);
+        let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
+        assert!(refused.is_err_and(|error| error.contains("let no `setting_sources` in")));
         for extra in ["--settings", "--settings={}"] {
             let theirs = Settings::default().extra_args([extra]);
             let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use toolbridge_core::{RawJson, RegistrationError};
 use toolbridge_ipc::IpcError;
 
+use crate::Transport;
+
 /// Why there is no answer.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -65,6 +67,8 @@ pub enum ClaudeCodeError {
         server: String,
         /// What the CLI or the bridge said.
         reason: String,
+        /// How the tools were to be reached.
+        transport: Transport,
     },
     /// The request or a setting makes no sense.
     #[error("{reason}")]
@@ -168,7 +172,8 @@ impl ClaudeCodeError {
     pub(crate) fn session(server: &str, error: IpcError) -> Self {
         match error {
             error @ (IpcError::NoBridge { .. } | IpcError::SchemaFile { .. }) => {
-                Self::BridgeStartup { server: server.into(), reason: error.to_string() }
+                let (server, reason) = (server.into(), error.to_string());
+                Self::BridgeStartup { server, reason, transport: Transport::Stdio }
             }
             error => Self::Ipc(error),
         }
@@ -237,6 +242,9 @@ impl ClaudeCodeError {
             Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
             Self::ToolNotFound { name, known } => unknown_tool(name, known).hint(),
             Self::ToolsetNotRegistered => "call `set_agent_toolsets` first",
+            Self::BridgeStartup { transport: Transport::Sdk, .. } => {
+                "update the Claude Code CLI, or use transport `stdio`"
+            }
             Self::BridgeStartup { .. } => {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
                  `toolbridge doctor` tries it"

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,6 +19,7 @@ use toolbridge_ipc::{IpcError, Session, session_dir};
 
 use crate::command::{Extras, Launch};
 use crate::find::find_cli;
+use crate::opening::UNKNOWN_PATIENCE;
 use crate::permission::{Decider, Permission, PermissionRequest};
 use crate::process::{self, Process};
 use crate::request::Request;
@@ -464,6 +466,9 @@ impl ClaudeCodeModel {
             partial,
             output_schema: request.output_schema.as_ref(),
         };
+        let is_sdk = matches!(offer, Some(Offer::Sdk { .. }));
+        let is_late = is_sdk && !version.connects_sdk_at_start();
+        let patience = if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE };
         let launch = Launch::new(&settings, extras)?;
         let hello = launch.hello.clone();
         let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, Some(room))?;
@@ -473,6 +478,7 @@ impl ClaudeCodeModel {
             pipes,
             offer,
             hello,
+            patience,
             prompt: request.to_line(expand),
             wants_output: request.output_schema.is_some(),
             limit: settings.timeout.unwrap_or(DEFAULT_TIMEOUT),

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolbridge_core::RawJson;
 
-use crate::ClaudeCodeError;
 use crate::control::{Control, Unanswered};
 use crate::error::ExecutionKind;
 use crate::event::McpServerStatus;
+use crate::{ClaudeCodeError, Transport};
 
 /// How often the CLI is asked whether it has connected to our server.
 const CONNECTING: Duration = Duration::from_millis(20);
 
-/// How long the CLI may not even know of our server.
-const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the CLI may not even name our server before it is asked all the same.
+pub(crate) const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far the beginning has come.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ pub(crate) struct Opening {
     pub(crate) server: Option<String>,
     /// What it is told first, as an `initialize` request.
     pub(crate) hello: Value,
+    /// How long it may not even name our server.
+    pub(crate) patience: Duration,
     pub(crate) stage: Arc<Stage>,
 }
 
@@ -94,7 +96,8 @@ impl Opening {
                 Some(status) if status.status == "connected" => return Ok(()),
                 Some(status) if status.status == "pending" => {}
                 Some(status) => return Err(not_connected(&status)),
-                None if started.elapsed() > UNKNOWN_PATIENCE => return Err(unknown(server)),
+                // Some versions name servers only once they have the prompt; what they say then decides.
+                None if started.elapsed() >= self.patience => return Ok(()),
                 None => {}
             }
             sleep(CONNECTING).await;
@@ -119,13 +122,13 @@ pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
         Some(error) => format!("the CLI says `{}`: {error}", status.status),
         None => format!("the CLI says `{}`", status.status),
     };
-    ClaudeCodeError::BridgeStartup { server: status.name.clone(), reason }
+    ClaudeCodeError::BridgeStartup { server: status.name.clone(), reason, transport: Transport::Stdio }
 }
 
 /// A server that the CLI does not even name, as an error.
 pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
     let reason = "the CLI does not know of it; a policy may forbid MCP servers".into();
-    ClaudeCodeError::BridgeStartup { server: server.into(), reason }
+    ClaudeCodeError::BridgeStartup { server: server.into(), reason, transport: Transport::Stdio }
 }
 
 #[cfg(test)]

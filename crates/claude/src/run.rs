@@ -71,6 +71,7 @@ pub(crate) struct Run {
     pub(crate) pipes: Pipes,
     pub(crate) offer: Option<Offer>,
     pub(crate) hello: Value,
+    pub(crate) patience: Duration,
     pub(crate) prompt: String,
     pub(crate) wants_output: bool,
     pub(crate) limit: Duration,
@@ -105,6 +106,7 @@ impl Run {
             control: Arc::clone(&control),
             server: server.clone(),
             hello: self.hello,
+            patience: self.patience,
             stage: Arc::clone(&stage),
         };
         work.spawn(opening.open(self.prompt));

@@ -320,6 +320,11 @@ impl Settings {
         if self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object()) {
             return invalid("`cli_settings` is not a JSON object".into());
         }
+        if let Some(source) = self.setting_sources.iter().flatten().find(|source| source.starts_with('-')) {
+            return invalid(format!(
+                "`{source}` is not a source of settings; there are `user`, `project` and `local`"
+            ));
+        }
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return invalid(format!("`{name}` cannot be an environment variable with that value"));

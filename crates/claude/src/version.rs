@@ -48,6 +48,16 @@ impl Version {
         self >= Self(2, 0, 60)
     }
 
+    /// Servers of type `sdk` are connected before the first prompt.
+    pub(crate) fn connects_sdk_at_start(self) -> bool {
+        self >= Self(2, 1, 50)
+    }
+
+    /// `disableAllHooks` leaves those of the control channel alone, and there is `disableSkillShellExecution`.
+    pub(crate) fn keeps_decisions(self) -> bool {
+        self >= Self(2, 1, 248)
+    }
+
     /// `_meta` of a tool may say how long its results may be.
     pub(crate) fn takes_result_limits(self) -> bool {
         self >= Self(2, 1, 100)

@@ -215,6 +215,9 @@ async fn begin(status: Option<&str>, at_first: &str) -> ClaudeCodeError {
         world.nothing_is_left();
     }
     assert!(errors.iter().all(|error| error.type_name() == "BridgeStartupError"), "{errors:?}");
+    let hints = errors.iter().map(|error| error.hint().unwrap().to_owned()).collect::<Vec<_>>();
+    assert!(hints[0].contains("run_bridge_if_asked"), "{hints:?}");
+    assert!(hints[1].contains("use transport `stdio`"), "{hints:?}");
     errors.remove(1)
 }
 

@@ -14,3 +14,4 @@ mod support;
 mod tools;
 mod traps;
 mod users;
+mod versions;
