@@ -9,6 +9,7 @@ mod bridge;
 #[cfg(test)]
 mod faults;
 mod fuzz;
+mod old_cli;
 mod package;
 mod project;
 mod python;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::unchecked::Unchecked;
-use crate::{project, python, wheel};
+use crate::{old_cli, project, python, wheel};
 
 /// Runs every check, in the order of their cost. Each says how long it took.
 pub(crate) fn run() -> Result<()> {
@@ -27,6 +27,11 @@ pub(crate) fn run() -> Result<()> {
     // The tests of the model need the real CLI, which comes with this.
     let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(&root, &target))?;
     step("tests and doctests", unchecked.tell(&mut cargo("test --workspace --quiet")))?;
+    for version in old_cli::VERSIONS {
+        let cli = timed("an old Claude Code CLI", || old_cli::install(&target, &python, version))?;
+        let mut tests = cargo("test --workspace --test it --quiet -- model::versions");
+        step(&format!("tests of the model with Claude Code {version}"), tests.env(old_cli::VARIABLE, cli))?;
+    }
     step(
         "export to OpenTelemetry",
         &mut cargo("test --package toolbridge-cli --features otel --bins --test otel --quiet"),
