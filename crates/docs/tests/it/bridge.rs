@@ -1,5 +1,7 @@
 //! Copying: the fixed rules of the two bridges.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
 
 use crate::support::{Client, Workspace, copy, copy_file, reference};
@@ -188,19 +190,29 @@ fn the_byte_order_mark_of_a_json_counts() {
 fn every_bad_source_has_its_code_and_leaves_no_target() {
     let workspace = Workspace::with("# A\n");
     std::fs::create_dir(workspace.path("manuals/m/dir.md")).unwrap();
+    symlink("a.md", workspace.path("manuals/m/link.md")).unwrap();
+    symlink("m", workspace.path("manuals/linked")).unwrap();
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let rows = [
         ("none.md", "m", "not_found"),
         ("a.md/b.md", "m", "invalid_path"),
         ("a.md", "none", "not_found"),
         ("dir.md", "m", "forbidden"),
-        ("../m/a.md", "m", "invalid_path"),
-        ("/etc/passwd.md", "m", "invalid_path"),
-        ("..\\m\\a.md", "m", "invalid_path"),
+        ("../m/a.md", "m", "out_of_scope"),
+        ("x/../../m/a.md", "m", "out_of_scope"),
+        ("/etc/passwd.md", "m", "out_of_scope"),
+        ("..\\m\\a.md", "m", "out_of_scope"),
+        ("C:\\a.md", "m", "out_of_scope"),
+        ("link.md", "m", "out_of_scope"),
+        ("x/../a.md", "m", "invalid_path"),
+        ("a.md/.", "m", "invalid_path"),
+        ("a\n.md", "m", "invalid_path"),
         ("", "m", "invalid_path"),
         ("a\0.md", "m", "invalid_path"),
-        ("a.md", "..", "invalid_path"),
-        ("a.md", "/etc", "invalid_path"),
+        ("a.md", "..", "out_of_scope"),
+        ("a.md", "/etc", "out_of_scope"),
+        ("a.md", "linked", "out_of_scope"),
+        ("a.md", "m\n", "invalid_path"),
         ("a.md", "m/../m", "invalid_path"),
         ("a.md", "", "invalid_path"),
         ("a.md.", "m", "invalid_path"),

@@ -52,8 +52,8 @@ fn manuals_and_files_are_listed_sorted() {
     assert_eq!(found, ["b-c.md", "b.md", "a.md"]);
     for (id, code) in [
         ("none", "not_found"),
-        ("link", "forbidden"),
-        ("..", "invalid_path"),
+        ("link", "out_of_scope"),
+        ("..", "out_of_scope"),
         ("", "invalid_path"),
         ("stray.md", "invalid_path"),
     ] {
