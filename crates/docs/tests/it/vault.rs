@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
 
-use crate::support::{Client, OnDrop, Workspace, writing};
+use crate::support::{Client, OnDrop, Workspace, copy, copy_file, writing};
 
 #[test]
 fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
@@ -474,4 +474,33 @@ fn files_with_control_characters_in_their_names_are_not_listed() {
     assert_eq!(paths(&client.ok("manual_ls", &json!({})), "items", "path"), ["a.md"]);
     assert_eq!(paths(&client.ok("manual_list", &json!({})), "items", "manual_id"), ["m"]);
     assert_eq!(client.ok("manual_find", &json!({ "query": "hidden" }))["total"], 0);
+}
+
+/// 64 MiB, and not one byte more.
+#[test]
+fn no_write_makes_a_file_that_could_not_be_read() {
+    let workspace = Workspace::with(format!("# A\n{}", "x".repeat(1000)));
+    let limit = 64 << 20;
+    let client = Client::new(workspace.builder().allow_file_scope(true).hard_max_chars(100_000_000));
+    let append = |content: &str| json!({ "path": "big.md", "content": content, "mode": "append" });
+    // A hole: it costs nothing. Its last byte is no line end, so one more goes before an append.
+    let big = fs::File::create(workspace.path("vault/big.md")).unwrap();
+    big.set_len(limit - 100).unwrap();
+    let copied = limit - 100 + 1 + 1004;
+    for (tool, arguments, size) in [
+        ("vault_write", append(&"y".repeat(100)), limit + 1),
+        ("bridge_copy_section", copy("a.md", 1, "big.md", "append"), copied),
+        ("bridge_copy_file", copy_file("a.md", "big.md", "append"), copied),
+    ] {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(error["code"], "forbidden", "{tool} {error}");
+        assert_eq!(error["details"], json!({ "size_bytes": size, "limit_bytes": limit }), "{tool}");
+        assert_eq!(fs::metadata(workspace.path("vault/big.md")).unwrap().len(), limit - 100, "{tool}");
+    }
+    assert_eq!(client.ok("vault_write", &append(&"y".repeat(99)))["written_bytes"], 100);
+    assert_eq!(fs::metadata(workspace.path("vault/big.md")).unwrap().len(), limit);
+    assert_eq!(client.code("vault_write", &append("z")), "forbidden");
+    // Nothing is no growth.
+    assert_eq!(client.ok("vault_write", &append(""))["written_bytes"], 0);
+    assert_eq!(workspace.vault(), ["big.md"]);
 }
