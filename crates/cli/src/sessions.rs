@@ -47,8 +47,9 @@ fn as_json(found: &[SessionInfo], removed: &[SessionInfo]) -> String {
     let entry = |state: &str, session: &SessionInfo| {
         json!({
             "state": state,
-            "socket": session.socket,
-            "schema": session.schema,
+            // JSON cannot write every path.
+            "socket": session.socket.to_string_lossy(),
+            "schema": session.schema.to_string_lossy(),
             "age_seconds": age_seconds(session),
             "tools": tools(session),
         })

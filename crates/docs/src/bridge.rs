@@ -3,7 +3,7 @@
 use crate::answer::{CopiedFile, CopiedSection, FileType};
 use crate::excerpt::{Excerpt, Take};
 use crate::manual::Manuals;
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::request::{CopyFile, CopySection};
 use crate::section::BOM;
 use crate::vault::Vault;
@@ -17,11 +17,19 @@ pub(crate) fn copy_section(
     let to = Vault::destination(&request.to_path, request.mode)?;
     let source = manuals.open_ref(&request.from_ref)?;
     let max_chars = manuals.hard.chars(request.limits, source.file_type);
+    let start_line = request.from_ref.start_line;
     let take = match source.file_type {
-        FileType::Md => Take::Section,
-        FileType::Json => Take::File,
+        FileType::Md => Take::Section(manuals.hard.copied_sections(request.limits)),
+        // Whoever names a later line wants a part of it, and would get all.
+        FileType::Json if start_line.is_some_and(|line| line.get() > 1) => {
+            return Err(Refusal::new(
+                Code::InvalidScope,
+                "a `.json` file has no sections and is copied as a whole; leave `start_line` out",
+            ));
+        }
+        FileType::Json => Take::File(None),
     };
-    let excerpt = manuals.take(source, request.from_ref.start_line.as_ref(), take, max_chars)?;
+    let excerpt = manuals.take(source, start_line, take, max_chars)?;
     let written_bytes = vault.receive(&to, &excerpt.text, bom(&excerpt))?;
     Ok(CopiedSection {
         written_path: to.path.as_str().to_owned(),
@@ -40,7 +48,8 @@ pub(crate) fn copy_file(manuals: &Manuals, vault: &Vault, request: &CopyFile) ->
         manuals.admit_file(request.limits)?;
     }
     let max_chars = manuals.hard.chars(request.limits, source.file_type);
-    let excerpt = manuals.take(source, None, Take::File, max_chars)?;
+    let take = Take::File(manuals.hard.copied_sections(request.limits));
+    let excerpt = manuals.take(source, None, take, max_chars)?;
     let written_bytes = vault.receive(&to, &excerpt.text, bom(&excerpt))?;
     Ok(CopiedFile {
         written_path: to.path.as_str().to_owned(),

@@ -2,10 +2,10 @@
 //! can fail.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
 
 #[cfg(test)]
 use self::fault::step;
@@ -14,10 +14,13 @@ use crate::root::open_name;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Create,
+    SetOwner,
+    SetAttribute,
+    RemoveAttribute,
     SetMode,
+    Copy,
     Write,
     Sync,
-    SyncData,
     Rename,
     SyncFolder,
     Unlink,
@@ -29,15 +32,37 @@ fn step(_: Step) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn create(dir: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<File> {
     step(Step::Create)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    Ok(open_name(dir, name, flags, Mode::from_raw_mode(0o666))?.into())
+    Ok(open_name(dir, name, flags, mode)?.into())
+}
+
+pub(crate) fn set_owner(file: &File, user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
+    step(Step::SetOwner)?;
+    Ok(rustix::fs::fchown(file, user, group)?)
+}
+
+pub(crate) fn set_attribute(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
+    step(Step::SetAttribute)?;
+    Ok(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())?)
+}
+
+pub(crate) fn remove_attribute(file: &File, name: &str) -> io::Result<()> {
+    step(Step::RemoveAttribute)?;
+    Ok(rustix::fs::fremovexattr(file, name)?)
 }
 
 pub(crate) fn set_mode(file: &File, mode: Mode) -> io::Result<()> {
     step(Step::SetMode)?;
     Ok(rustix::fs::fchmod(file, mode)?)
+}
+
+/// Copies the first `size` bytes of a file, without reading them where the system can; how many there were.
+pub(crate) fn copy(mut from: &File, mut to: &File, size: u64) -> io::Result<u64> {
+    step(Step::Copy)?;
+    from.rewind()?;
+    io::copy(&mut from.take(size), &mut to)
 }
 
 /// Adds to `written` what was written, also when not all of it could be.
@@ -62,11 +87,6 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8], written: &mut u64) -> io:
 pub(crate) fn sync(file: &File) -> io::Result<()> {
     step(Step::Sync)?;
     file.sync_all()
-}
-
-pub(crate) fn sync_data(file: &File) -> io::Result<()> {
-    step(Step::SyncData)?;
-    file.sync_data()
 }
 
 pub(crate) fn rename(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {

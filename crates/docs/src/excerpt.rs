@@ -20,38 +20,41 @@ pub(crate) struct Excerpt {
     pub(crate) has_bom: bool,
 }
 
-/// How much of a source to take.
+/// How much of a source to take; a number is of headings, at most so many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Take {
+    /// A section's text up to its first subsection.
     Own,
-    Section,
+    /// A section with its subsections.
+    Section(Option<usize>),
+    /// From a section on, whatever the levels.
     Sections(usize),
-    File,
+    File(Option<usize>),
 }
 
 /// Which bytes of a source to take, and whether there would be more of the same.
 pub(crate) fn pick(
     outline: &Outline,
     source: &Source,
-    start_line: Option<&Line>,
+    start_line: Option<Line>,
     take: Take,
 ) -> Result<(Range<usize>, bool), Refusal> {
-    let place = match start_line {
-        None => outline.place(None),
-        Some(line) => line.get().and_then(|line| outline.place(Some(line))),
-    };
-    let Some(place) = place else {
+    let Some(place) = outline.place(start_line.map(Line::get)) else {
         return Err(Refusal::not_found(format!(
             "no section of `{}` starts at line {}; `manual_toc` and `manual_find` give references that fit",
             shown(source.path.below_first()),
-            start_line.map_or("1".to_owned(), |line| shown(line.as_str())),
+            start_line.map_or(1, Line::get),
         )));
     };
     let section = &outline[place];
     Ok(match take {
         Take::Own => (section.own(), false),
         Take::Sections(count) => outline.run(place, count),
-        Take::Section | Take::File => (section.range.clone(), false),
+        Take::Section(Some(count)) => match outline.run(place, count) {
+            (run, true) if run.end < section.range.end => (run, true),
+            _ => (section.range.clone(), false),
+        },
+        Take::Section(None) | Take::File(_) => (section.range.clone(), false),
     })
 }
 
@@ -62,9 +65,12 @@ impl Excerpt {
         Self { text: text.to_owned(), truncated: is_cut || more, has_bom: false }
     }
 
-    /// Of a whole file.
-    pub(crate) fn whole(reading: Reading, max_chars: MaxChars) -> Result<Self, Refusal> {
+    /// Of a whole file, or of its text up to `end`.
+    pub(crate) fn whole(reading: Reading, end: Option<usize>, max_chars: MaxChars) -> Result<Self, Refusal> {
         let Reading { source, mut text, .. } = reading;
+        if let Some(end) = end {
+            text.truncate(end);
+        }
         let has_bom = text.starts_with(BOM);
         if has_bom {
             text.drain(..BOM.len());
@@ -84,7 +90,7 @@ impl Excerpt {
             .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
         }
         text.truncate(kept.len());
-        Ok(Self { text, truncated, has_bom })
+        Ok(Self { text, truncated: truncated || end.is_some(), has_bom })
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::attributes;
 use crate::disk;
 use crate::root::{Identity, Stamp, identity, is, open_name};
 
@@ -27,8 +28,14 @@ const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_AT_MOST: Duration = Duration::from_millis(16);
 
-/// How often an overwrite looks again whether its target is there.
+/// How often an overwrite looks again whether its target is there, and an append begins anew because somebody
+/// else has written.
 const ATTEMPTS: usize = 10;
+
+/// What the user's mask leaves of it is a new file's mode.
+const FOR_ALL: Mode = Mode::from_raw_mode(0o666);
+/// Until a file has the permissions of the one it replaces, nobody else may open it.
+const FOR_OWNER: Mode = Mode::from_raw_mode(0o600);
 
 /// Whether a name is one that a new file has while it is written.
 pub(crate) fn is_temporary(name: &str) -> bool {
@@ -48,7 +55,7 @@ pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Re
         }
         .into());
     }
-    let temporary = Temporary::create(dir)?;
+    let temporary = Temporary::create(dir, FOR_ALL)?;
     let written = temporary.fill(parts)?;
     let file = temporary.take_new_name(name)?;
     disk::sync_folder(dir).map_err(|error| take_back(dir, name, &file, error))?;
@@ -87,16 +94,15 @@ pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io:
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     pub(crate) file: File,
-    size: u64,
     dir: BorrowedFd<'a>,
     name: &'a str,
     stat: Stat,
 }
 
 impl<'a> Locked<'a> {
-    /// Opens and locks `name` to be appended to; `None` if there is no such file.
+    /// Opens and locks `name` to be appended to; `None` if there is no such file. Its owner must let us write.
     pub(crate) fn to_append(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
-        Self::open(dir, name, |dir, name| open_name(dir, name, OFlags::RDWR | OFlags::APPEND, Mode::empty()))
+        Self::open(dir, name, |dir, name| open_name(dir, name, OFlags::RDWR, Mode::empty()))
     }
 
     /// Opens and locks `name` to be replaced by another file; `None` if there is no such file.
@@ -131,8 +137,7 @@ impl<'a> Locked<'a> {
             let stat = rustix::fs::fstat(&file)?;
             let named = self::stat(dir, name)?;
             if is_locked && named.is_some_and(|named| identity(&named) == identity(&stat)) {
-                let size = u64::try_from(stat.st_size).unwrap_or_default();
-                return Ok(Some(Self { file: file.into(), size, dir, name, stat }));
+                return Ok(Some(Self { file: file.into(), dir, name, stat }));
             }
             patience.wait(named.as_ref().map(Stamp::of))?;
         }
@@ -143,49 +148,65 @@ impl<'a> Locked<'a> {
         link_count(&self.stat) > 1
     }
 
-    /// Puts a file with the content `parts` in its place; permissions are kept. It stays locked until the new
-    /// file has the name, so that whoever waits for it works on the new one.
+    /// Puts a file with the content `parts` in its place; owner, permissions and attributes are kept. It stays
+    /// locked until the new file has the name, so that whoever waits for it works on the new one.
     pub(crate) fn replace(&self, parts: &[&[u8]]) -> io::Result<u64> {
-        let temporary = Temporary::create(self.dir)?;
-        disk::set_mode(&temporary.file, Mode::from_raw_mode(self.stat.st_mode & 0o777))?;
+        let temporary = self.replacement()?;
         let written = temporary.fill(parts)?;
-        temporary.take_name(self.name)?;
-        disk::sync_folder(self.dir).map_err(NotDurable)?;
+        self.give_way(temporary)?;
         Ok(written)
     }
 
-    /// Adds `bytes` on a line of their own; how many bytes that took. When it fails, what was there stays as it
-    /// was.
+    /// Adds `bytes` on a line of their own; how many bytes that took.
+    ///
+    /// The file is replaced by one that has both: whoever is killed on the way leaves no part of them.
     pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<u64> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let mut last = *b"\n";
-        if self.size > 0 {
-            self.file.read_exact_at(&mut last, self.size - 1)?;
-        }
-        let separator: &[u8] = if matches!(last[0], b'\n' | b'\r') { b"" } else { b"\n" };
-        let mut written = 0;
-        let added = disk::write_all(&self.file, &[separator, bytes].concat(), &mut written)
-            .and_then(|()| disk::sync_data(&self.file));
-        match added {
-            Ok(()) => Ok(written),
-            Err(error) => {
-                if let Err(error) = self.cut_back(written) {
-                    tracing::warn!(name = self.name, %error, "a part of a failed append could not be taken back");
-                }
-                Err(error)
+        for _ in 0..ATTEMPTS {
+            let before = Stamp::of_file(&self.file)?;
+            let separator = self.separator(before.size)?;
+            let temporary = self.replacement()?;
+            let copied = disk::copy(&self.file, &temporary.file, before.size)?;
+            let written = temporary.fill(&[separator, bytes])?;
+            // An editor asks for no lock; what it has written must not be lost.
+            if copied == before.size && Stamp::of_file(&self.file)? == before {
+                self.give_way(temporary)?;
+                return Ok(written);
             }
         }
+        Err(Errno::BUSY.into())
     }
 
-    /// Takes back the `written` bytes at the end; not if somebody who asks for no lock has written more.
-    fn cut_back(&self, written: u64) -> io::Result<()> {
-        let size = u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or_default();
-        if size != self.size + written {
-            return Err(io::Error::other("somebody else has written to it meanwhile"));
+    /// How large the file is once `bytes` are appended.
+    pub(crate) fn size_with(&self, bytes: &[u8]) -> io::Result<u64> {
+        let size = Stamp::of_file(&self.file)?.size;
+        if bytes.is_empty() {
+            return Ok(size);
         }
-        self.file.set_len(self.size)
+        Ok(size.saturating_add((self.separator(size)?.len() + bytes.len()) as u64))
+    }
+
+    /// What ends the last line of the first `size` bytes, if nothing does.
+    fn separator(&self, size: u64) -> io::Result<&'static [u8]> {
+        let mut last = *b"\n";
+        if size > 0 {
+            self.file.read_exact_at(&mut last, size - 1)?;
+        }
+        Ok(if matches!(last[0], b'\n' | b'\r') { b"" } else { b"\n" })
+    }
+
+    /// An empty file that has everything of this one but its content.
+    fn replacement(&self) -> io::Result<Temporary<'a>> {
+        let temporary = Temporary::create(self.dir, FOR_OWNER)?;
+        attributes::keep(&self.file, &temporary.file)?;
+        Ok(temporary)
+    }
+
+    fn give_way(&self, to: Temporary<'_>) -> io::Result<()> {
+        to.take_name(self.name)?;
+        Ok(disk::sync_folder(self.dir).map_err(NotDurable)?)
     }
 }
 
@@ -293,10 +314,10 @@ struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    fn create(dir: BorrowedFd<'a>) -> io::Result<Self> {
+    fn create(dir: BorrowedFd<'a>, mode: Mode) -> io::Result<Self> {
         loop {
             let name = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
-            let file = disk::create(dir, &name)?;
+            let file = disk::create(dir, &name, mode)?;
             let temporary = Self { dir, file, name, is_named: false };
             // Before it was locked, another process may have swept it away.
             if try_lock(&temporary.file)? && stat(dir, &temporary.name)?.is_some() {
@@ -460,7 +481,17 @@ mod tests {
         assert_eq!(fault::steps(|| _ = folder.overwrite("b.md", b"b").unwrap()), new);
         let over = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
         assert_eq!(fault::steps(|| _ = folder.overwrite("a.md", b"b").unwrap()), over);
-        assert_eq!(fault::steps(|| _ = folder.append("a.md", b"c").unwrap()), [Step::Write, Step::SyncData]);
+        let added = [
+            Step::Create,
+            Step::SetMode,
+            Step::Copy,
+            Step::Write,
+            Step::Write,
+            Step::Sync,
+            Step::Rename,
+            Step::SyncFolder,
+        ];
+        assert_eq!(fault::steps(|| _ = folder.append("a.md", b"c").unwrap()), added);
         assert_eq!(folder.content(), [file("a.md", "b\nc"), file("b.md", "b")]);
     }
 
@@ -496,28 +527,171 @@ mod tests {
 
     #[test]
     fn an_append_that_fails_at_any_step_leaves_the_old_file() {
-        for step in [Step::Write, Step::SyncData] {
+        for step in
+            [Step::Create, Step::SetMode, Step::Copy, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder]
+        {
             for errno in [Errno::NOSPC, Errno::IO] {
                 let folder = Folder::with("a.md", "old");
-                fault::with(step, errno, || folder.append("a.md", b"some more text")).unwrap_err();
-                assert_eq!(folder.content(), [file("a.md", "old")], "{step:?}");
+                let error =
+                    fault::with(step, errno, || folder.append("a.md", b"some more text")).unwrap_err();
+                // Once it has its name, the new file stays, though it may not survive a power loss.
+                let (system, want) = match NotDurable::of(&error) {
+                    Some(source) if step == Step::SyncFolder => (source, "old\nsome more text"),
+                    _ => (&error, "old"),
+                };
+                assert!(is(system, errno), "{step:?}: {error}");
+                assert_eq!(folder.content(), [file("a.md", want)], "{step:?}");
             }
         }
     }
 
     /// An editor asks for no lock.
     #[test]
-    fn an_append_that_fails_takes_nothing_away_that_others_wrote() {
+    fn an_append_takes_nothing_away_that_others_wrote_meanwhile() {
+        let folder = Folder::with("a.md", "old\n");
+        for (round, step) in [Step::Create, Step::Copy, Step::Write, Step::Sync].into_iter().enumerate() {
+            let path = folder.dir.path().join("a.md");
+            let before = fs::read_to_string(&path).unwrap();
+            let mut left = 1;
+            let others = move || {
+                use std::io::Write as _;
+                if left > 0 {
+                    left -= 1;
+                    fs::File::options().append(true).open(&path).unwrap().write_all(b"theirs\n").unwrap();
+                }
+            };
+            let mine = format!("mine {round}\n");
+            fault::meanwhile(step, others, || folder.append("a.md", mine.as_bytes()).unwrap());
+            assert_eq!(folder.content(), [file("a.md", &format!("{before}theirs\n{mine}"))], "{step:?}");
+        }
+    }
+
+    #[test]
+    fn an_append_to_what_never_rests_is_given_up() {
         let folder = Folder::with("a.md", "old\n");
         let path = folder.dir.path().join("a.md");
-        let others = move || {
-            use std::io::Write as _;
-            fs::File::options().append(true).open(&path).unwrap().write_all(b"theirs\n").unwrap();
+        let grow = move || {
+            let text = fs::read_to_string(&path).unwrap() + "more\n";
+            fs::write(&path, text).unwrap();
         };
-        fault::meanwhile(Step::SyncData, others, || {
-            fault::with(Step::SyncData, Errno::IO, || folder.append("a.md", b"mine\n")).unwrap_err();
-        });
-        assert_eq!(folder.content(), [file("a.md", "old\nmine\ntheirs\n")]);
+        let error = fault::meanwhile(Step::Copy, grow, || folder.append("a.md", b"mine\n")).unwrap_err();
+        assert!(is(&error, Errno::BUSY), "{error}");
+        assert_eq!(folder.content(), [file("a.md", &("old\n".to_owned() + &"more\n".repeat(ATTEMPTS)))]);
+    }
+
+    fn attribute(path: &std::path::Path, name: &str) -> Option<Vec<u8>> {
+        let mut value = Vec::with_capacity(1024);
+        rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value)).ok()?;
+        Some(value)
+    }
+
+    /// Whether this disk has attributes of that kind; some have not, such as old ones in memory.
+    fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
+        match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
+            Ok(()) => true,
+            Err(Errno::NOTSUP) => false,
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
+    /// Has `cargo xtask test` say at its end that a test checked nothing.
+    fn say_unchecked(reason: &str) {
+        use std::io::Write as _;
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        if let Some(file) = std::env::var_os("TOOLBRIDGE_UNCHECKED") {
+            let line = format!("docs::{test}: {reason}\n");
+            fs::File::options().append(true).open(file).unwrap().write_all(line.as_bytes()).unwrap();
+        }
+    }
+
+    /// An access control list: everybody by class, and one user by number, who may read and write.
+    fn acl_for(user: u32) -> Vec<u8> {
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in
+            [(1_u16, 6_u16, u32::MAX), (2, 6, user), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
+        {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        list
+    }
+
+    const ACL: &str = "system.posix_acl_access";
+
+    #[test]
+    fn a_changed_file_keeps_its_mode_and_attributes() {
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+            let probe = folder.dir.path().join("probe");
+            fs::write(&probe, "").unwrap();
+            let has_attributes = set_attribute(&path, "user.tag", b"red")
+                && set_attribute(&path, "user.empty", b"")
+                && set_attribute(&probe, ACL, &acl_for(12345));
+            if !has_attributes {
+                return say_unchecked("the disk has no extended attributes");
+            }
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o604);
+            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
+            assert_eq!(attribute(&path, "user.empty").as_deref(), Some(&b""[..]));
+            assert_eq!(attribute(&path, ACL), None);
+            assert!(set_attribute(&path, ACL, &acl_for(12345)));
+            change(&folder, "a.md", b"newer").unwrap();
+            assert_eq!(attribute(&path, ACL), Some(acl_for(12345)));
+            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
+        }
+    }
+
+    /// A folder can say that each new file in it is open to somebody. The one that is replaced was not.
+    #[test]
+    fn a_changed_file_gets_no_rights_from_its_folder() {
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+            if !set_attribute(folder.dir.path(), "system.posix_acl_default", &acl_for(12345)) {
+                return say_unchecked("the disk has no access control lists");
+            }
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(attribute(&path, ACL), None);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o660);
+        }
+    }
+
+    /// Root gives files away; others cannot, and then the mode must not let the wrong group in.
+    #[test]
+    fn a_changed_file_keeps_its_owner_where_it_can() {
+        if !rustix::process::geteuid().is_root() {
+            return say_unchecked("only root can give files away");
+        }
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            let set = || {
+                std::os::unix::fs::chown(&path, Some(12345), Some(54321)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+            };
+            let owner = || {
+                let meta = fs::metadata(&path).unwrap();
+                (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+            };
+            set();
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(owner(), (12345, 54321, 0o660));
+            fault::with(Step::SetOwner, Errno::PERM, || change(&folder, "a.md", b"newer")).unwrap();
+            assert_eq!(owner(), (0, 0, 0o600));
+            set();
+            fault::with(Step::SetOwner, Errno::IO, || change(&folder, "a.md", b"never")).unwrap_err();
+            assert_eq!(owner(), (12345, 54321, 0o660));
+            if set_attribute(&path, ACL, &acl_for(12345)) {
+                fault::with(Step::SetAttribute, Errno::PERM, || change(&folder, "a.md", b"last")).unwrap();
+                assert_eq!((owner(), attribute(&path, ACL)), ((12345, 54321, 0o600), None));
+            }
+            assert_eq!(folder.content().len(), 1);
+        }
     }
 
     #[test]
@@ -566,7 +740,7 @@ mod tests {
         folder.create("a.md", b"old").unwrap();
         assert!(is_taken(&folder.create("a.md", b"new").unwrap_err()));
         // Also when it is taken between the look and the rename.
-        let temporary = Temporary::create(folder.handle.as_fd()).unwrap();
+        let temporary = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
         assert!(is_taken(&temporary.take_new_name("a.md").unwrap_err()));
         assert_eq!(folder.content(), [file("a.md", "old")]);
     }
@@ -591,7 +765,7 @@ mod tests {
         let left = format!("{TEMPORARY_PREFIX}{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
         fs::write(folder.dir.path().join(&left), "half").unwrap();
         fs::write(folder.dir.path().join(".toolbridge-notes.tmp"), "mine").unwrap();
-        let live = Temporary::create(folder.handle.as_fd()).unwrap();
+        let live = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
         sweep_now(folder.handle.as_fd());
         let names: Vec<_> = folder.content().into_iter().map(|(name, _)| name).collect();
         let mut want = vec![live.name.clone(), ".toolbridge-notes.tmp".into()];

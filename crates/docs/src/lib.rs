@@ -13,14 +13,15 @@
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading what
 //! others may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`,
-//! `index.rs` and `snippet.rs` (searching them), `disk.rs` and `file.rs` (writing), `vault.rs` and `range.rs` (the vault), `bridge.rs`
-//! (copying), `tool.rs` (what a model is told).
+//! `index.rs` and `snippet.rs` (searching them), `disk.rs`, `attributes.rs` and `file.rs` (writing), `vault.rs` and `range.rs`
+//! (the vault), `bridge.rs` (copying), `tool.rs` (what a model is told).
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 
 mod answer;
+mod attributes;
 mod bridge;
 mod builder;
 mod disk;

@@ -55,6 +55,12 @@ impl HardLimits {
         asked.min(self.max_sections)
     }
 
+    /// How many headings of what is copied; all of them if the call does not say.
+    pub(crate) fn copied_sections(self, asked: Option<Limits>) -> Option<usize> {
+        let asked = asked.and_then(|limits| limits.max_sections)?;
+        Some(asked.get().min(self.max_sections))
+    }
+
     /// A found section is a section: the same limit holds.
     pub(crate) fn found(self, asked: Option<Count>) -> usize {
         asked.map_or(DEFAULT_FOUND, Count::get).min(self.max_sections)

@@ -92,7 +92,7 @@ impl Manuals {
         let max_chars = self.hard.chars(request.limits, source.file_type);
         let max_sections = self.hard.sections(request.limits);
         let (scope, take) = match (source.file_type, request.scope) {
-            (FileType::Json, None | Some(Scope::Snippet | Scope::File)) => (Scope::File, Take::File),
+            (FileType::Json, None | Some(Scope::Snippet | Scope::File)) => (Scope::File, Take::File(None)),
             (FileType::Json, Some(Scope::Section | Scope::Sections)) => {
                 return Err(Refusal::new(
                     Code::InvalidScope,
@@ -100,14 +100,14 @@ impl Manuals {
                 ));
             }
             (FileType::Md, None | Some(Scope::Snippet)) => (Scope::Snippet, Take::Own),
-            (FileType::Md, Some(Scope::Section)) => (Scope::Section, Take::Section),
+            (FileType::Md, Some(Scope::Section)) => (Scope::Section, Take::Section(None)),
             (FileType::Md, Some(Scope::Sections)) => (Scope::Sections, Take::Sections(max_sections)),
             (FileType::Md, Some(Scope::File)) => {
                 self.admit_file(request.limits)?;
-                (Scope::File, Take::File)
+                (Scope::File, Take::File(None))
             }
         };
-        let excerpt = self.take(source, request.reference.start_line.as_ref(), take, max_chars)?;
+        let excerpt = self.take(source, request.reference.start_line, take, max_chars)?;
         Ok(ManualText {
             text: excerpt.text,
             truncated: excerpt.truncated,
@@ -133,10 +133,17 @@ impl Manuals {
 
     /// Opens what a reference names.
     pub(crate) fn open_ref(&self, reference: &Ref) -> Result<Source, Refusal> {
-        if reference.json_path.is_some() {
-            return Err(Refusal::parameter("`json_path` must be null: a `.json` file is taken as a whole"));
+        let source = self.open(&reference.manual_id, &reference.path)?;
+        match (&reference.json_path, source.file_type) {
+            (None, _) => Ok(source),
+            (Some(_), FileType::Md) => Err(Refusal::new(
+                Code::InvalidScope,
+                "a `.md` file has sections and no `json_path`; leave it out, and give `start_line`",
+            )),
+            (Some(_), FileType::Json) => {
+                Err(Refusal::parameter("`json_path` must be null: a `.json` file is taken as a whole"))
+            }
         }
-        self.open(&reference.manual_id, &reference.path)
     }
 
     /// Opens a file of a manual: a regular one, of a known kind, not too large.
@@ -230,17 +237,21 @@ impl Manuals {
     pub(crate) fn take(
         &self,
         mut source: Source,
-        start_line: Option<&Line>,
+        start_line: Option<Line>,
         take: Take,
         max_chars: MaxChars,
     ) -> Result<Excerpt, Refusal> {
-        if matches!(take, Take::File) {
+        if let Take::File(most) = take {
             let reading = self.text(source)?;
-            if reading.source.file_type == FileType::Md && start_line.is_some() {
+            let mut end = None;
+            if reading.source.file_type == FileType::Md && (start_line.is_some() || most.is_some()) {
+                let outline = Outline::of(&reading.text);
                 // Of the whole file too, what a reference names must be there.
-                pick(&Outline::of(&reading.text), &reading.source, start_line, take)?;
+                pick(&outline, &reading.source, start_line, take)?;
+                let run = most.map(|count| outline.run(0, count));
+                end = run.and_then(|(run, is_part)| is_part.then_some(run.end));
             }
-            return Excerpt::whole(reading, max_chars);
+            return Excerpt::whole(reading, end, max_chars);
         }
         for _ in 0..snapshot::ATTEMPTS {
             let Some(outline) = self.known_outline(&source) else {
@@ -366,7 +377,7 @@ pub(crate) mod tests {
         settle: bool,
         change: impl Fn(&std::path::Path) + Copy + 'static,
     ) -> Vec<String> {
-        let takes = [Take::Own, Take::Section, Take::File];
+        let takes = [Take::Own, Take::Section(None), Take::File(None)];
         let read = |take| {
             let dir = TempDir::new().unwrap();
             let path = dir.path().join("m/a.md");

@@ -11,6 +11,9 @@ use crate::refusal::{Code, Refusal, shown};
 /// The longest name that common filesystems take.
 const MAX_NAME_BYTES: usize = 255;
 
+/// Callers of other systems write `\`.
+const SEPARATORS: [char; 2] = ['/', '\\'];
+
 /// A relative path of plain names, in normal form: no empty part, no `.`, no `..`, `/` between names. A
 /// [`Root`](crate::root::Root) accepts nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,18 +34,17 @@ impl PartialOrd for RelPath {
 }
 
 impl RelPath {
-    /// Checks a path that came from outside. `\` counts as a separator, `.` parts are dropped.
+    /// Checks a path that came from outside. `\` counts as a separator, `.` parts are dropped, but not at the
+    /// end: `a/.` is a folder.
     pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
-        let names: Vec<_> = text.split(['/', '\\']).filter(|name| *name != ".").collect();
-        let fault = if text.contains('\0') {
-            Some("it has a NUL character")
-        } else if text.starts_with(['/', '\\']) || is_drive(names.first().copied().unwrap_or_default()) {
-            Some("it is absolute")
-        } else if names.is_empty() {
-            Some("it names no file")
-        } else {
-            names.iter().find_map(|name| name_fault(name))
-        };
+        let mut names: Vec<_> = text.split(SEPARATORS).collect();
+        let ends_in_dot = names.len() > 1 && names.last() == Some(&".");
+        names.retain(|name| *name != ".");
+        let fault = text_fault(text)
+            .or_else(|| way_out(text))
+            .or_else(|| names.is_empty().then_some(Fault::Form("it names no file")))
+            .or_else(|| names.iter().find_map(|name| name_fault(name)))
+            .or_else(|| ends_in_dot.then_some(Fault::Form("it ends in `.` and names a folder")));
         match fault {
             None => Ok(Self(names.join("/"))),
             Some(fault) => Err(unusable("path", text, fault, "guide/setup.md")),
@@ -51,24 +53,21 @@ impl RelPath {
 
     /// Checks that a text is one plain name, as a manual's id is.
     pub(crate) fn parse_name(what: &str, text: &str) -> Result<Self, Refusal> {
-        let fault = if text.contains(['/', '\\']) {
-            Some("it is more than one name")
-        } else if text.contains('\0') {
-            Some("it has a NUL character")
-        } else if is_drive(text) {
-            Some("it is absolute")
-        } else {
-            name_fault(text)
-        };
+        let fault = text_fault(text)
+            .or_else(|| way_out(text))
+            .or_else(|| text.contains(SEPARATORS).then_some(Fault::Form("it is more than one name")))
+            .or_else(|| (text == ".").then_some(Fault::Form("`.` is no name")))
+            .or_else(|| name_fault(text));
         match fault {
-            None if text != "." => Ok(Self(text.to_owned())),
-            fault => Err(unusable(what, text, fault.unwrap_or("`.` is no name"), "handbook")),
+            None => Ok(Self(text.to_owned())),
+            Some(fault) => Err(unusable(what, text, fault, "handbook")),
         }
     }
 
     /// A name found on the disk; `None` if nobody could ask for it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
-        let is_plain = name != "." && !name.contains(['\\', '\0']) && name_fault(name).is_none();
+        let is_plain =
+            name != "." && !name.contains('\\') && text_fault(name).is_none() && name_fault(name).is_none();
         let usable = is_plain && !(parent.is_none() && is_drive(name));
         usable.then(|| match parent {
             Some(parent) => Self(format!("{}/{name}", parent.0)),
@@ -111,14 +110,59 @@ impl RelPath {
     }
 }
 
-fn name_fault(name: &str) -> Option<&'static str> {
-    match name {
-        "" => Some("it has an empty part"),
-        ".." => Some("it has a `..`"),
-        name if name.ends_with(['.', ' ']) => Some("a name in it ends in a dot or a space"),
-        name if name.len() > MAX_NAME_BYTES => Some("a name in it is over 255 bytes"),
-        _ => None,
+/// What is wrong with a path.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// It could not be a path at all.
+    Form(&'static str),
+    /// It would lead out of its root.
+    WayOut(&'static str),
+}
+
+fn text_fault(text: &str) -> Option<Fault> {
+    if text.contains('\0') {
+        return Some(Fault::Form("it has a NUL character"));
     }
+    text.contains(is_deceptive).then_some(Fault::Form("it has a control character"))
+}
+
+/// What makes a name look like another one, or breaks the line that shows it: control characters, line and
+/// paragraph separators, and what turns the direction of the text around it. Marks that only join or part
+/// letters stay: Persian and emoji need them.
+pub(crate) fn is_deceptive(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{2028}'..='\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a path leads out of where it begins, whatever else is wrong with it.
+fn way_out(text: &str) -> Option<Fault> {
+    let mut names = text.split(SEPARATORS).filter(|name| *name != ".").peekable();
+    if text.starts_with(SEPARATORS) || names.peek().is_some_and(|name| is_drive(name)) {
+        return Some(Fault::WayOut("it is absolute"));
+    }
+    let mut depth = 0_usize;
+    for name in names {
+        match name {
+            "" => {}
+            ".." => match depth.checked_sub(1) {
+                Some(above) => depth = above,
+                None => return Some(Fault::WayOut("its `..` leads out of the folder")),
+            },
+            _ => depth += 1,
+        }
+    }
+    None
+}
+
+fn name_fault(name: &str) -> Option<Fault> {
+    let fault = match name {
+        "" => "it has an empty part",
+        ".." => "it has a `..`",
+        name if name.ends_with(['.', ' ']) => "a name in it ends in a dot or a space",
+        name if name.len() > MAX_NAME_BYTES => "a name in it is over 255 bytes",
+        _ => return None,
+    };
+    Some(Fault::Form(fault))
 }
 
 /// `C:`, which a caller from another system takes for the start of an absolute path.
@@ -126,10 +170,14 @@ fn is_drive(name: &str) -> bool {
     matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic() && name.len() == 2)
 }
 
-fn unusable(what: &str, text: &str, fault: &str, example: &str) -> Refusal {
+fn unusable(what: &str, text: &str, fault: Fault, example: &str) -> Refusal {
+    let (code, fault) = match fault {
+        Fault::Form(fault) => (Code::InvalidPath, fault),
+        Fault::WayOut(fault) => (Code::OutOfScope, fault),
+    };
     let shown = shown(text);
     Refusal::new(
-        Code::InvalidPath,
+        code,
         format!("{what} `{shown}` cannot be used: {fault}; right would be plain names, as in `{example}`"),
     )
 }
@@ -205,40 +253,79 @@ mod tests {
 
     #[test]
     fn a_path_is_relative_and_of_plain_names() {
+        use Code::{InvalidPath, OutOfScope};
+        type Want<'a> = Result<&'a str, (Code, &'a str)>;
+        const ABSOLUTE: (Code, &str) = (OutOfScope, "it is absolute");
+        const OUT: (Code, &str) = (OutOfScope, "its `..` leads out of the folder");
+        const UP: (Code, &str) = (InvalidPath, "it has a `..`");
+        const EMPTY: (Code, &str) = (InvalidPath, "it has an empty part");
+        const FOLDER: (Code, &str) = (InvalidPath, "it ends in `.` and names a folder");
+        const NO_FILE: (Code, &str) = (InvalidPath, "it names no file");
+        const CONTROL: (Code, &str) = (InvalidPath, "it has a control character");
+        const LAST: (Code, &str) = (InvalidPath, "a name in it ends in a dot or a space");
+
         let long = format!("{}.md", "x".repeat(300));
-        let rows: &[(&str, Result<&str, &str>)] = &[
+        let rows: &[(&str, Want<'_>)] = &[
             ("a.md", Ok("a.md")),
             ("a/b/c.md", Ok("a/b/c.md")),
             ("a\\b\\c.md", Ok("a/b/c.md")),
             ("./a/./b.md", Ok("a/b.md")),
             ("日本/設定.md", Ok("日本/設定.md")),
             ("a b/..c/.d", Ok("a b/..c/.d")),
-            ("", Err("it has an empty part")),
-            (".", Err("it names no file")),
-            ("a//b", Err("it has an empty part")),
-            ("a/", Err("it has an empty part")),
-            ("/etc/passwd", Err("it is absolute")),
-            ("\\etc", Err("it is absolute")),
-            ("C:\\a.md", Err("it is absolute")),
-            ("..", Err("it has a `..`")),
-            ("a/../../b", Err("it has a `..`")),
-            ("a\\..\\b", Err("it has a `..`")),
-            ("a\0.md", Err("it has a NUL character")),
-            ("a./b", Err("a name in it ends in a dot or a space")),
-            ("a.md.", Err("a name in it ends in a dot or a space")),
-            ("a.md ", Err("a name in it ends in a dot or a space")),
-            ("...", Err("a name in it ends in a dot or a space")),
-            (&long, Err("a name in it is over 255 bytes")),
+            ("می\u{200c}خواهم.md", Ok("می\u{200c}خواهم.md")),
+            ("👩\u{200d}🔬.md", Ok("👩\u{200d}🔬.md")),
+            ("", Err(EMPTY)),
+            (".", Err(NO_FILE)),
+            ("./.", Err(NO_FILE)),
+            ("./", Err(EMPTY)),
+            ("a/.", Err(FOLDER)),
+            ("a.md/.", Err(FOLDER)),
+            ("a\\.", Err(FOLDER)),
+            ("a/./.", Err(FOLDER)),
+            ("a//b", Err(EMPTY)),
+            ("a/", Err(EMPTY)),
+            ("/etc/passwd", Err(ABSOLUTE)),
+            ("//host/a", Err(ABSOLUTE)),
+            ("\\etc", Err(ABSOLUTE)),
+            ("C:\\a.md", Err(ABSOLUTE)),
+            ("./C:/a.md", Err(ABSOLUTE)),
+            ("..", Err(OUT)),
+            ("../a.md", Err(OUT)),
+            ("./../a.md", Err(OUT)),
+            ("a/../../b", Err(OUT)),
+            ("a//../../b", Err(OUT)),
+            ("a\\..\\..\\b", Err(OUT)),
+            ("a/..", Err(UP)),
+            ("a/../b", Err(UP)),
+            ("a\\..\\b", Err(UP)),
+            ("a\0.md", Err((InvalidPath, "it has a NUL character"))),
+            ("a\n.md", Err(CONTROL)),
+            ("a\t/b.md", Err(CONTROL)),
+            ("\u{1b}[31ma.md", Err(CONTROL)),
+            ("a\u{7f}.md", Err(CONTROL)),
+            ("a\u{85}.md", Err(CONTROL)),
+            ("a\u{9b}.md", Err(CONTROL)),
+            ("a\u{2028}.md", Err(CONTROL)),
+            ("a\u{2029}.md", Err(CONTROL)),
+            ("a\u{202e}dm.exe", Err(CONTROL)),
+            ("a\u{2066}.md", Err(CONTROL)),
+            ("../a\n", Err(CONTROL)),
+            ("a./b", Err(LAST)),
+            ("a.md.", Err(LAST)),
+            ("a.md ", Err(LAST)),
+            ("...", Err(LAST)),
+            (&long, Err((InvalidPath, "a name in it is over 255 bytes"))),
         ];
         for (text, want) in rows {
             match (RelPath::parse(text), want) {
                 (Ok(path), Ok(want)) => assert_eq!(path.as_str(), *want),
-                (Err(refusal), Err(want)) => {
-                    assert_eq!(refusal.code, Code::InvalidPath, "{text}");
-                    assert!(refusal.message.contains(want), "{text}: {}", refusal.message);
-                    assert!(refusal.message.len() < 600, "{text}");
+                (Err(refusal), Err((code, want))) => {
+                    assert_eq!(refusal.code, *code, "{text:?}");
+                    assert!(refusal.message.contains(want), "{text:?}: {}", refusal.message);
+                    assert!(refusal.message.len() < 600, "{text:?}");
+                    assert!(!refusal.message.contains(is_deceptive), "{text:?}: {:?}", refusal.message);
                 }
-                (got, _) => panic!("{text}: {got:?}"),
+                (got, _) => panic!("{text:?}: {got:?}"),
             }
         }
     }
@@ -246,9 +333,44 @@ mod tests {
     #[test]
     fn a_manual_id_is_one_plain_name() {
         assert_eq!(RelPath::parse_name("manual_id", "handbook").unwrap().as_str(), "handbook");
-        for bad in ["", ".", "..", "a/b", "a\\b", "/etc", "a\0", "a.", "a ", "C:", &"x".repeat(256)] {
+        let long = "x".repeat(256);
+        for (bad, code) in [
+            ("", Code::InvalidPath),
+            (".", Code::InvalidPath),
+            ("a/b", Code::InvalidPath),
+            ("a\\b", Code::InvalidPath),
+            ("a/../a", Code::InvalidPath),
+            ("a\0", Code::InvalidPath),
+            ("a\r", Code::InvalidPath),
+            ("a.", Code::InvalidPath),
+            ("a ", Code::InvalidPath),
+            (&long, Code::InvalidPath),
+            ("..", Code::OutOfScope),
+            ("../m", Code::OutOfScope),
+            ("a/../..", Code::OutOfScope),
+            ("/etc", Code::OutOfScope),
+            ("\\etc", Code::OutOfScope),
+            ("C:", Code::OutOfScope),
+        ] {
             let refusal = RelPath::parse_name("manual_id", bad).unwrap_err();
-            assert_eq!(refusal.code, Code::InvalidPath, "{bad:?}");
+            assert_eq!(refusal.code, code, "{bad:?}");
+        }
+    }
+
+    /// What is on the disk under such a name is not shown to a model, which could not ask for it either.
+    #[test]
+    fn a_name_that_nobody_could_ask_for_is_left_out() {
+        for (name, want) in [
+            ("a.md", true),
+            ("a\n.md", false),
+            ("a\u{202e}.md", false),
+            ("a\\b.md", false),
+            ("a.", false),
+            ("C:", false),
+        ] {
+            let child = RelPath::child(None, name);
+            assert_eq!(child.is_some(), want, "{name:?}");
+            assert_eq!(RelPath::parse(name).ok().filter(|path| path.as_str() == name), child, "{name:?}");
         }
     }
 

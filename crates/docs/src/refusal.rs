@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::file::NotDurable;
+use crate::path::is_deceptive;
 
 /// What kind of refusal it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,7 +23,7 @@ pub(crate) enum Code {
     NotFound,
     /// It is there, or could be, but is not to be touched.
     Forbidden,
-    /// The scope does not fit the kind of file.
+    /// The scope, or what a reference names, does not fit the kind of file.
     InvalidScope,
     /// The target exists and must not, or does not and must.
     Conflict,
@@ -85,9 +86,10 @@ impl Refusal {
                 Code::InvalidPath,
                 format!("`{shown}` is, or lies in, a file and not a folder; name a folder, or only the file"),
             ),
-            Some(Errno::LOOP) => {
-                Self::forbidden(format!("`{shown}` is or passes a symbolic link, and links are not followed"))
-            }
+            Some(Errno::LOOP) => Self::new(
+                Code::OutOfScope,
+                format!("`{shown}` is or passes a symbolic link, and links are not followed"),
+            ),
             Some(Errno::XDEV) => Self::new(Code::OutOfScope, format!("`{shown}` leads out of its root")),
             Some(Errno::NAMETOOLONG) => {
                 Self::new(Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
@@ -110,13 +112,21 @@ impl Refusal {
     }
 }
 
-/// A path as messages show it: whatever the caller sent, an answer stays short.
+/// A path as messages show it: whatever the caller sent, an answer stays short and is one line.
 pub(crate) fn shown(path: &str) -> String {
     const SHOWN_CHARS: usize = 120;
-    match path.char_indices().nth(SHOWN_CHARS) {
-        Some((cut, _)) => format!("{}…", &path[..cut]),
-        None => path.to_owned(),
+    let mut shown = String::new();
+    for char in path.chars().take(SHOWN_CHARS) {
+        if is_deceptive(char) {
+            shown.extend(char.escape_unicode());
+        } else {
+            shown.push(char);
+        }
     }
+    if path.chars().nth(SHOWN_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -128,7 +138,7 @@ mod tests {
         let rows = [
             (Errno::NOENT, Code::NotFound),
             (Errno::NOTDIR, Code::InvalidPath),
-            (Errno::LOOP, Code::Forbidden),
+            (Errno::LOOP, Code::OutOfScope),
             (Errno::XDEV, Code::OutOfScope),
             (Errno::NAMETOOLONG, Code::InvalidPath),
             (Errno::ISDIR, Code::Forbidden),
@@ -140,6 +150,14 @@ mod tests {
         for (errno, want) in rows {
             assert_eq!(Refusal::system("a.md", &errno.into()).code, want, "{errno:?}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_is_one_short_line() {
+        assert_eq!(shown("a b/日本.md"), "a b/日本.md");
+        assert_eq!(shown("a\n\u{1b}[2J\u{202e}b"), r"a\u{a}\u{1b}[2J\u{202e}b");
+        assert_eq!(shown(&"é".repeat(120)), "é".repeat(120));
+        assert_eq!(shown(&"é".repeat(121)), "é".repeat(120) + "…");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::limit::MAX_SOURCE_BYTES;
 use crate::refusal::shown;
 
 /// A number from 1 upwards. `1000.0` is 1000.
@@ -74,24 +75,26 @@ impl JsonSchema for Count {
     }
 }
 
-/// A line at which a section may start: any number, as there may be none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line(String);
+/// A line at which a section may start. Whether one does, only the file can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Line(usize);
 
 impl Line {
-    /// `None` if no section can start there.
-    pub(crate) fn get(&self) -> Option<usize> {
-        whole(&self.0)
-    }
+    /// No file that is read has more lines than bytes.
+    const MAX: u64 = MAX_SOURCE_BYTES;
 
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
+    pub(crate) fn get(self) -> usize {
+        self.0
     }
 }
 
 impl<'de> Deserialize<'de> for Line {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        number(deserializer, "a line number").map(Self)
+        let expected = format!("a line number, whole and from 1 to {}", Self::MAX);
+        let text = number(deserializer, &expected)?;
+        whole(&text).filter(|line| *line as u64 <= Self::MAX).map(Self).ok_or_else(|| {
+            de::Error::custom(format_args!("invalid value: `{}`, expected {expected}", shown(&text)))
+        })
     }
 }
 
@@ -172,7 +175,7 @@ pub(crate) struct Ref {
     pub(crate) manual_id: String,
     /// The file, relative to the manual.
     pub(crate) path: String,
-    /// The line at which the section starts; null or left out for the first section. Ignored for `.json`.
+    /// The line at which the section starts; null or left out for the first section, and for `.json`.
     pub(crate) start_line: Option<Line>,
     /// Always null.
     pub(crate) json_path: Option<Value>,
@@ -186,7 +189,9 @@ pub(crate) struct Ref {
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(crate) struct Limits {
-    /// At most so many sections; 20 if left out. Only the scope `sections` asks for it.
+    /// At most so many headings with the text below them, counted from the first. What comes after them is left
+    /// out, and `truncated` says so. The scope `sections` takes 20 if it is left out, a copy takes all; other
+    /// scopes do not ask for it, and a `.json` counts as one.
     pub(crate) max_sections: Option<Count>,
     /// At most so many characters; 8000 if left out, for `.json` the server's hard limit. What is longer is
     /// cut, and `truncated` says so; but a `.json` of a manual is cut only if this is given, and refused
@@ -384,6 +389,32 @@ mod tests {
             ("{}", None),
         ] {
             assert_eq!(serde_json::from_str::<Count>(text).ok().map(Count::get), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_a_whole_number_that_a_file_can_have() {
+        for (text, want) in [
+            ("1", Some(1)),
+            ("2.0", Some(2)),
+            ("2e0", Some(2)),
+            ("67108864", Some(67_108_864)),
+            ("67108865", None),
+            ("1e300", None),
+            ("1e400", None),
+            ("0", None),
+            ("-1", None),
+            ("2.5", None),
+            ("1e-400", None),
+            ("\"2\"", None),
+            ("true", None),
+            ("[2]", None),
+        ] {
+            let line = serde_json::from_str::<Line>(text);
+            assert_eq!(line.as_ref().ok().map(|line| line.get()), want, "{text}");
+            if let Err(error) = line {
+                assert!(error.to_string().contains("whole and from 1 to 67108864"), "{text}: {error}");
+            }
         }
     }
 }

@@ -106,7 +106,8 @@ fn bridge_tools() -> Vec<Tool> {
              showing the text. `from_ref` is a `ref` from `manual_find` or `manual_toc`; of a `.json` the whole file \
              is copied. `to_path` is relative to the vault and is made if missing, folders too. `mode` is `overwrite` \
              or `append` (on a new line). Sections longer than `limits.max_chars` (default 8000) are cut, and \
-             `truncated` says so; raise it to copy more, up to the server's hard limit. A `.json` over that limit is \
+             `truncated` says so; raise it to copy more, up to the server's hard limit. `limits.max_sections` copies only \
+             that many headings of the section, its own included; without it all are copied. A `.json` over that limit is \
              refused, unless `limits.max_chars` asks for a part. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
              cannot be used.",
             Effect::Changes,
@@ -117,7 +118,8 @@ fn bridge_tools() -> Vec<Tool> {
             "Copy a file into the vault",
             "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can \
              always be copied if it is within the server's hard limit, or in part if `limits.max_chars` is given; an `.md` only if the server allows it and `limits.allow_file` is \
-             true, otherwise use `bridge_copy_section`. `to_path` and `mode` as there.",
+             true, otherwise use `bridge_copy_section`. `limits.max_sections` copies only that many headings from the \
+             start of an `.md`. `to_path` and `mode` as there.",
             Effect::Changes,
             |shared, request, _| bridge::copy_file(&shared.manuals, &shared.vault, request),
         ),

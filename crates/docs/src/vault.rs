@@ -168,10 +168,11 @@ impl Vault {
                 let file = Locked::to_append(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
                 // A mark in the middle of a file is none.
                 let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
-                append(path, &file, content.as_bytes())
+                self.append(path, folder.as_fd(), &file, content.as_bytes())
             }
             Mode::Overwrite => {
                 let old = Locked::to_replace(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
+                check_new_size(path, request.content.len() as u64)?;
                 self.swept(folder.as_fd(), || old.replace(&[request.content.as_bytes()])).map_err(failed)
             }
         }
@@ -236,7 +237,7 @@ impl Vault {
             if let Some(folder) = folder
                 && let Some(file) = Locked::to_append(folder.as_fd(), name).map_err(failed)?
             {
-                return append(&to.path, &file, text.as_bytes());
+                return self.append(&to.path, folder.as_fd(), &file, text.as_bytes());
             }
             match self.put(&to.path, &[text.as_bytes()], Existing::Refuse) {
                 // Another process was faster: there is something to append to now.
@@ -250,8 +251,30 @@ impl Vault {
         ))
     }
 
+    /// Adds to the end of a file that is locked.
+    fn append(
+        &self,
+        path: &RelPath,
+        dir: BorrowedFd<'_>,
+        file: &Locked<'_>,
+        bytes: &[u8],
+    ) -> Result<u64, Refusal> {
+        if file.has_other_names() {
+            return Err(Refusal::forbidden(format!(
+                "`{}` has another name (a hard link), under which the addition would be missing; append to another file",
+                shown(path.as_str())
+            )));
+        }
+        let failed = |error| self.failed(path, &error);
+        if !bytes.is_empty() {
+            check_new_size(path, file.size_with(bytes).map_err(failed)?)?;
+        }
+        self.swept(dir, || file.append(bytes)).map_err(failed)
+    }
+
     /// Writes a whole file, and makes the folders it lies in.
     fn put(&self, path: &RelPath, parts: &[&[u8]], existing: Existing) -> Result<u64, Refusal> {
+        check_new_size(path, parts.iter().map(|part| part.len() as u64).sum())?;
         let (folder, name) = path.split();
         let failed = |error| self.failed(path, &error);
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
@@ -302,20 +325,10 @@ fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::forbidden(format!(
-        "`{}` would have {size} bytes, the limit is {MAX_SOURCE_BYTES}; replace less, or in fewer places",
+        "`{}` would have {size} bytes, the limit is {MAX_SOURCE_BYTES}, and no more can be read; write less, or to another file",
         shown(path.as_str())
     ))
     .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
-}
-
-fn append(path: &RelPath, file: &Locked<'_>, bytes: &[u8]) -> Result<u64, Refusal> {
-    if file.has_other_names() {
-        return Err(Refusal::forbidden(format!(
-            "`{}` has another name (a hard link), and appending would change what that one holds too",
-            shown(path.as_str())
-        )));
-    }
-    file.append(bytes).map_err(|error| Refusal::system(path.as_str(), &error))
 }
 
 /// Checks a path's form, and that this may be done with it.
@@ -435,6 +448,27 @@ mod tests {
                 assert_eq!(refusal.code, Code::Forbidden, "{path}");
             }
         }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
+    fn a_new_text_that_could_not_be_read_is_not_written() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let vault = Vault::new(Root::open(dir.path()).unwrap(), HardLimits::default());
+        let path = "a.md".to_owned();
+        let content = "x".repeat(usize::try_from(MAX_SOURCE_BYTES).unwrap() + 1);
+        let create = VaultCreate { path: path.clone(), content: content.clone() };
+        let write = VaultWrite { path: path.clone(), content: content.clone(), mode: Mode::Overwrite };
+        let to = Vault::destination(&path, Mode::Overwrite).unwrap();
+        let mut refusals = vec![vault.create(&create).unwrap_err()];
+        std::fs::write(dir.path().join(&path), "old").unwrap();
+        refusals.push(vault.write(&write).unwrap_err());
+        refusals.push(vault.receive(&to, &content, BOM).unwrap_err());
+        for refusal in refusals {
+            assert_eq!(refusal.code, Code::Forbidden, "{}", refusal.message);
+            assert_eq!(refusal.details.unwrap()["limit_bytes"], MAX_SOURCE_BYTES);
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join(&path)).unwrap(), "old");
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub(super) const WORDS: &[&[u8]] = &[
     b"..\\",
     b"//",
     b"\0",
+    b"\n",
+    b"\x1b[",
+    b"\xc2\x85",
+    b"\xe2\x80\xa8",
+    b"\xe2\x80\xae",
     b" ",
     b"a.md",
     b"link",
@@ -74,10 +79,17 @@ pub(super) fn run(input: &[u8]) -> u64 {
 
 /// The rules, one after the other.
 fn is_plain(text: &str) -> bool {
+    let ends_in_dot = text.ends_with("/.") || text.ends_with("\\.");
     let names: Vec<_> = text.split(['/', '\\']).filter(|name| *name != ".").collect();
+    let is_deceptive = |char: char| {
+        char.is_control()
+            || ('\u{2028}'..='\u{202e}').contains(&char)
+            || ('\u{2066}'..='\u{2069}').contains(&char)
+    };
     let is_drive =
         |name: &&str| name.len() == 2 && name.ends_with(':') && name.as_bytes()[0].is_ascii_alphabetic();
-    !text.contains('\0')
+    !text.contains(is_deceptive)
+        && !ends_in_dot
         && !text.starts_with(['/', '\\'])
         && !names.first().is_some_and(is_drive)
         && !names.is_empty()

@@ -22,7 +22,7 @@ use self::library::Library;
 use self::report::{Report, Row};
 use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
-use crate::output::{INTERRUPTED, TERMINATED, print};
+use crate::output::{INTERRUPTED, TERMINATED, WithHint, print};
 
 /// The server's name in the MCP config.
 const SERVER: &str = "tools";
@@ -39,8 +39,8 @@ pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
         let mut terminate = signal(SignalKind::terminate())?;
         let session = traced(Session::builder(demo_tools(Arc::default())?), trace).start().await?;
         let hello = json!({
-            "socket": session.socket_path(),
-            "schema": session.schema_path(),
+            "socket": in_json(session.socket_path())?,
+            "schema": in_json(session.schema_path())?,
             "mcp_config": session.mcp_config(SERVER)?,
         });
         print(format!("{hello}\n").as_bytes())?;
@@ -55,6 +55,15 @@ pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
     // The thread that reads stdin may still wait for it.
     runtime.shutdown_background();
     served
+}
+
+/// A path for the config that the CLI reads, which is JSON: that has no way to write every path.
+fn in_json(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        let error =
+            format!("the path of the session, `{}`, is not UTF-8 and fits into no config", path.display());
+        WithHint { error, hint: "set TMPDIR to a directory whose path is UTF-8".into() }.into()
+    })
 }
 
 fn traced(session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {

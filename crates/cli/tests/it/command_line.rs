@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
@@ -326,6 +327,35 @@ fn a_temporary_directory_with_a_long_path_is_replaced_by_a_short_one_and_it_says
     drop(stdin);
     assert!(process.wait_within(PATIENCE).success());
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_temporary_directory_whose_path_is_not_utf8_is_one_clear_error_and_no_panic() {
+    let dir = TempDir::new().unwrap();
+    let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"t\xffmp"));
+    std::fs::create_dir(&odd).unwrap();
+    let (code, stdout, stderr) = run(toolbridge().args(["demo", "--serve"]).env("TMPDIR", &odd));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{stderr}");
+    assert!(lines[0].starts_with("error: the path of the session, `"), "{stderr}");
+    assert!(lines[0].contains("is not UTF-8"), "{stderr}");
+    assert_eq!(lines[1], "hint: set TMPDIR to a directory whose path is UTF-8");
+    assert_eq!(files(&odd), Vec::<String>::new());
+    // Where no config has to be written, such a path is as good as any.
+    let (code, stdout, stderr) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", &odd));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert_eq!(files(&odd), Vec::<String>::new());
+    // A session whose directory gets such a path is listed all the same.
+    let host = Host::start();
+    std::fs::remove_dir(&odd).unwrap();
+    std::fs::rename(host.dir.path(), &odd).unwrap();
+    let (code, stdout, stderr) = run(toolbridge().args(["sessions", "--json"]).env("TMPDIR", &odd));
+    std::fs::rename(&odd, host.dir.path()).unwrap();
+    assert_eq!(code, 0, "{stderr}");
+    let listed: Value = serde_json::from_str(&stdout).unwrap();
+    let place = listed.as_array().unwrap().iter().position(|one| one["state"] == "live");
+    assert!(listed[place.unwrap()]["socket"].as_str().unwrap().contains("/t\u{fffd}mp/"), "{listed}");
 }
 
 #[test]

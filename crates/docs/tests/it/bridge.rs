@@ -1,5 +1,7 @@
 //! Copying: the fixed rules of the two bridges.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
 
 use crate::support::{Client, Workspace, copy, copy_file, reference};
@@ -97,7 +99,7 @@ fn json_is_copied_as_a_file_by_both() {
     let workspace = Workspace::new();
     workspace.manual("a.json", "{\"a\":1}");
     let client = workspace.open();
-    let answer = client.copy("a.json", 99, "x.json", "overwrite");
+    let answer = client.copy("a.json", 1, "x.json", "overwrite");
     assert_eq!(answer["written_bytes"], 7);
     let call = json!({ "from_path": "a.json", "manual_id": "m", "to_path": "y.json", "mode": "overwrite" });
     assert_eq!(
@@ -188,19 +190,29 @@ fn the_byte_order_mark_of_a_json_counts() {
 fn every_bad_source_has_its_code_and_leaves_no_target() {
     let workspace = Workspace::with("# A\n");
     std::fs::create_dir(workspace.path("manuals/m/dir.md")).unwrap();
+    symlink("a.md", workspace.path("manuals/m/link.md")).unwrap();
+    symlink("m", workspace.path("manuals/linked")).unwrap();
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let rows = [
         ("none.md", "m", "not_found"),
         ("a.md/b.md", "m", "invalid_path"),
         ("a.md", "none", "not_found"),
         ("dir.md", "m", "forbidden"),
-        ("../m/a.md", "m", "invalid_path"),
-        ("/etc/passwd.md", "m", "invalid_path"),
-        ("..\\m\\a.md", "m", "invalid_path"),
+        ("../m/a.md", "m", "out_of_scope"),
+        ("x/../../m/a.md", "m", "out_of_scope"),
+        ("/etc/passwd.md", "m", "out_of_scope"),
+        ("..\\m\\a.md", "m", "out_of_scope"),
+        ("C:\\a.md", "m", "out_of_scope"),
+        ("link.md", "m", "out_of_scope"),
+        ("x/../a.md", "m", "invalid_path"),
+        ("a.md/.", "m", "invalid_path"),
+        ("a\n.md", "m", "invalid_path"),
         ("", "m", "invalid_path"),
         ("a\0.md", "m", "invalid_path"),
-        ("a.md", "..", "invalid_path"),
-        ("a.md", "/etc", "invalid_path"),
+        ("a.md", "..", "out_of_scope"),
+        ("a.md", "/etc", "out_of_scope"),
+        ("a.md", "linked", "out_of_scope"),
+        ("a.md", "m\n", "invalid_path"),
         ("a.md", "m/../m", "invalid_path"),
         ("a.md", "", "invalid_path"),
         ("a.md.", "m", "invalid_path"),
@@ -218,4 +230,124 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
         assert_eq!(client.code("manual_read", &json!({ "ref": reference })), code, "{path:?} of {manual:?}");
     }
     assert_eq!(workspace.vault(), Vec::<String>::new());
+}
+
+/// What a reference names must be something that a file of its kind has.
+#[test]
+fn a_reference_that_does_not_fit_the_kind_of_file_has_its_code() {
+    let workspace = Workspace::with("# A\na\n# B\n");
+    workspace.manual("a.json", "{}");
+    workspace.manual("a.txt", "text");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let section = |path: &str, line: Value, json_path: Value| {
+        let mut call = copy(path, line, "x.md", "overwrite");
+        call["from_ref"]["json_path"] = json_path;
+        ("bridge_copy_section", call)
+    };
+    let file = |path: &str| ("bridge_copy_file", copy_file(path, "x.md", "overwrite"));
+    let none = Value::Null;
+    let rows = [
+        (section("a.md", none.clone(), none.clone()), None),
+        (section("a.md", json!(3), none.clone()), None),
+        (section("a.md", json!(2), none.clone()), Some("not_found")),
+        (section("a.md", json!(2.5), none.clone()), Some("invalid_parameter")),
+        (section("a.md", json!(1), json!("$.a")), Some("invalid_scope")),
+        (section("a.md", none.clone(), json!("$.a")), Some("invalid_scope")),
+        // A file begins at line 1, and a `.json` is one whole.
+        (section("a.json", none.clone(), none.clone()), None),
+        (section("a.json", json!(1), none.clone()), None),
+        (section("a.json", json!(2), none.clone()), Some("invalid_scope")),
+        (section("a.json", json!(99), none.clone()), Some("invalid_scope")),
+        (section("a.json", json!(2.5), none.clone()), Some("invalid_parameter")),
+        (section("a.json", none.clone(), json!("$.a")), Some("invalid_parameter")),
+        // Manuals have no files of other kinds.
+        (section("a.txt", none.clone(), none.clone()), Some("invalid_parameter")),
+        (section("a.txt", json!(1), json!("$.a")), Some("invalid_parameter")),
+        (section("none.json", json!(99), none.clone()), Some("not_found")),
+        (file("a.md"), None),
+        (file("a.json"), None),
+        (file("a.txt"), Some("invalid_parameter")),
+        (file("a"), Some("invalid_parameter")),
+        (file("none.md"), Some("not_found")),
+    ];
+    for ((tool, arguments), want) in rows {
+        let result = client.call(tool, &arguments);
+        assert_eq!(result["structuredContent"]["code"].as_str(), want, "{tool} {arguments}: {result}");
+        assert_eq!(workspace.path("vault/x.md").exists(), want.is_none(), "{tool} {arguments}");
+        _ = std::fs::remove_file(workspace.path("vault/x.md"));
+    }
+}
+
+#[test]
+fn max_sections_limits_the_headings_that_are_copied() {
+    let text = "\u{feff}intro\n# A\na\n## B\nb\n### C\nc\n## D\nd\n# E\n";
+    let workspace = Workspace::with(text);
+    workspace.manual("a.json", "{}");
+    let client = Client::new(workspace.builder().allow_file_scope(true).hard_max_sections(3));
+    let all = "# A\na\n## B\nb\n### C\nc\n## D\nd\n";
+    for (most, want, truncated) in [
+        (json!(null), all, false),
+        (json!(1), "# A\na\n", true),
+        (json!(2), "# A\na\n## B\nb\n", true),
+        (json!(3.0), "# A\na\n## B\nb\n### C\nc\n", true),
+        // Lowered to the server's limit, as every limit is.
+        (json!(4), "# A\na\n## B\nb\n### C\nc\n", true),
+    ] {
+        let call = with_limits(copy("a.md", 2, "x.md", "overwrite"), json!({ "max_sections": most }));
+        let answer = client.ok("bridge_copy_section", &call);
+        assert_eq!(
+            (workspace.text("x.md").as_str(), &answer["truncated"]),
+            (want, &json!(truncated)),
+            "{most}"
+        );
+        assert_eq!(answer["written_sections"], 1, "{most}");
+    }
+    let raised = Client::new(workspace.builder().allow_file_scope(true));
+    for (line, most, want, truncated) in [
+        (2, 4, all, false),
+        (2, 5, all, false),
+        (4, 2, "## B\nb\n### C\nc\n", false),
+        (4, 1, "## B\nb\n", true),
+        (6, 1, "### C\nc\n", false),
+        (10, 1, "# E\n", false),
+    ] {
+        let call = with_limits(copy("a.md", line, "x.md", "overwrite"), json!({ "max_sections": most }));
+        let answer = raised.ok("bridge_copy_section", &call);
+        assert_eq!(
+            (workspace.text("x.md").as_str(), &answer["truncated"]),
+            (want, &json!(truncated)),
+            "{line} {most}"
+        );
+    }
+    for (most, want, truncated) in [
+        (1, "\u{feff}intro\n", true),
+        (2, "\u{feff}intro\n# A\na\n", true),
+        (6, text, false),
+        (7, text, false),
+    ] {
+        let limits = json!({ "max_sections": most, "allow_file": true });
+        let call = with_limits(copy_file("a.md", "x.md", "overwrite"), limits);
+        let answer = raised.ok("bridge_copy_file", &call);
+        assert_eq!(
+            (workspace.text("x.md").as_str(), &answer["truncated"]),
+            (want, &json!(truncated)),
+            "{most}"
+        );
+    }
+    // A `.json` is one.
+    for (tool, call) in [
+        ("bridge_copy_section", copy("a.json", Value::Null, "x.json", "overwrite")),
+        ("bridge_copy_file", copy_file("a.json", "x.json", "overwrite")),
+    ] {
+        let answer = raised.ok(tool, &with_limits(call.clone(), json!({ "max_sections": 1 })));
+        assert_eq!(
+            (workspace.text("x.json").as_str(), &answer["truncated"]),
+            ("{}", &json!(false)),
+            "{tool}"
+        );
+        for bad in [json!(0), json!(1.5), json!(-1), json!("1")] {
+            let call = with_limits(call.clone(), json!({ "max_sections": bad }));
+            assert_eq!(raised.code(tool, &call), "invalid_parameter", "{tool} {bad}");
+        }
+    }
 }

@@ -54,7 +54,7 @@ fn a_search_can_be_limited_to_a_manual_and_a_number() {
     // Lowered to the hard limit of sections.
     assert_eq!(count(&json!({ "query": "key", "limit": 1000 })), (20, 31));
     assert_eq!(count(&json!({ "query": "key", "manual_id": "other" })), (1, 1));
-    for (id, code) in [("none", "not_found"), ("..", "invalid_path"), ("/etc", "invalid_path")] {
+    for (id, code) in [("none", "not_found"), ("..", "out_of_scope"), ("/etc", "out_of_scope")] {
         assert_eq!(client.code("manual_find", &json!({ "query": "key", "manual_id": id })), code);
     }
     // Equally good ones come in the order of the manual.

@@ -52,8 +52,8 @@ fn manuals_and_files_are_listed_sorted() {
     assert_eq!(found, ["b-c.md", "b.md", "a.md"]);
     for (id, code) in [
         ("none", "not_found"),
-        ("link", "forbidden"),
-        ("..", "invalid_path"),
+        ("link", "out_of_scope"),
+        ("..", "out_of_scope"),
         ("", "invalid_path"),
         ("stray.md", "invalid_path"),
     ] {
@@ -122,7 +122,7 @@ fn a_line_at_which_no_section_starts_is_not_found() {
     let workspace = Workspace::with("# A\na\n# B\n");
     let client = workspace.open();
     let whole = crate::support::Client::new(workspace.builder().allow_file_scope(true));
-    for line in [json!(2), json!(4), json!(1_000_000), json!(0), json!(-1), json!(1.5), json!(1e300)] {
+    for line in [json!(2), json!(4), json!(1_000_000)] {
         let mut arguments = read("a.md", line.clone(), "section");
         assert_eq!(client.code("manual_read", &arguments), "not_found", "{line}");
         // Of the whole file too, the reference must be right.
@@ -137,6 +137,32 @@ fn a_line_at_which_no_section_starts_is_not_found() {
     assert_eq!(client.ok("manual_read", &read("a.md", Value::Null, "section"))["text"], "# A\na\n");
     let missing = json!({ "ref": { "target": "manual", "manual_id": "m", "path": "a.md" } });
     assert_eq!(client.ok("manual_read", &missing)["text"], "# A\na\n");
+    assert_eq!(client.ok("manual_read", &read("a.md", 3.0, "section"))["text"], "# B\n");
+}
+
+/// Whatever the file is: a number that is no line is no question of what the file has.
+#[test]
+fn a_line_that_is_no_line_is_an_invalid_parameter() {
+    let workspace = Workspace::with("# A\na\n# B\n");
+    workspace.manual("a.json", "{}");
+    let client = workspace.open();
+    for line in
+        [json!(2.5), json!(0), json!(-1), json!(1e300), json!(0.0), json!("2"), json!(true), json!([2])]
+    {
+        for path in ["a.md", "a.json", "none.md"] {
+            let copy = crate::support::copy(path, line.clone(), "x.md", "append");
+            for (tool, arguments) in [
+                ("manual_read", json!({ "ref": reference(path, line.clone()) })),
+                ("bridge_copy_section", copy),
+            ] {
+                let error = client.refused(tool, &arguments);
+                assert_eq!(error["code"], "invalid_parameter", "{tool} {arguments}");
+                let message = error["message"].as_str().unwrap();
+                assert!(message.contains("start_line`: ") && message.contains("from 1 to"), "{message}");
+            }
+        }
+    }
+    assert_eq!(workspace.vault(), Vec::<String>::new());
     assert_eq!(client.ok("manual_read", &read("a.md", 3.0, "section"))["text"], "# B\n");
 }
 
@@ -167,9 +193,6 @@ fn json_is_read_as_a_file_and_has_no_sections() {
     workspace.manual("a.json", "{ not even JSON");
     let client = workspace.open();
     for scope in [Value::Null, json!("file"), json!("snippet")] {
-        for line in [json!(0), json!(-1), json!(1.5)] {
-            client.ok("manual_read", &json!({ "ref": reference("a.json", line), "scope": scope }));
-        }
         let answer = client.ok("manual_read", &json!({ "ref": reference("a.json", 77), "scope": scope }));
         assert_eq!(answer["text"], "{ not even JSON");
         assert_eq!(answer["applied"]["scope"], "file", "{scope}");

@@ -37,6 +37,7 @@ fn child() {
     match job["name"].as_str().unwrap() {
         "append" => append_from_threads(workspace, job["process"].as_u64().unwrap()),
         "overwrite" => overwrite_for_ever(workspace),
+        "append for ever" => append_for_ever(workspace),
         "full disk" => write_to_a_full_disk(workspace),
         "no inodes" => make_without_inodes(workspace),
         "read-only disk" => write_to_a_read_only_disk(workspace),
@@ -157,6 +158,71 @@ fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
     assert_eq!(workspace.vault(), ["x.md"]);
 }
 
+/// A section large enough that writing it takes a while, with its number at both ends.
+fn numbered(number: usize) -> String {
+    format!("# {number}\n{}end of {number}\n", format!("{number}\n").repeat(100_000))
+}
+
+/// Appends one numbered section after the other, and says which have been confirmed.
+fn append_for_ever(workspace: &Path) {
+    let client = open(workspace);
+    for number in 0.. {
+        let call = json!({ "path": "log.md", "content": numbered(number), "mode": "append" });
+        client.ok("vault_write", &call);
+        eprintln!("confirmed {number}");
+    }
+}
+
+#[test]
+fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
+    let workspace = Workspace::new();
+    let mut killed_in_the_middle = 0;
+    let mut kills = 0;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    // Often enough, and until some were killed while they wrote.
+    while kills < 60 || killed_in_the_middle < 5 && Instant::now() < deadline {
+        kills += 1;
+        workspace.note("log.md", "# before\n");
+        let job = json!({ "name": "append for ever", "workspace": workspace.dir.path() });
+        let mut child = command(&[], &job).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        let confirmed =
+            |line: &str| line.strip_prefix("confirmed ").map(|text| text.parse::<usize>().unwrap());
+        let mut last = lines.by_ref().find_map(|line| {
+            said.push(line.clone());
+            confirmed(&line)
+        });
+        assert!(last.is_some(), "the child does not start: {said:#?}");
+        // A random moment of the next 20 ms.
+        std::thread::sleep(Duration::from_micros(RandomState::new().build_hasher().finish() % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said before it was killed.
+        last = lines.filter_map(|line| confirmed(&line)).last().or(last);
+        let text = workspace.text("log.md");
+        let mut rest = text.strip_prefix("# before\n").expect("what was there is there");
+        let mut found = 0;
+        while !rest.is_empty() {
+            rest = rest
+                .strip_prefix(numbered(found).as_str())
+                .unwrap_or_else(|| panic!("{} bytes are no whole section {found}", rest.len()));
+            found += 1;
+        }
+        assert!(found > last.unwrap(), "section {} was confirmed and is gone", last.unwrap());
+        assert!(found <= last.unwrap() + 2, "sections that nobody wrote");
+        killed_in_the_middle += workspace.vault().len() - 1;
+        assert!(
+            workspace.vault().len() <= 2,
+            "what one left is removed by the next: {:?}",
+            workspace.vault()
+        );
+    }
+    assert!(killed_in_the_middle >= 5, "too few processes were killed while they wrote");
+    workspace.open().ok("vault_write", &json!({ "path": "log.md", "content": "x", "mode": "append" }));
+    assert_eq!(workspace.vault(), ["log.md"]);
+}
+
 /// What gives a process mounts of its own. Who is not root becomes root of a user namespace first, which may
 /// mount a tmpfs too.
 fn own_mounts() -> &'static [&'static str] {
@@ -235,7 +301,9 @@ fn make_without_inodes(workspace: &Path) {
     for path in ["new.md", "sub/new.md"] {
         assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, path, "append"), ENOSPC);
     }
-    assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, "old.md", "overwrite"), ENOSPC);
+    for mode in ["append", "overwrite"] {
+        assert_io_error(&client, "bridge_copy_section", &copy("small.md", 1, "old.md", mode), ENOSPC);
+    }
     assert_eq!(names(&vault), ["old.md"]);
     assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old");
     println!("job done");

@@ -56,14 +56,14 @@ fn a_link_is_never_followed_not_in_the_middle_not_at_the_end_not_dangling() {
     let client = Client::new(workspace.builder().allow_file_scope(true));
     for path in ["away/secret.md", "near/x.md", "secret.md", "here.md", "dangling.md", "loop.md"] {
         for (tool, arguments) in reading(path).into_iter().chain(writing(path)) {
-            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+            assert_eq!(client.code(tool, &arguments), "out_of_scope", "{tool} {arguments}");
         }
-        assert_eq!(client.code("vault_read", &json!({ "path": path })), "forbidden", "{path}");
+        assert_eq!(client.code("vault_read", &json!({ "path": path })), "out_of_scope", "{path}");
     }
     for dir in ["away", "near"] {
-        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": dir })), "forbidden", "{dir}");
+        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": dir })), "out_of_scope", "{dir}");
         for (tool, arguments) in writing(&format!("{dir}/sub/new.md")) {
-            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+            assert_eq!(client.code(tool, &arguments), "out_of_scope", "{tool} {arguments}");
         }
     }
     let listed =
@@ -81,16 +81,16 @@ fn a_manual_may_not_be_a_link() {
     symlink(workspace.path("outside"), workspace.path("manuals/linked")).unwrap();
     let client = workspace.open();
     for tool in ["manual_ls", "manual_toc"] {
-        assert_eq!(client.code(tool, &json!({ "manual_id": "linked" })), "forbidden", "{tool}");
+        assert_eq!(client.code(tool, &json!({ "manual_id": "linked" })), "out_of_scope", "{tool}");
     }
     assert_eq!(
         client.code("manual_find", &json!({ "manual_id": "linked", "query": "swordfish" })),
-        "forbidden"
+        "out_of_scope"
     );
     assert_eq!(client.ok("manual_find", &json!({ "query": "swordfish" }))["total"], 0);
     let mut call = copy("secret.md", 1, "x.md", "append");
     call["from_ref"]["manual_id"] = json!("linked");
-    assert_eq!(client.code("bridge_copy_section", &call), "forbidden");
+    assert_eq!(client.code("bridge_copy_section", &call), "out_of_scope");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
         let enough = Duration::from_secs(seconds);
         let too_long = enough + Duration::from_secs(20);
         let was_race = |outcomes: &BTreeMap<String, usize>| {
-            ["ok", "forbidden"].iter().all(|code| outcomes.get(*code).is_some_and(|count| *count > 50))
+            ["ok", "out_of_scope"].iter().all(|code| outcomes.get(*code).is_some_and(|count| *count > 50))
         };
         while started.elapsed() < enough || !was_race(&outcomes) && started.elapsed() < too_long {
             for (tool, arguments) in [
@@ -255,7 +255,7 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
     });
     let codes: Vec<_> = outcomes.keys().map(String::as_str).collect();
     assert!(
-        codes.iter().all(|code| ["ok", "forbidden", "not_found", "conflict"].contains(code)),
+        codes.iter().all(|code| ["ok", "out_of_scope", "not_found", "conflict"].contains(code)),
         "{outcomes:?}"
     );
     assert_outside_is_untouched(&workspace);

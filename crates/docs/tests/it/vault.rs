@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
 
-use crate::support::{Client, OnDrop, Workspace, writing};
+use crate::support::{Client, OnDrop, Workspace, copy, copy_file, writing};
 
 #[test]
 fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
@@ -38,8 +38,10 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
         ("none", "not_found"),
         ("b.md", "invalid_path"),
         ("Daily", "forbidden"),
-        ("link.md", "forbidden"),
-        ("..", "invalid_path"),
+        ("link.md", "out_of_scope"),
+        ("..", "out_of_scope"),
+        ("a/.", "invalid_path"),
+        ("a/../b", "invalid_path"),
         (".system", "forbidden"),
         (".SYSTEM", "forbidden"),
     ] {
@@ -402,34 +404,103 @@ fn names_are_stored_as_given() {
     }
 }
 
+/// Every tool has the same words for the same path.
 #[test]
 fn paths_that_are_not_plain_are_invalid_for_every_tool() {
     let workspace = Workspace::with("# A\n");
+    workspace.note("a/x.md", "x");
+    let before = workspace.vault();
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let long = "x".repeat(300);
     let deep = "d/".repeat(3000) + "x";
-    for path in [
-        "",
-        ".",
-        "..",
-        "../x.md",
-        "a/../x.md",
-        "/x.md",
-        "\\x.md",
-        "a//x.md",
-        "a/",
-        "x.md.",
-        "x ",
-        "a./x",
-        "x\0",
-        "C:\\x.md",
-        &long,
-        &deep,
+    for (path, code) in [
+        ("", "invalid_path"),
+        (".", "invalid_path"),
+        ("a/.", "invalid_path"),
+        ("a/x.md/.", "invalid_path"),
+        ("a\\.", "invalid_path"),
+        ("a/..", "invalid_path"),
+        ("a/../x.md", "invalid_path"),
+        ("a//x.md", "invalid_path"),
+        ("a/", "invalid_path"),
+        ("x.md.", "invalid_path"),
+        ("x ", "invalid_path"),
+        ("a./x", "invalid_path"),
+        ("x\0", "invalid_path"),
+        ("x\n.md", "invalid_path"),
+        ("a\t/x.md", "invalid_path"),
+        ("\u{1b}]0;x\u{7}.md", "invalid_path"),
+        ("x\u{7f}", "invalid_path"),
+        ("x\u{9b}31m", "invalid_path"),
+        ("x\u{2028}y.md", "invalid_path"),
+        ("x\u{202e}dm.exe", "invalid_path"),
+        (&long, "invalid_path"),
+        (&deep, "invalid_path"),
+        ("..", "out_of_scope"),
+        ("../x.md", "out_of_scope"),
+        ("a/../../x.md", "out_of_scope"),
+        ("a\\..\\..\\x.md", "out_of_scope"),
+        ("/x.md", "out_of_scope"),
+        ("\\x.md", "out_of_scope"),
+        ("C:\\x.md", "out_of_scope"),
     ] {
         for (tool, arguments) in writing(path) {
-            assert_eq!(client.code(tool, &arguments), "invalid_path", "{tool} {path:.40}");
+            let error = client.refused(tool, &arguments);
+            assert_eq!(error["code"], code, "{tool} {path:.40?}");
+            let message = error["message"].as_str().unwrap();
+            assert!(!message.contains(char::is_control), "{tool} {message:?}");
         }
-        assert_eq!(client.code("vault_read", &json!({ "path": path })), "invalid_path", "{path:.40}");
+        assert_eq!(client.code("vault_read", &json!({ "path": path })), code, "{path:.40?}");
     }
-    assert_eq!(workspace.vault(), Vec::<String>::new());
+    assert_eq!(workspace.vault(), before);
+}
+
+/// They could not be asked for, and would look like something else.
+#[test]
+fn files_with_control_characters_in_their_names_are_not_listed() {
+    let workspace = Workspace::with("# A\n");
+    for name in ["a\nb.md", "a\u{1b}[2J.md", "a\u{202e}dm.md"] {
+        workspace.note(name, "x");
+        workspace.manual(name, "# hidden\n");
+    }
+    fs::create_dir(workspace.path("manuals/m\n2")).unwrap();
+    workspace.note("b.md", "x");
+    let client = workspace.open();
+    let paths = |answer: &Value, list: &str, member: &str| -> Vec<String> {
+        let items = answer[list].as_array().unwrap().iter();
+        items.map(|item| item[member].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(paths(&client.ok("vault_ls", &json!({})), "entries", "path"), ["b.md"]);
+    assert_eq!(paths(&client.ok("manual_ls", &json!({})), "items", "path"), ["a.md"]);
+    assert_eq!(paths(&client.ok("manual_list", &json!({})), "items", "manual_id"), ["m"]);
+    assert_eq!(client.ok("manual_find", &json!({ "query": "hidden" }))["total"], 0);
+}
+
+/// 64 MiB, and not one byte more.
+#[test]
+fn no_write_makes_a_file_that_could_not_be_read() {
+    let workspace = Workspace::with(format!("# A\n{}", "x".repeat(1000)));
+    let limit = 64 << 20;
+    let client = Client::new(workspace.builder().allow_file_scope(true).hard_max_chars(100_000_000));
+    let append = |content: &str| json!({ "path": "big.md", "content": content, "mode": "append" });
+    // A hole: it costs nothing. Its last byte is no line end, so one more goes before an append.
+    let big = fs::File::create(workspace.path("vault/big.md")).unwrap();
+    big.set_len(limit - 100).unwrap();
+    let copied = limit - 100 + 1 + 1004;
+    for (tool, arguments, size) in [
+        ("vault_write", append(&"y".repeat(100)), limit + 1),
+        ("bridge_copy_section", copy("a.md", 1, "big.md", "append"), copied),
+        ("bridge_copy_file", copy_file("a.md", "big.md", "append"), copied),
+    ] {
+        let error = client.refused(tool, &arguments);
+        assert_eq!(error["code"], "forbidden", "{tool} {error}");
+        assert_eq!(error["details"], json!({ "size_bytes": size, "limit_bytes": limit }), "{tool}");
+        assert_eq!(fs::metadata(workspace.path("vault/big.md")).unwrap().len(), limit - 100, "{tool}");
+    }
+    assert_eq!(client.ok("vault_write", &append(&"y".repeat(99)))["written_bytes"], 100);
+    assert_eq!(fs::metadata(workspace.path("vault/big.md")).unwrap().len(), limit);
+    assert_eq!(client.code("vault_write", &append("z")), "forbidden");
+    // Nothing is no growth.
+    assert_eq!(client.ok("vault_write", &append(""))["written_bytes"], 0);
+    assert_eq!(workspace.vault(), ["big.md"]);
 }

@@ -1,0 +1,197 @@
+//! What a file has besides its text, and giving it to the file that takes its place.
+
+use std::fs::File;
+use std::io;
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Gid, Mode, RawMode, Stat, Uid};
+use rustix::io::Errno;
+
+use crate::disk;
+use crate::root::is;
+
+/// Who may do what, beyond the mode; the system keeps it as an attribute.
+const ACL: &str = "system.posix_acl_access";
+
+/// The system takes no larger value and no longer list.
+const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
+
+/// Gives `new`, which only its maker can open, owner, group, mode and extended attributes of `old`.
+///
+/// Only root can give a file away, and some attributes are the system's alone. What cannot be kept is left out,
+/// and then the new file is open to nobody to whom the old one was not.
+pub(crate) fn keep(old: &File, new: &File) -> io::Result<()> {
+    let stat = rustix::fs::fstat(old)?;
+    let owner = keep_owner(&stat, new)?;
+    let acl = keep_acl(old, new, owner)?;
+    for name in names(old)? {
+        keep_attribute(old, new, &name)?;
+    }
+    // Last: giving a file away and setting its ACL change the mode.
+    disk::set_mode(new, Mode::from_raw_mode(narrowed(stat.st_mode, owner, acl)))
+}
+
+/// Which of the two the new file has from the old one.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    user: bool,
+    group: bool,
+}
+
+fn keep_owner(old: &Stat, new: &File) -> io::Result<Kept> {
+    let made = rustix::fs::fstat(new)?;
+    let mut kept = Kept { user: made.st_uid == old.st_uid, group: made.st_gid == old.st_gid };
+    let give = |user: bool, group: bool| -> io::Result<bool> {
+        let user = user.then(|| Uid::from_raw(old.st_uid));
+        let group = group.then(|| Gid::from_raw(old.st_gid));
+        is_allowed(disk::set_owner(new, user, group))
+    };
+    if !kept.user {
+        kept.user = give(true, false)?;
+    }
+    // A user may give a file to each of its own groups.
+    if !kept.group {
+        kept.group = give(false, true)?;
+    }
+    Ok(kept)
+}
+
+/// What became of the access control list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acl {
+    /// The new file has the old one's, or neither has any.
+    Same,
+    Lost,
+}
+
+fn keep_acl(old: &File, new: &File, owner: Kept) -> io::Result<Acl> {
+    let list = value(old, ACL)?;
+    // Its entry for the file's group would be another group's.
+    if let Some(list) = &list
+        && owner.group
+        && is_allowed(disk::set_attribute(new, ACL, list))?
+    {
+        return Ok(Acl::Same);
+    }
+    // One that the folder gives to every new file is none of the old file's.
+    if value(new, ACL)?.is_some() {
+        disk::remove_attribute(new, ACL)?;
+    }
+    Ok(if list.is_some() { Acl::Lost } else { Acl::Same })
+}
+
+fn keep_attribute(old: &File, new: &File, name: &str) -> io::Result<()> {
+    let Some(bytes) = value(old, name)? else { return Ok(()) };
+    if value(new, name)?.as_ref() != Some(&bytes) && !is_allowed(disk::set_attribute(new, name, &bytes))? {
+        tracing::debug!(name, "attribute not kept");
+    }
+    Ok(())
+}
+
+/// The permissions that are left when not everything could be kept.
+fn narrowed(mode: RawMode, owner: Kept, acl: Acl) -> RawMode {
+    // A file that runs as its owner does not do so with other content: writing to it takes that away too.
+    let sticky = mode & 0o1000;
+    let [user, mut group, mut others] = [6, 3, 0].map(|shift| mode >> shift & 0o7);
+    if acl == Acl::Lost {
+        // The mode does not say who had been let in or kept out.
+        (group, others) = (0, 0);
+    }
+    if !owner.group {
+        // Those of the old group are others now, and some others are its group.
+        group &= others;
+        others = group;
+    }
+    if !owner.user {
+        group &= user;
+        others &= user;
+    }
+    sticky | user << 6 | group << 3 | others
+}
+
+/// The names of the attributes to keep.
+fn names(file: &File) -> io::Result<Vec<String>> {
+    let mut list = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
+    match rustix::fs::flistxattr(file, spare_capacity(&mut list)) {
+        Ok(_) => {}
+        Err(Errno::NOTSUP | Errno::RANGE) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let names = list.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+    Ok(names.filter(|name| is_kept(name)).map(str::to_owned).collect())
+}
+
+/// Not what the system says about the old content, nor what is kept in its own way.
+fn is_kept(name: &str) -> bool {
+    !matches!(name, "" | ACL | "security.capability" | "security.ima" | "security.evm")
+}
+
+fn value(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
+    match rustix::fs::fgetxattr(file, name, spare_capacity(&mut bytes)) {
+        Ok(_) => Ok(Some(bytes)),
+        // Gone by now, none of this filesystem's, not ours to read, larger than any of this system's.
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::RANGE) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether it was done; `false` if this user or this filesystem cannot do it at all.
+fn is_allowed(outcome: io::Result<()>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        // An owner that this user namespace does not know is `INVAL`.
+        Err(error)
+            if [Errno::PERM, Errno::ACCESS, Errno::NOTSUP, Errno::INVAL]
+                .iter()
+                .any(|errno| is(&error, *errno)) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_kept_opens_the_file_to_nobody() {
+        use Acl::{Lost, Same};
+        for (mode, user, group, acl, want) in [
+            (0o640, true, true, Same, 0o640),
+            (0o664, true, true, Same, 0o664),
+            (0o604, true, true, Same, 0o604),
+            (0o4755, true, true, Same, 0o755),
+            (0o3755, true, true, Same, 0o1755),
+            // Another group must not get what the old one had, nor the old one what others had.
+            (0o660, true, false, Same, 0o600),
+            (0o664, true, false, Same, 0o644),
+            (0o604, true, false, Same, 0o600),
+            (0o644, false, false, Same, 0o644),
+            (0o646, false, true, Same, 0o646),
+            (0o066, false, true, Same, 0o000),
+            (0o664, true, true, Lost, 0o600),
+            (0o664, false, false, Lost, 0o600),
+        ] {
+            let got = narrowed(mode, Kept { user, group }, acl);
+            assert_eq!(got, want, "{mode:o} {user} {group} {acl:?}: {got:o}");
+        }
+    }
+
+    #[test]
+    fn what_is_about_the_old_content_is_not_kept() {
+        for (name, want) in [
+            ("user.tag", true),
+            ("trusted.x", true),
+            ("security.selinux", true),
+            ("security.capability", false),
+            ("security.ima", false),
+            (ACL, false),
+            ("", false),
+        ] {
+            assert_eq!(is_kept(name), want, "{name}");
+        }
+    }
+}
