@@ -53,7 +53,7 @@ async fn a_prompt_is_text_or_an_error() {
         match model.request(prompt).await {
             Ok(answer) => assert!(plain && answer.text() == "ok"),
             Err(error) => {
-                assert!(!plain && matches!(error, ClaudeCodeError::PromptExpansion { .. }), "{error}")
+                assert!(!plain && matches!(error, ClaudeCodeError::PromptExpansion { .. }), "{error}");
             }
         }
     }
