@@ -31,7 +31,6 @@ from .errors import InvalidRequestError
 from .output import wanted
 from .permission import CanUseTool, decided
 from .settings import (
-    DEFAULT_MODEL,
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_TRANSPORT,
@@ -74,6 +73,9 @@ class _Prepared:
 class ClaudeCodeModel(Model[None]):
     """A model that runs in the Claude Code CLI, and can call tools of this process.
 
+    It has the tools that its agents or requests bring, and nothing else: none of the CLI's own tools, no
+    settings files, no system prompt but yours. Prompts are text. What it may have besides has to be named.
+
     Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way.
     """
 
@@ -97,8 +99,10 @@ class ClaudeCodeModel(Model[None]):
 
     def __init__(
         self,
-        model_name: str = DEFAULT_MODEL,
+        model_name: str | None = None,
         *,
+        claude_code: bool = False,
+        expand_prompts: bool = False,
         working_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         allowed_tools: Sequence[str] | None = None,
@@ -109,47 +113,71 @@ class ClaudeCodeModel(Model[None]):
         max_budget_usd: float | None = None,
         system_prompt: str | None = None,
         append_system_prompt: str | None = None,
+        coding_prompt: bool | None = None,
+        keep_session: bool = False,
+        session_id: str | None = None,
         continue_conversation: bool = False,
         resume: str | None = None,
         fork_session: bool = False,
         setting_sources: Sequence[str] | None = None,
+        cli_settings: Mapping[str, Any] | None = None,
         extra_args: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = True,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
-        strict_mcp_config: bool = True,
+        strict_mcp_config: bool | None = None,
         cli_path: str | os.PathLike[str] | None = None,
         session_dir: str | os.PathLike[str] | None = None,
         message_callback: MessageCallback | None = None,
         can_use_tool: CanUseTool | None = None,
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
+        max_concurrent_requests: int | None = None,
         settings: ModelSettings | None = None,
         profile: ModelProfileSpec | None = None,
     ) -> None:
         """A model; what is given here holds for all its requests.
 
         Args:
-            model_name: The model to ask.
-            working_directory: Where the CLI works, instead of this process's directory.
+            model_name: The model to ask, instead of the CLI's own choice.
+            claude_code: Whether the model is the whole of Claude Code, as `claude` is in a terminal: with its
+                own tools and system prompt, settings files, `CLAUDE.md`, memories, skills, hooks, the MCP
+                servers of the user and the project, and a transcript of each conversation on disk.
+            expand_prompts: Whether the CLI looks into prompts: it then reads the files that they name with
+                `@`, and takes one that begins with `/` for a command of its own. Never do this with the words
+                of somebody else.
+            working_directory: Where the CLI works. By default that is an empty directory, or this process's
+                where something of the CLI's needs one: its own tools, settings files, kept conversations,
+                other servers.
             timeout: How many seconds a request may take.
             allowed_tools: Rules for tools that run without anybody being asked.
             disallowed_tools: Rules for tools that must not run.
-            builtin_tools: The CLI's own tools that the model gets; none of them if this is empty.
+            builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the
+                CLI usually has. There are none by default.
             permission_mode: What the CLI does about tools that no rule allows.
             max_turns: How often the model may be asked in a request.
             max_budget_usd: What a request may cost.
-            system_prompt: The system prompt, in place of the CLI's own.
+            system_prompt: The system prompt, before an agent's own instructions. There is none by default.
             append_system_prompt: What is added to the system prompt, before an agent's own instructions.
-            continue_conversation: Whether requests belong to the last conversation in the working directory.
-            resume: The session id of the conversation that requests belong to.
+            coding_prompt: Whether the system prompt is the CLI's own, which is for coding, where there is no
+                `system_prompt`.
+            keep_session: Whether the CLI keeps a transcript of each conversation on disk, so that it can be
+                resumed. Without it nothing is kept.
+            session_id: The id, a UUID, of a new conversation, which is kept. A second request cannot have the
+                same.
+            continue_conversation: Whether requests belong to the last conversation that was kept in the
+                working directory. It is kept.
+            resume: The session id of the kept conversation that requests belong to. It is kept.
             fork_session: Whether that conversation goes on as a copy.
-            setting_sources: The settings files that the CLI reads: `user`, `project`, `local`.
+            setting_sources: The settings files that the CLI reads (`user`, `project`, `local`), with the
+                `CLAUDE.md`, skills, agents and hooks that belong to them. It reads none by default.
+            cli_settings: Settings for the CLI, such as its settings files hold.
             extra_args: Further arguments for the CLI.
             env: Variables of the CLI's environment.
             inherit_env: Whether the CLI gets this process's environment, or only `env`.
             mcp_servers: Further MCP servers, as in the CLI's `mcpServers`.
-            strict_mcp_config: Whether the MCP servers of the user's own configuration are left out.
+            strict_mcp_config: Whether the MCP servers of the user's own configuration and the project's are
+                left out. They are, unless `claude_code` brings them.
             cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
                 package `claude-agent-sdk`.
             session_dir: Where the files of sessions are, instead of the temporary directory.
@@ -157,7 +185,10 @@ class ClaudeCodeModel(Model[None]):
             can_use_tool: Decides about tools that no rule allows or forbids.
             allow_own_tools: Whether this process's tools run without anybody being asked. They do, unless
                 there is a `can_use_tool` to ask.
-            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter.
+            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
+                request that does not have such a tool is an error.
+            max_concurrent_requests: How many requests run at a time, each with a CLI of its own; there is no
+                limit by default. The others wait for their turn, in order; their `timeout` begins with it.
             settings: Settings for all requests; those of an agent or a request win.
             profile: What pydantic-ai is to know about the model, over what it knows already.
 
@@ -172,6 +203,8 @@ class ClaudeCodeModel(Model[None]):
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
         own = {
+            "claude_code": claude_code,
+            "expand_prompts": expand_prompts,
             "working_directory": working_directory,
             "timeout": timeout,
             "allowed_tools": allowed_tools,
@@ -181,10 +214,14 @@ class ClaudeCodeModel(Model[None]):
             "max_turns": max_turns,
             "max_budget_usd": max_budget_usd,
             "system_prompt": system_prompt,
+            "coding_prompt": coding_prompt,
+            "keep_session": keep_session,
+            "session_id": session_id,
             "continue_conversation": continue_conversation,
             "resume": resume,
             "fork_session": fork_session,
             "setting_sources": setting_sources,
+            "cli_settings": cli_settings,
             "extra_args": extra_args,
             "env": env,
             "mcp_servers": self._mcp_servers or None,
@@ -204,14 +241,15 @@ class ClaudeCodeModel(Model[None]):
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,
             "allow_own_tools": allow_own_tools,
+            "max_concurrent_requests": max_concurrent_requests,
             "restrictions": to_jsonable_python(restrictions),
         }
         self._native = _native.Model(to_json(config))
 
     @property
     def model_name(self) -> str:
-        """The model that is asked."""
-        return self._model_name
+        """The model that is asked; `default` is the CLI's own choice. A response says what answered."""
+        return self._model_name or "default"
 
     @property
     def system(self) -> str:
@@ -283,7 +321,7 @@ class ClaudeCodeModel(Model[None]):
         """Asks the model; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
             json = await completed(self._native.request, ready.json, ready.host)
-            return answer_of(json, ready.reader, self._model_name)
+            return answer_of(json, ready.reader, self.model_name)
 
     @asynccontextmanager
     async def request_stream(
@@ -298,7 +336,7 @@ class ClaudeCodeModel(Model[None]):
             stream = await completed(self._native.stream, ready.json, ready.host)
             try:
                 yield ClaudeCodeStreamedResponse(
-                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self._model_name
+                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self.model_name
                 )
             finally:
                 stream.close()

@@ -18,8 +18,6 @@ and stdout. `auto`: whatever works with every version of the CLI; today `stdio`.
 
 DEFAULT_TRANSPORT: TransportType = "auto"
 
-DEFAULT_MODEL = "claude-sonnet-4-5"
-
 DEFAULT_TIMEOUT_SECONDS = 120.0
 
 DEFAULT_SERVER_NAME = "pydantic_tools"
@@ -29,11 +27,15 @@ PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPer
 
 
 class ClaudeCodeModelSettings(ModelSettings, total=False):
-    """Settings of one request, or of an agent. They win over those of the model.
+    """Settings of one request, of a run, or of an agent. They win over those of the model.
 
     `timeout`, in seconds, is among those that every model has.
     """
 
+    claude_code: bool
+    """Whether the model is the whole of Claude Code; see `ClaudeCodeModel`."""
+    expand_prompts: bool
+    """Whether the CLI reads the files that prompts name with `@`, and runs commands such as `/cost`."""
     working_directory: str | os.PathLike[str]
     """Where the CLI works."""
     allowed_tools: Sequence[str]
@@ -41,7 +43,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     disallowed_tools: Sequence[str]
     """Rules for tools that must not run."""
     builtin_tools: Sequence[str]
-    """The CLI's own tools that the model gets; none of them if this is empty."""
+    """The CLI's own tools that the model gets; `default` is all that the CLI usually has."""
     permission_mode: PermissionMode | str
     """What the CLI does about tools that no rule allows."""
     max_turns: int
@@ -49,17 +51,25 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     max_budget_usd: float
     """What a request may cost."""
     system_prompt: str
-    """The system prompt, in place of the CLI's own."""
+    """The system prompt, before the agent's own instructions."""
     append_system_prompt: str
     """What is added to the system prompt, before the agent's own instructions."""
+    coding_prompt: bool
+    """Whether the system prompt is the CLI's own, which is for coding, where no other is given."""
+    keep_session: bool
+    """Whether the CLI keeps a transcript of the conversation on disk, so that it can be resumed."""
+    session_id: str
+    """The id, a UUID, of a new conversation that is kept."""
     continue_conversation: bool
-    """Whether the request belongs to the last conversation in the working directory."""
+    """Whether the request belongs to the last conversation that was kept in the working directory."""
     resume: str
-    """The session id of the conversation that the request belongs to."""
+    """The session id of the kept conversation that the request belongs to."""
     fork_session: bool
     """Whether that conversation goes on as a copy."""
     setting_sources: Sequence[str]
     """The settings files that the CLI reads: `user`, `project`, `local`."""
+    cli_settings: Mapping[str, Any]
+    """Settings for the CLI, such as its settings files hold."""
     extra_args: Sequence[str]
     """Further arguments for the CLI."""
     env: Mapping[str, str]
