@@ -23,7 +23,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
-from ._run_context import current_run_context
+from ._run_context import current_run_context, knows_runs
 from ._waiting import completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .conversation import conversation
@@ -36,6 +36,7 @@ from .settings import (
     DEFAULT_TRANSPORT,
     PermissionMode,
     TransportType,
+    given_documents,
     known,
 )
 from .stream import ClaudeCodeStreamedResponse
@@ -58,6 +59,16 @@ class _Registered:
     server_name: str
     transport: TransportType
     deps: Any
+
+
+@dataclass
+class _Tools:
+    """The tools of a request."""
+
+    toolbox: Toolbox
+    documents: list[_native.Documents]
+    names: list[str] | None
+    """Which of them the request gets; all if `None`."""
 
 
 @dataclass
@@ -269,10 +280,14 @@ class ClaudeCodeModel(Model[None]):
         transport: TransportType = DEFAULT_TRANSPORT,
         deps: Any = None,
     ) -> None:
-        """Offers tools to the model, in all requests from now on; they replace those of a former call.
+        """Registers tools for requests without an agent; they replace those of a former call.
 
-        The tools of an agent need this only for another `server_name` or `transport`: an agent's run brings
-        its tools, and its dependencies, along.
+        A request without an agent gets those that it names, or all if it names none. An agent's run gets the
+        tools that the agent brings, with its dependencies, and no others, also where none of them are left.
+        Of what is registered here it gets only what is in its own toolsets, or what its request names. The
+        same holds for a request that one of its tools makes.
+
+        `server_name` and `transport` are those of agents' tools, too.
 
         Args:
             toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
@@ -376,20 +391,22 @@ class ClaudeCodeModel(Model[None]):
         """A request that can be started; what belongs to it goes when the context is left."""
         check_allow_model_requests()
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
+        given: Mapping[str, Any] = settings or {}
+        registered = self._registered
         async with AsyncExitStack() as stack:
-            toolbox, names = await self._toolbox(parameters, run_context or current_run_context(), stack)
+            run = run_context or current_run_context()
+            tools = await self._tools(parameters, given_documents(given), run, registered, stack)
             read = await conversation(messages, parameters)
-            own = known(settings)
+            own = known(given)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
             output = wanted(parameters)
-            registered = self._registered
             host = Host(
-                toolbox,
+                tools.toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
-                documents=registered.offered.documents if registered else (),
-                decider=self._decider(),
+                documents=tools.documents,
+                decider=_decider(self._can_use_tool),
             )
             stack.push_async_callback(host.end)
             if callbacks := [one for one in (self._message_callback, listener) if one is not None]:
@@ -398,47 +415,50 @@ class ClaudeCodeModel(Model[None]):
             request = {
                 "messages": read.messages,
                 "settings": own,
-                "tools": names,
+                "tools": tools.names,
                 "output_schema": output.schema,
             }
             reader = Reader(host.server_name, output)
             yield _Prepared(to_json(request), host, reader, parameters)
 
-    async def _toolbox(
+    async def _tools(
         self,
         parameters: ModelRequestParameters,
+        documents: list[_native.Documents],
         run_context: RunContext[Any] | None,
+        registered: _Registered | None,
         stack: AsyncExitStack,
-    ) -> tuple[Toolbox, list[str] | None]:
-        """The tools that there are, and the names of those that the request wants, if it says.
+    ) -> _Tools:
+        """The tools of a request: those that it names, and the documents of its settings.
 
-        Those of the agent that makes the request are called through its own manager, with its context. It
-        knows nothing of the model's documents, so it always gets them.
+        Those of the agent that makes the request are called through its own manager, with its context. A run
+        that names none has none left; a request without an agent that names none gets all that are
+        registered.
         """
         toolbox = Toolbox()
-        wanted_tools = {tool.name: tool for tool in parameters.function_tools}
-        manager = run_context.tool_manager if run_context is not None else None
-        if manager is not None:
+        names = [tool.name for tool in parameters.function_tools]
+        if run_context is not None and (manager := run_context.tool_manager) is not None:
             own = manager.tools or {}
-            toolbox.add(manager, [tool for name, tool in wanted_tools.items() if name in own])
-        registered = self._registered
-        if registered is not None and not _is_of(registered.offered.toolset, run_context):
-            missing = set(wanted_tools) - set(toolbox.definitions)
-            if missing or not wanted_tools:
+            toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
+        missing = set(names) - set(toolbox.definitions)
+        gets_all = not names and run_context is None and knows_runs()
+        names += [name for one in documents for name in one.tool_names]
+        if registered is not None and (missing or gets_all):
+            for one in registered.offered.documents:
+                if one not in documents and (gets_all or missing & set(one.tool_names)):
+                    documents.append(one)
+            if not _is_of(registered.offered.toolset, run_context):
                 deps = registered.deps
                 if deps is None and run_context is not None:
                     deps = run_context.deps
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
-        names = list(wanted_tools)
-        if names and run_context is not None and registered is not None:
-            names += registered.offered.document_tools
-        return toolbox, names or None
+        return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
 
-    def _decider(self) -> Callable[[_native.Call], Any] | None:
-        can_use_tool = self._can_use_tool
-        return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
+
+def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:
+    return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
 
 
 def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -> bool:

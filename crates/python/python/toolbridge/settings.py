@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
+from . import _native
+
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
 
@@ -76,11 +78,16 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Variables of the CLI's environment."""
     mcp_servers: Mapping[str, Mapping[str, Any]]
     """Further MCP servers, as in the CLI's `mcpServers`."""
+    documents: _native.Documents | Sequence[_native.Documents]
+    """Documents whose tools the model gets, beside those of the agent or the request."""
 
+
+_FOR_PYTHON: frozenset[str] = frozenset({"documents"})
+"""The settings that the CLI never hears of."""
 
 OWN_SETTINGS: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - frozenset(
     ModelSettings.__annotations__
-) | {"timeout"}
+) - _FOR_PYTHON | {"timeout"}
 """The settings that the CLI understands."""
 
 
@@ -90,3 +97,9 @@ def known(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     found = {name: value for name, value in given if name in OWN_SETTINGS and value is not None}
     plain: dict[str, Any] = to_jsonable_python(found, fallback=os.fspath)
     return plain
+
+
+def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Documents]:
+    """The documents among the settings."""
+    given = (settings or {}).get("documents") or ()
+    return [given] if isinstance(given, _native.Documents) else list(given)
