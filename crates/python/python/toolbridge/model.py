@@ -87,7 +87,8 @@ class ClaudeCodeModel(Model[None]):
     It has the tools that its agents or requests bring, and nothing else: none of the CLI's own tools, no
     settings files, no system prompt but yours. Prompts are text. What it may have besides has to be named.
 
-    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way.
+    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way. One
+    model can serve many users at once: a run brings its tools, dependencies and settings along.
     """
 
     unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
@@ -406,10 +407,11 @@ class ClaudeCodeModel(Model[None]):
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
-                decider=_decider(self._can_use_tool),
+                decider=_decider(given.get("can_use_tool") or self._can_use_tool),
             )
             stack.push_async_callback(host.end)
-            if callbacks := [one for one in (self._message_callback, listener) if one is not None]:
+            heard_by = (given.get("message_callback") or self._message_callback, listener)
+            if callbacks := [one for one in heard_by if one is not None]:
                 host.message = teller = Teller(callbacks)
                 stack.push_async_exit(teller.end)
             request = {

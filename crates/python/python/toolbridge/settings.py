@@ -10,6 +10,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
 from . import _native
+from .permission import CanUseTool
+from .teller import MessageCallback
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
@@ -80,9 +82,13 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Further MCP servers, as in the CLI's `mcpServers`."""
     documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
+    can_use_tool: CanUseTool
+    """Decides about tools that no rule allows or forbids."""
+    message_callback: MessageCallback
+    """Is called with each message of the CLI."""
 
 
-_FOR_PYTHON: frozenset[str] = frozenset({"documents"})
+_FOR_PYTHON: frozenset[str] = frozenset({"documents", "can_use_tool", "message_callback"})
 """The settings that the CLI never hears of."""
 
 OWN_SETTINGS: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - frozenset(
