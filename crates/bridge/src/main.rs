@@ -1,6 +1,6 @@
-//! The bridge alone.
+//! The bridge alone, and the CLI's guardian.
 //!
-//! `toolbridge bridge` does the same. This executable has nothing else in it, so it starts in half the time
+//! `toolbridge` does the same. This executable has nothing else in it, so it starts in half the time
 //! and takes half the memory, and it can be linked statically; packages bring it along.
 
 use std::process::ExitCode;

@@ -1,13 +1,12 @@
 //! Why a bridge does not start.
 
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::time::timeout;
 use toolbridge_ipc::McpServer;
 
 use crate::ClaudeCodeError;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::run::Offer;
 use crate::tail::Tail;
 
@@ -31,9 +30,9 @@ pub(crate) async fn explain(error: ClaudeCodeError, offer: Option<&Offer>) -> Cl
 /// Starts a bridge without a client, and says how that went.
 async fn start(bridge: &McpServer) -> String {
     let name = bridge.command.display();
-    let mut command = Command::new(&bridge.command);
+    let mut command = process::command(&bridge.command, None);
     command.args(&bridge.args).envs(&bridge.env);
-    let (mut process, pipes) = match Process::start(command, &bridge.command, None) {
+    let (mut process, pipes) = match Process::start(command, None) {
         Ok(started) => started,
         Err(error) => return error.to_string(),
     };

@@ -109,6 +109,11 @@ impl Launch {
         if !settings.is_claude_code() {
             self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
         }
+        let finds_tools = |names: &[String]| names.iter().any(|name| name == "ToolSearch");
+        if settings.offered_builtins().is_some_and(|names| !finds_tools(names)) {
+            // Tools would be held back for a search that the model does not have.
+            self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
+        }
         if !settings.keeps_session() {
             self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
         }
@@ -285,6 +290,7 @@ fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
     whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
 fn unwritten(error: io::Error) -> ClaudeCodeError {
     let message = format!("cannot write the files for the CLI: {error}");
     ClaudeCodeError::execution(ExecutionKind::Start, message)
@@ -369,7 +375,10 @@ mod tests {
             ["--tools=", "--no-session-persistence", "--setting-sources=", "--strict-mcp-config"]
         );
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
-        assert_eq!(said.env, ["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "CLAUDE_CODE_TMPDIR", "XDG_CACHE_HOME"]);
+        assert_eq!(
+            said.env,
+            ["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "ENABLE_TOOL_SEARCH", "CLAUDE_CODE_TMPDIR", "XDG_CACHE_HOME"]
+        );
         assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
         assert_eq!(said.files, []);
     }
@@ -432,7 +441,10 @@ mod tests {
             said.arguments,
             ["--tools=", &format!("--session-id={id}"), "--setting-sources=", "--strict-mcp-config"]
         );
-        assert_eq!((said.env, said.directory), (vec!["CLAUDE_CODE_DISABLE_AUTO_MEMORY"], None));
+        assert_eq!(
+            (said.env, said.directory),
+            (vec!["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "ENABLE_TOOL_SEARCH"], None)
+        );
     }
 
     #[test]

@@ -290,8 +290,7 @@ pub(crate) fn starting(
     if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
         // Not a failure to start, whose hint is about paths: the request itself cannot be made so.
         return ClaudeCodeError::invalid(
-            "the system prompts, schema and settings are too long for a command line; \
-             put long text into the prompt, which has no limit",
+            "the rules for tools and the further arguments are too long for a command line",
         );
     }
     let message = format!("cannot start `{}`: {error}", path.display());

@@ -40,4 +40,4 @@ pub use response::{Metadata, ModelResponse, Part, ResponseWithMetadata, Usage};
 pub use settings::{Conversation, DEFAULT_TIMEOUT, PermissionMode, Settings};
 pub use stream::ResponseStream;
 pub use transport::Transport;
-pub use version::cli_version;
+pub use version::{cli_version, takes_plain_prompts};

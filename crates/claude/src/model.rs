@@ -19,7 +19,7 @@ use toolbridge_ipc::{IpcError, Session, session_dir};
 use crate::command::{Extras, Launch};
 use crate::find::find_cli;
 use crate::permission::{Decider, Permission, PermissionRequest};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::request::Request;
 use crate::restriction::{Restricted, Restrictions, canonical, is_among, no_such_tool};
 use crate::result_limit::ResultLimit;
@@ -76,6 +76,7 @@ struct Options {
     settings: Settings,
     cli: Option<PathBuf>,
     bridge: Option<PathBuf>,
+    guard: Option<PathBuf>,
     session_dir: Option<PathBuf>,
     trace: Option<PathBuf>,
     inherit_env: bool,
@@ -92,6 +93,7 @@ impl Default for Options {
             settings: Settings::default(),
             cli: None,
             bridge: None,
+            guard: None,
             session_dir: None,
             trace: None,
             inherit_env: true,
@@ -197,6 +199,17 @@ impl ClaudeCodeModelBuilder {
     /// [`SessionBuilder::bridge`](toolbridge_ipc::SessionBuilder::bridge).
     pub fn bridge(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.bridge = Some(path.into());
+        self
+    }
+
+    /// Names the executable that is the CLI's guardian: `toolbridge-bridge`, `toolbridge`, or any program that calls
+    /// `toolbridge::run_bridge_if_asked`. Without this it is this program, if it calls that, else one of the two beside
+    /// this program or on the PATH.
+    ///
+    /// The guardian sees to it that neither the CLI nor anything it has started outlives this process. Without any,
+    /// the CLI still ends with this process, but commands it has started may go on.
+    pub fn guard(mut self, path: impl Into<PathBuf>) -> Self {
+        self.options.guard = Some(path.into());
         self
     }
 
@@ -425,7 +438,6 @@ impl ClaudeCodeModel {
             request.check_plain(version)?;
         }
         let offered = self.offered(registered, &request, &settings, version)?;
-        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let (offer, entry) = match &offered {
             None => (None, None),
             Some(offered) => {
@@ -439,6 +451,7 @@ impl ClaudeCodeModel {
                 (Some(offer), Some((offered.server.as_str(), entry)))
             }
         };
+        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let decider = request.decider.clone().or_else(|| options.decider.clone());
         let extras = Extras {
             version,
@@ -453,7 +466,7 @@ impl ClaudeCodeModel {
         };
         let launch = Launch::new(&settings, extras)?;
         let hello = launch.hello.clone();
-        let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, &cli, Some(room))?;
+        let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, Some(room))?;
         let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,
@@ -499,7 +512,8 @@ impl ClaudeCodeModel {
                 "a setting holds a NUL character, which no command line can",
             ));
         }
-        let mut command = Command::new(cli);
+        let mut command = process::command(cli, self.0.options.guard.as_deref());
+        process::warn_if_unguarded(&command);
         if !self.0.options.inherit_env {
             command.env_clear();
         }

@@ -1,27 +1,35 @@
-//! The CLI as a child: a process group of its own that never outlives us.
+//! The CLI as a child that never outlives us, nor does what it starts.
+//!
+//! Between it and us is a guardian (`toolbridge/guard.rs`), which kills whatever is left when the CLI ends or we do.
+//! Where there is no executable for one, the CLI alone dies with us, and what it has started is found by its group and
+//! by a variable in its environment.
 
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
+use toolbridge_ipc::guard;
+use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::starting;
 use crate::room::Room;
 
-/// How long the CLI has to end by itself once its stdin is closed, and then once more after SIGTERM.
+/// How long the CLI has to end by itself once its stdin is closed, and then once more after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it has after SIGTERM when nobody wants its result any more.
+/// How long it has after each signal when nobody wants its result any more.
 const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long what is left of the group has once the CLI itself is gone.
@@ -29,8 +37,6 @@ const REST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Names the variable that marks what a CLI starts.
 const MARKER: &str = "TOOLBRIDGE_REQUEST";
-
-static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// A running CLI. Dropping it ends the whole group, see [`Group::end`].
 #[derive(Debug)]
@@ -47,10 +53,15 @@ pub(crate) struct Pipes {
     pub(crate) stderr: pipe::Receiver,
 }
 
+/// The ends as the standard library has them.
+type Ends = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
+
 /// The processes of a CLI.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// The guardian, which is alone in its group, or else the CLI.
     leader: Pid,
+    is_guarded: bool,
     /// Whether somebody sees to its end.
     is_ending: AtomicBool,
     /// Whether the leader has been reaped; its number may be somebody else's from then on.
@@ -59,46 +70,86 @@ pub(crate) struct Group {
     /// Our end of its stdout, held as long as it lives: the CLI takes 2 s to end when nobody could read what
     /// it has to say.
     stdout: Mutex<Option<OwnedFd>>,
-    /// A variable in its environment, and in that of everything it starts: `NAME=value`.
-    marker: String,
+    mark: Mark,
+}
+
+/// By what those are known that a CLI has started.
+#[derive(Debug)]
+struct Mark {
+    /// A variable in their environment: `NAME=value`. Nobody can guess it.
+    variable: String,
+    /// None of them has started before: in the system's clock ticks.
+    since: u64,
+}
+
+/// The command that starts `program`, without arguments: through the guardian that is `given`, else through the
+/// one that is found, if any.
+pub(crate) fn command(program: &Path, given: Option<&Path>) -> Command {
+    // Absolute: the CLI may be started in another directory.
+    let given = given.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+    let Some(guardian) = given.or_else(guard::executable) else { return Command::new(program) };
+    let mut command = Command::new(guardian);
+    command.arg(guard::COMMAND).arg(std::process::id().to_string()).arg(program);
+    command
+}
+
+fn is_guarded(command: &Command) -> bool {
+    command.get_args().next() == Some(guard::COMMAND.as_ref())
+}
+
+/// Says once what may happen without a guardian.
+pub(crate) fn warn_if_unguarded(command: &Command) {
+    static WARNED: Once = Once::new();
+    if !is_guarded(command) {
+        WARNED.call_once(|| {
+            tracing::warn!(
+                "there is no guardian for the CLI: if this process is killed, commands that the CLI has started may \
+                 go on; call `toolbridge::run_bridge_if_asked()` first in `main`, or install `toolbridge-bridge`"
+            );
+        });
+    }
 }
 
 impl Process {
-    /// Starts `command` as the leader of a new process group. Must be called inside a runtime.
+    /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
     /// The room goes when nobody is left who could write to it.
-    pub(crate) fn start(
-        mut command: Command,
-        program: &Path,
-        room: Option<Room>,
-    ) -> Result<(Self, Pipes), ClaudeCodeError> {
-        let id = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
-        command.env(MARKER, &id);
-        let cwd = command.get_current_dir().map(Path::to_path_buf);
+    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+        let is_guarded = is_guarded(&command);
+        let id = Uuid::new_v4().simple();
+        command.env(MARKER, id.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let failed = |error: std::io::Error| starting(program, cwd.as_ref(), &error);
-        let mut child = command.spawn().map_err(failed)?;
-        let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let group = Arc::new(Group {
-            leader: Pid::from_child(&child),
-            is_ending: AtomicBool::new(false),
-            is_gone: Mutex::new(false),
-            gone: Condvar::new(),
-            marker: format!("{MARKER}={id}"),
-            stdout: Mutex::new(ends.1.as_ref().and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
-        });
-        let (tell, exit) = watch::channel(None);
-        let watched = Arc::clone(&group);
-        let reaper = thread::Builder::new().name("toolbridge-reaper".into()).spawn(move || {
-            let status = watched.reap(child);
-            drop(room);
-            tell.send(Some(status))
-        });
+        if !is_guarded {
+            guard::die_with_parent(&mut command);
+        } else if let Some(room) = &room {
+            command.env(guard::ROOM, room.path());
+        }
+        let executable = PathBuf::from(command.get_program());
+        let cwd = command.get_current_dir().map(Path::to_path_buf);
+        let failed = |error: io::Error| starting(&executable, cwd.as_ref(), &error);
+        let (tell_start, start) = sync_channel(1);
+        let (tell_exit, exit) = watch::channel(None);
+        // In the thread that waits for it: the system takes the end of the thread that started a child for the end
+        // of its parent, and any other may end at any time.
+        let reaper = move || match command.spawn() {
+            Ok(mut child) => {
+                let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                let group = Group::new(&child, ends.1.as_ref(), is_guarded, &format!("{MARKER}={id}"));
+                let group = Arc::new(group);
+                _ = tell_start.send(Ok((Arc::clone(&group), ends)));
+                let status = group.reap(child);
+                drop(room);
+                _ = tell_exit.send(Some(status));
+            }
+            Err(error) => _ = tell_start.send(Err(error)),
+        };
+        thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
+        let (group, ends): (_, Ends) =
+            start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
         // From here on, whatever goes wrong ends the group.
         let process = Self { group, exit };
-        reaper.map_err(failed)?;
         let (Some(stdin), Some(stdout), Some(stderr)) = ends else {
-            return Err(failed(std::io::Error::other("it has no pipes")));
+            return Err(failed(io::Error::other("it has no pipes")));
         };
         let pipes = Pipes {
             stdin: pipe::Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed)?,
@@ -120,23 +171,24 @@ impl Process {
 
     /// Ends the CLI after its result: its stdin is closed already, so it ends by itself, or is made to.
     pub(crate) async fn end_orderly(&mut self) -> Option<ExitStatus> {
-        for signal in [Signal::TERM, Signal::KILL] {
+        for signal in self.group.signals() {
             if let Ok(status) = tokio::time::timeout(ORDERLY_PATIENCE, self.exited()).await {
                 return status;
             }
             tracing::debug!(?signal, "the CLI does not end by itself");
-            self.group.signal(signal);
+            self.group.signal(*signal);
         }
         self.exited().await
     }
 
     /// Ends the CLI at once.
     pub(crate) async fn end_now(&mut self) -> Option<ExitStatus> {
-        self.group.signal(Signal::TERM);
-        if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
-            return status;
+        for signal in self.group.signals() {
+            self.group.signal(*signal);
+            if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
+                return status;
+            }
         }
-        self.group.signal(Signal::KILL);
         self.exited().await
     }
 }
@@ -148,8 +200,30 @@ impl Drop for Process {
 }
 
 impl Group {
-    /// Ends everybody in the group: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no
-    /// runtime.
+    fn new(child: &Child, stdout: Option<&ChildStdout>, is_guarded: bool, variable: &str) -> Self {
+        let leader = Pid::from_child(child);
+        Self {
+            leader,
+            is_guarded,
+            is_ending: AtomicBool::new(false),
+            is_gone: Mutex::new(false),
+            gone: Condvar::new(),
+            stdout: Mutex::new(stdout.and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
+            mark: Mark { variable: variable.into(), since: start_of(leader).unwrap_or(u64::MAX) },
+        }
+    }
+
+    /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
+    /// itself.
+    fn signals(&self) -> &'static [Signal] {
+        if self.is_guarded {
+            &[Signal::TERM, guard::HURRY, Signal::KILL]
+        } else {
+            &[Signal::TERM, Signal::KILL]
+        }
+    }
+
+    /// Ends everybody: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no runtime.
     pub(crate) fn end(self: &Arc<Self>) {
         if *self.lock() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
@@ -157,12 +231,14 @@ impl Group {
         self.signal(Signal::TERM);
         let group = Arc::clone(self);
         let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
-            let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
-            drop(waited);
-            group.signal(Signal::KILL);
+            for signal in &group.signals()[1..] {
+                let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
+                drop(waited);
+                group.signal(*signal);
+            }
         });
         if killer.is_err() {
-            self.signal(Signal::KILL);
+            self.signal(self.signals()[1]);
         }
     }
 
@@ -191,12 +267,14 @@ impl Group {
         };
         self.stdout.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.notify_all();
-        self.end_rest();
+        if !self.is_guarded {
+            self.end_rest();
+        }
         if status.code().is_none() {
             // Twice: a process that is just becoming another program has no environment to look at.
-            end_marked(&self.marker);
+            self.mark.kill_all();
             thread::sleep(Duration::from_millis(20));
-            end_marked(&self.marker);
+            self.mark.kill_all();
         }
         status
     }
@@ -215,19 +293,46 @@ impl Group {
     }
 }
 
-/// Kills what a CLI has started outside of its group, as it does with shell commands, and could not end
-/// itself because it was killed. They have its environment, and so its marker.
-fn end_marked(marker: &str) {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    for process in processes.filter_map(Result::ok) {
-        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes())
-            && let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok())
-            && let Some(pid) = Pid::from_raw(pid)
+impl Mark {
+    /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
+    /// because the CLI was killed, or its guardian. Only Linux shows the environment of others.
+    fn kill_all(&self) {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).for_each(|pid| self.kill(pid));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn kill(&self, pid: Pid) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+        // A second look once it is held: the number may have become somebody else's meanwhile.
+        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+            && self.is_on(pid)
         {
-            _ = kill_process(pid, Signal::KILL);
+            _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "nobody is found there")]
+    fn kill(&self, _pid: Pid) {}
+
+    /// Whether that process is one of them: it has the variable, is of our user, and is not older than the CLI.
+    fn is_on(&self, pid: Pid) -> bool {
+        let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
+        let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable.as_bytes())
+            && rustix::fs::stat(&folder).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
+            && start_of(pid).is_some_and(|start| start >= self.since)
+    }
+}
+
+/// When a process has started, in the system's clock ticks; unknown on systems other than Linux.
+fn start_of(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // The 22nd field; the second is the name, in brackets, and may hold anything.
+    String::from_utf8_lossy(&stat).rsplit(')').next()?.split(' ').nth(20)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -243,7 +348,7 @@ mod tests {
     fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, Path::new("/bin/sh"), None).unwrap()
+        Process::start(command, None).unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -299,6 +404,57 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_marker_cannot_be_guessed() {
+        let mut markers = std::collections::HashSet::new();
+        for _ in 0..4 {
+            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST");
+            let mut marker = String::new();
+            pipes.stdout.read_to_string(&mut marker).await.unwrap();
+            assert_eq!(format!("{MARKER}={}", marker.trim()), process.group.mark.variable);
+            assert!(
+                marker.trim().len() == 32 && marker.trim().chars().all(|c| c.is_ascii_hexdigit()),
+                "{marker}"
+            );
+            markers.insert(marker);
+        }
+        assert_eq!(markers.len(), 4);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_is_ours_is_killed_by_its_marker() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        let id = Uuid::new_v4().simple().to_string();
+        let sleeper = |variable: &str, uid: u32| {
+            let mut command = Command::new("/bin/sleep");
+            command.arg("600").env(MARKER, variable);
+            if uid != rustix::process::geteuid().as_raw() {
+                command.uid(uid);
+            }
+            command.spawn().unwrap()
+        };
+        let us = rustix::process::geteuid().as_raw();
+        let mut ours = sleeper(&id, us);
+        let start = start_of(Pid::from_child(&ours)).unwrap();
+        let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
+        // Older than the CLI, with another marker, of another user.
+        let mut others = vec![sleeper(&format!("{id}0"), us), sleeper("", us)];
+        if us == 0 {
+            others.push(sleeper(&id, 65534));
+        }
+        mark(start + 1_000_000).kill_all();
+        assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
+        mark(start).kill_all();
+        assert_eq!(ours.wait().unwrap().signal(), Some(9));
+        for mut other in others {
+            // It would have ended by another signal if it had been taken for ours.
+            rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+            assert_eq!(other.wait().unwrap().signal(), Some(15));
+        }
+    }
+
+    #[tokio::test]
     async fn a_hasty_end_is_bounded() {
         let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
         first_byte(&mut pipes).await;
@@ -309,11 +465,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), Path::new("/no/claude"), None).unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), None).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, Path::new("/bin/sh"), None).unwrap_err();
+        let error = Process::start(command, None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

@@ -56,6 +56,10 @@ impl Room {
         Err(failed(io::Error::other("it is removed again and again")))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory of all rooms. Nothing is in it but rooms, and its name is always the same.
     pub(crate) fn home(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)
@@ -106,7 +110,7 @@ fn make_private(path: &Path) -> io::Result<()> {
         found => found?,
     };
     let (owner, mode) = (found.uid(), found.mode() & 0o777);
-    if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode & 0o077 == 0 {
+    if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode == 0o700 {
         return Ok(());
     }
     Err(io::Error::other(format!(

@@ -28,6 +28,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 /// let request = Request::new("Sum up the week").settings(settings);
 /// # let _ = request;
 /// ```
+#[expect(clippy::struct_field_names, reason = "`cli_settings` is what users call it")]
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Settings {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// How long the CLI may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,6 +77,13 @@ impl FromStr for Version {
     }
 }
 
+/// Whether a CLI of that version can be told that a prompt is text. Another one does not get a prompt in which it would
+/// expand something.
+#[must_use]
+pub fn takes_plain_prompts(version: &str) -> bool {
+    version.parse().is_ok_and(Version::takes_plain_prompts)
+}
+
 /// The version of the CLI at `path`. It is asked once for each executable; one that has been replaced since is
 /// another one.
 pub(crate) async fn version_of(path: &Path) -> Version {
@@ -108,9 +114,9 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         let message = format!("`{}` does not say its version: {what}", path.display());
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
-    let mut command = Command::new(path);
+    let mut command = process::command(path, None);
     command.arg("--version").env_remove("CLAUDECODE");
-    let (mut process, mut pipes) = Process::start(command, path, None)?;
+    let (mut process, mut pipes) = Process::start(command, None)?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {

@@ -173,6 +173,7 @@ pub(crate) struct TraceArgs {
     pub(crate) all: bool,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct AskArgs {
     /// What to ask; `-` reads it from stdin

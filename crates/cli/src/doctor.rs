@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use toolbridge::Session;
-use toolbridge::claude::{cli_version, find_cli};
+use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
 use crate::demo::{Answer, Client, demo_tools};
@@ -93,7 +93,17 @@ fn cli(given: Option<&Path>) -> Check {
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
     match runtime.block_on(cli_version(&path)) {
-        Ok(version) => Check::ok(WHAT, format!("{version} at `{}`", path.display())),
+        Ok(version) if takes_plain_prompts(&version) => {
+            Check::ok(WHAT, format!("{version} at `{}`", path.display()))
+        }
+        Ok(version) => Check::warn(
+            WHAT,
+            format!(
+                "{version} at `{}` reads files that a prompt names with `@`; such prompts are refused",
+                path.display()
+            ),
+            "update it to 2.1.248 or newer",
+        ),
         Err(error) => Check {
             hint: Some("is that the Claude Code CLI? run it by hand, or give another with `--claude`".into()),
             ..Check::fail(WHAT, &error.into())

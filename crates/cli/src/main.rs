@@ -22,7 +22,8 @@ use clap::Parser as _;
 use crate::args::{Args, Command, Level};
 
 fn main() -> ExitCode {
-    // What the CLI starts, many times a day: no parser, no log, nothing before the first read.
+    // What a request starts, many times a day: no parser, no log, nothing before the first read.
+    toolbridge::run_guard_if_asked();
     if let Some((socket, schema)) = plain_bridge() {
         return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
     }

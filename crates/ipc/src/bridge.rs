@@ -19,7 +19,8 @@ const EXECUTABLES: [&str; 2] = ["toolbridge-bridge", "toolbridge"];
 
 static THIS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
-/// Declares that this program becomes a bridge when it is started as `<program> bridge <socket> <schema>`.
+/// Declares that this program becomes a bridge when it is started as `<program> bridge <socket> <schema>`, and a
+/// guardian when it is started as one.
 ///
 /// `toolbridge::run_bridge_if_asked` calls this; nobody else needs to.
 pub fn this_program_is_a_bridge() {
@@ -48,21 +49,26 @@ pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
     if let Some(path) = env::var_os(VARIABLE) {
         return named(Path::new(&path), "named by TOOLBRIDGE_BRIDGE");
     }
+    own_executable().ok_or_else(|| {
+        let [small, whole] = EXECUTABLES;
+        let reason = format!("neither `{small}` nor `{whole}` is beside this program or on the PATH");
+        IpcError::NoBridge { reason }
+    })
+}
+
+/// An executable of ours, which nobody had to name.
+pub(crate) fn own_executable() -> Option<PathBuf> {
     let this = env::current_exe().ok();
     if THIS_PROGRAM.load(Ordering::Relaxed)
         && let Some(this) = this.as_deref().filter(|this| is_executable(this))
     {
-        return Ok(this.into());
+        return Some(this.into());
     }
     let beside = this.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).filter(|dir| dir.is_absolute());
     let places = beside.into_iter().chain(on_path).flat_map(|dir| EXECUTABLES.map(|name| dir.join(name)));
-    places.into_iter().find(|path| is_executable(path)).ok_or_else(|| {
-        let [small, whole] = EXECUTABLES;
-        let reason = format!("neither `{small}` nor `{whole}` is beside this program or on the PATH");
-        IpcError::NoBridge { reason }
-    })
+    places.into_iter().find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -10,6 +10,7 @@ use toolbridge_socket::{SocketReader, SocketWriter, split};
 use crate::IpcError;
 use crate::frame::{FrameReader, FrameWriter};
 use crate::message::Parts;
+use crate::user::User;
 
 /// The longest path a Unix socket can have, without the final NUL.
 pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
@@ -25,10 +26,10 @@ impl Connection {
     ///
     /// Credentials decide, whatever the socket's file mode says.
     pub(crate) fn new(stream: UnixStream) -> Result<Self, IpcError> {
-        let own = rustix::process::geteuid().as_raw();
+        let user = User::of_this_process();
         let uid = stream.peer_cred()?.uid();
-        if uid != own && uid != 0 {
-            return Err(IpcError::ForeignPeer { uid, own });
+        if !user.trusts(uid) {
+            return Err(IpcError::ForeignPeer { uid, own: user.uid() });
         }
         let (reader, writer) = split(stream.into_std()?)?;
         Ok(Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })

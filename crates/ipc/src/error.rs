@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use toolbridge_core::ToolError;
 
+use crate::user::strangeness;
+
 /// Why something between bridge and parent did not work.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -36,7 +38,7 @@ pub enum IpcError {
         bytes: usize,
     },
     /// The other end belongs to another user.
-    #[error("refused a peer that runs as user {uid}, this process runs as user {own}")]
+    #[error("refused a peer that runs as user {uid}, {}", strangeness(*uid, *own))]
     ForeignPeer {
         /// The peer's user id.
         uid: u32,
@@ -148,7 +150,8 @@ impl IpcError {
             Self::NotASocket { .. } => "give the path of a session's socket, `…/claudecode_ipc_….sock`",
             Self::MessageSize { .. } => "pass a path or an id instead of the data itself",
             Self::SchemaFile { .. } => {
-                "the file is a JSON array of objects with `name`, `description` and `input_schema`"
+                "the file is a JSON array of objects with `name`, `description` and `input_schema`; it is this user's \
+                 own, and its mode is 0600"
             }
             Self::Registration(error) => error.hint(),
             Self::Trace(error) => error.hint(),

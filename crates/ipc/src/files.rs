@@ -5,8 +5,9 @@
 //! that is not locked has found the remains of a session, at any instant.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
@@ -17,7 +18,7 @@ use crate::connection::{MAX_SOCKET_PATH_BYTES, check_socket_path};
 
 const SOCKET_PREFIX: &str = "claudecode_ipc_";
 const SOCKET_SUFFIX: &str = ".sock";
-pub(crate) const SCHEMA_PREFIX: &str = "claudecode_ipc_schema_";
+const SCHEMA_PREFIX: &str = "claudecode_ipc_schema_";
 const SCHEMA_SUFFIX: &str = ".json";
 /// A file that has not got its final name yet.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
@@ -64,20 +65,37 @@ impl SessionId {
         dir.join(format!("{SCHEMA_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
     }
 
-    /// The id in a file's name, if it is a session's file.
-    pub(crate) fn of(name: &OsStr) -> Option<Self> {
+    /// The id in a file's name and which of the files it names, if it is a session's.
+    pub(crate) fn of(name: &OsStr) -> Option<(Self, FileKind)> {
         let name = name.to_str()?;
-        let (id, suffixes) = match name.strip_prefix(SCHEMA_PREFIX) {
-            Some(rest) => (rest, [SCHEMA_SUFFIX, UNFINISHED_SUFFIX]),
-            None => (name.strip_prefix(SOCKET_PREFIX)?, [SOCKET_SUFFIX, UNFINISHED_SUFFIX]),
+        let (id, suffix, kind) = match name.strip_prefix(SCHEMA_PREFIX) {
+            Some(rest) => (rest, SCHEMA_SUFFIX, FileKind::Schema),
+            None => (name.strip_prefix(SOCKET_PREFIX)?, SOCKET_SUFFIX, FileKind::Socket),
         };
-        let id = suffixes.iter().find_map(|suffix| id.strip_suffix(suffix))?;
-        Uuid::try_parse(id).ok().map(Self)
+        let id = [suffix, UNFINISHED_SUFFIX].iter().find_map(|suffix| id.strip_suffix(suffix))?;
+        Some((Self(Uuid::try_parse(id).ok()?), kind))
     }
 
     /// Every name that a file of this session can have.
     pub(crate) fn paths(self, dir: &Path) -> [PathBuf; 4] {
         [self.unfinished_socket(dir), self.socket(dir), self.unfinished_schema(dir), self.schema(dir)]
+    }
+}
+
+/// Which of a session's files a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Socket,
+    Schema,
+}
+
+impl FileKind {
+    /// Whether a file is what its name says. A link, a directory or a FIFO of such a name is nobody's session.
+    pub(crate) fn is(self, file: FileType) -> bool {
+        match self {
+            Self::Socket => file.is_socket(),
+            Self::Schema => file.is_file(),
+        }
     }
 }
 
@@ -310,8 +328,9 @@ mod tests {
         let id = SessionId::random();
         assert!(id.is_ours());
         let dir = Path::new("/x");
-        for path in id.paths(dir) {
-            assert_eq!(SessionId::of(path.file_name().unwrap()), Some(id));
+        let kinds = [FileKind::Socket, FileKind::Socket, FileKind::Schema, FileKind::Schema];
+        for (path, kind) in id.paths(dir).into_iter().zip(kinds) {
+            assert_eq!(SessionId::of(path.file_name().unwrap()), Some((id, kind)));
         }
         for other in
             ["claudecode_ipc_.sock", "claudecode_ipc_schema_x.json", "x.sock", "claudecode_ipc_schema.json"]
@@ -319,6 +338,6 @@ mod tests {
             assert_eq!(SessionId::of(OsStr::new(other)), None, "{other}");
         }
         let foreign = "claudecode_ipc_0123456789ab4def8123456789abcdef.sock";
-        assert!(!SessionId::of(OsStr::new(foreign)).unwrap().is_ours());
+        assert!(!SessionId::of(OsStr::new(foreign)).unwrap().0.is_ours());
     }
 }

@@ -7,6 +7,8 @@
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod guard;
 
 mod bridge;
 mod connection;
@@ -17,8 +19,11 @@ mod message;
 mod remains;
 mod remote;
 mod schema_file;
+mod search;
 mod server;
 mod session;
+mod sweeper;
+mod user;
 
 pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use error::IpcError;

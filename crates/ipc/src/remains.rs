@@ -1,16 +1,19 @@
 //! What sessions there are, and what is left of those that were killed.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use crate::files::{SCHEMA_PREFIX, SessionId, UNFINISHED_SUFFIX};
+use crate::files::{FileKind, SessionId, UNFINISHED_SUFFIX};
+use crate::search::Search;
+use crate::user::User;
 
 /// Files that do not tell whose they are must be at least this old before they are removed.
 const FOREIGN_AGE: Duration = Duration::from_secs(60);
@@ -47,8 +50,11 @@ pub enum SessionState {
 ///
 /// When the directory cannot be read.
 pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
-    let found = find(dir)?.into_iter();
-    Ok(found.filter_map(|(id, seen)| look(dir, id, seen)).map(|remains| remains.info).collect())
+    let mut search = Search::begin(dir)?;
+    search.read(usize::MAX)?;
+    let user = search.user;
+    let found = search.found().into_iter();
+    Ok(found.filter_map(|(id, seen)| look(dir, user, id, seen)).map(|remains| remains.info).collect())
 }
 
 /// Removes what is left of this user's dead sessions in `dir`, and returns it.
@@ -57,15 +63,30 @@ pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
 ///
 /// # Errors
 ///
-/// When the directory cannot be read.
+/// When the directory cannot be read. What was found before that is removed all the same.
 pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
+    finish(Search::begin(dir)?)
+}
+
+/// Reads the rest of a directory and removes what is dead.
+pub(crate) fn finish(mut search: Search) -> io::Result<Vec<SessionInfo>> {
+    let read = search.read(usize::MAX);
+    let removed = remove_dead(search);
+    read.map(|_| removed)
+}
+
+/// Removes what is dead of what was found. Whatever cannot be looked at or removed is passed over.
+pub(crate) fn remove_dead(search: Search) -> Vec<SessionInfo> {
+    let (dir, user) = (search.dir.clone(), search.user);
     let mut removed = Vec::new();
-    for (id, seen) in find(dir)? {
+    for (id, seen) in search.found() {
         // One at a time: each holds a descriptor while it is looked at.
-        let Some(remains) = look(dir, id, seen).filter(|remains| remains.info.state == SessionState::Stale)
+        let Some(remains) =
+            look(&dir, user, id, seen).filter(|remains| remains.info.state == SessionState::Stale)
         else {
             continue;
         };
+        let mut is_gone = true;
         // Sockets before schema files, as a session itself does it.
         for path in &remains.paths {
             match fs::remove_file(path) {
@@ -73,13 +94,16 @@ pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
                 // Somebody else sweeps too.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
+                    is_gone = false;
                     tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file");
                 }
             }
         }
-        removed.push(remains.info);
+        if is_gone {
+            removed.push(remains.info);
+        }
     }
-    Ok(removed)
+    removed
 }
 
 /// A session's files as they were found, sockets first.
@@ -90,19 +114,7 @@ struct Remains {
     _lock: Option<File>,
 }
 
-/// The files in `dir` that are named like a session's, by session.
-fn find(dir: &Path) -> io::Result<BTreeMap<SessionId, Vec<PathBuf>>> {
-    let mut found: BTreeMap<SessionId, Vec<PathBuf>> = BTreeMap::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if let Some(id) = SessionId::of(&entry.file_name()) {
-            found.entry(id).or_default().push(entry.path());
-        }
-    }
-    Ok(found)
-}
-
-fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
+fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
     // By name, and not only what the listing showed: a schema file that came while the directory was read
     // may be missing there, its socket not.
     let mut paths = id.paths(dir).to_vec();
@@ -111,28 +123,30 @@ fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
             paths.push(path);
         }
     }
-    let own = rustix::process::geteuid().as_raw();
     let mut since = SystemTime::UNIX_EPOCH;
     let (mut sockets, mut schemas) = (Vec::new(), Vec::new());
     for path in paths {
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        if meta.uid() != own {
-            return None;
+        let meta = match fs::symlink_metadata(&path) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // It may be the one that says that the session lives.
+            Err(_) => return None,
+        };
+        let Some((_, kind)) = path.file_name().and_then(SessionId::of) else { continue };
+        // Others may take a name beside ours; that must not keep ours from being judged.
+        if !user.is(meta.uid()) || !kind.is(meta.file_type()) {
+            continue;
         }
         since = since.max(meta.modified().unwrap_or_else(|_| SystemTime::now()));
-        let is_schema =
-            path.file_name().is_some_and(|name| name.as_bytes().starts_with(SCHEMA_PREFIX.as_bytes()));
-        match meta.file_type() {
-            kind if kind.is_socket() && !is_schema => sockets.push(path),
-            kind if kind.is_file() && is_schema => schemas.push(path),
-            // A link or a directory of that name is not ours to touch.
-            _ => return None,
+        match kind {
+            FileKind::Socket => sockets.push(path),
+            FileKind::Schema => schemas.push(path),
         }
     }
     if sockets.is_empty() && schemas.is_empty() {
         return None;
     }
-    let (state, lock) = state(id, &sockets, &schemas, since);
+    let (state, lock) = state(user, id, &sockets, &schemas, since);
     // Other implementations may write the id in another way.
     let finished = |paths: &[PathBuf]| paths.iter().find(|path| !is_unfinished(path)).cloned();
     let info = SessionInfo {
@@ -145,6 +159,7 @@ fn look(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
 }
 
 fn state(
+    user: User,
     id: SessionId,
     sockets: &[PathBuf],
     schemas: &[PathBuf],
@@ -157,7 +172,7 @@ fn state(
     }
     let mut lock = None;
     for schema in schemas {
-        match try_lock(schema) {
+        match try_lock(user, schema) {
             Ok(Some(file)) => lock = Some(file),
             Ok(None) => return (SessionState::Live, None),
             // Gone meanwhile, or unreadable: not provably dead.
@@ -180,9 +195,14 @@ fn is_unfinished(path: &Path) -> bool {
 }
 
 /// Takes the lock of a schema file; `None` when a session holds it.
-fn try_lock(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
+    // Should another file have the name by now: no link is followed, and nothing is waited for.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: File = rustix::fs::open(path, flags, Mode::empty())?.into();
+    let meta = file.metadata()?;
+    if !user.is(meta.uid()) || !meta.is_file() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -192,12 +212,21 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Whether nobody listens at a socket. In doubt somebody does.
 fn refuses(socket: &Path) -> bool {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
-
-    let connect = || -> rustix::io::Result<()> {
-        let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        rustix::io::ioctl_fionbio(&probe, true)?;
-        rustix::net::connect(&probe, &SocketAddrUnix::new(socket)?)
-    };
+    let connect = || rustix::net::connect(probe()?, &SocketAddrUnix::new(socket)?);
     matches!(connect(), Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT))
+}
+
+/// A socket that neither waits nor is passed on to a child that the process starts meanwhile.
+#[cfg(target_os = "linux")]
+fn probe() -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn probe() -> rustix::io::Result<OwnedFd> {
+    let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&probe, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&probe, true)?;
+    Ok(probe)
 }

@@ -1,14 +1,18 @@
 //! The file that tells a bridge which tools there are.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::{RawJson, ToolList, ToolSchema};
 
 use crate::IpcError;
+use crate::user::{User, strangeness};
 
 /// One tool as the file has it: the protocol's three fields, and those that may be left out.
 #[derive(Serialize, Deserialize)]
@@ -28,16 +32,56 @@ struct Entry<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// Reads a schema file.
+/// Reads a schema file. Whoever could write to it could tell a model what they like, so it must be a
+/// regular file of this user or of root, and no link, to which only they can write.
 ///
 /// # Errors
 ///
-/// [`IpcError::SchemaFile`] when it cannot be read, is not a JSON array of tools, or has an empty or a
-/// duplicate name.
+/// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has
+/// an empty or a duplicate name.
 pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
     let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
-    let text = fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let text = read_trusted(path, User::of_this_process()).map_err(bad)?;
     parse_schema_file(&text.into()).map_err(bad)
+}
+
+fn read_trusted(path: &Path, user: User) -> Result<Vec<u8>, String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    // By its name first: opening a device can do something, and opening a socket says little.
+    check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
+    // Should another file have the name by now: no link is followed, and nothing is waited for.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
+    let mut file = File::from(file);
+    check_file(&file.metadata().map_err(unreadable)?, user)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+/// Refuses what others could have written.
+fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
+    let kind = meta.file_type();
+    if kind.is_symlink() {
+        return Err("is a symbolic link".into());
+    }
+    if !kind.is_file() {
+        return Err("is not a regular file".into());
+    }
+    let uid = meta.uid();
+    if !user.trusts(uid) {
+        let own = user.uid();
+        return Err(if uid == own {
+            format!("belongs to user {uid}, {}", strangeness(uid, own))
+        } else {
+            format!("belongs to user {uid}, not to this user or root")
+        });
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(format!("can be written by other users, its mode is {mode:04o}; `chmod 600` it"));
+    }
+    Ok(())
 }
 
 /// Reads the text of a schema file.
@@ -111,6 +155,8 @@ pub fn write_schema_file(tools: &ToolList) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -165,5 +211,52 @@ mod tests {
         assert!(
             parse_schema_file(&Bytes::from_static(b"[\"\xff\"]")).unwrap_err().starts_with("is not UTF-8")
         );
+    }
+
+    /// Reads a file, on a thread of its own: what hangs would hang for ever.
+    fn read(path: &Path) -> Result<usize, String> {
+        let (path, (done, is_done)) = (path.to_owned(), std::sync::mpsc::channel());
+        std::thread::spawn(move || done.send(read_schema_file(&path)));
+        let read = is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer in time");
+        match read {
+            Ok(tools) => Ok(tools.len()),
+            Err(IpcError::SchemaFile { reason, .. }) => Err(reason),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read_and_nothing_is_waited_for() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        for other in [path("fifo"), path("socket"), path("folder"), "/dev/null".into()] {
+            assert_eq!(read(&other), Err("is not a regular file".into()), "{}", other.display());
+        }
+        fs::write(path("folder/file"), "[]").unwrap();
+        fs::set_permissions(path("folder/file"), fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("folder/file", path("link")).unwrap();
+        assert_eq!(read(&path("link")), Err("is a symbolic link".into()));
+        // On the way to a file there may be links: the temporary directory is one on some systems.
+        std::os::unix::fs::symlink("folder", path("way")).unwrap();
+        assert_eq!(read(&path("way/file")), Ok(0));
+        let missing = read(&path("missing")).unwrap_err();
+        assert_eq!(missing, "cannot be read: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_file_to_which_others_can_write_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "[]").unwrap();
+        for mode in [0o600, 0o400, 0o644, 0o640, 0o755, 0o620, 0o664, 0o602, 0o666] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let want = match mode & 0o022 {
+                0 => Ok(0),
+                _ => Err(format!("can be written by other users, its mode is {mode:04o}; `chmod 600` it")),
+            };
+            assert_eq!(read(file.path()), want);
+        }
     }
 }

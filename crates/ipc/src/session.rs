@@ -12,8 +12,8 @@ use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
 
 use crate::bridge::{McpServer, bridge_executable};
 use crate::files::{SessionFiles, SessionId, session_dir};
-use crate::remains::sweep;
 use crate::schema_file::write_schema_file;
+use crate::sweeper::sweep_briefly;
 use crate::{IpcError, Server};
 
 /// How long [`Session::stop`] waits for calls to end before it leaves them behind.
@@ -112,13 +112,13 @@ impl SessionBuilder {
 
     /// Starts the session: removes what dead sessions left behind, makes the files, and serves.
     ///
-    /// When this returns, a bridge can connect. Needs a tokio runtime, and it must go on running.
+    /// When this returns, a bridge can connect. Needs a tokio runtime, and it must go on running. In a directory
+    /// of very many files, dead sessions' may be removed only later.
     ///
     /// # Errors
     ///
     /// When the directory does not exist, cannot be written, is full, or its path is too long; when the
     /// trace cannot be written.
-    #[expect(clippy::unused_async, reason = "starting needs a runtime, and says so")]
     pub async fn start(self) -> Result<Session, IpcError> {
         let trace = trace_path(self.trace.as_deref());
         let tracer = Tracer::open(Process::Parent, trace.as_deref())?;
@@ -128,7 +128,7 @@ impl SessionBuilder {
             let dir = dir.clone();
             move |error| IpcError::Start { dir, what, error }
         };
-        sweep(&dir).map_err(failed("cannot read the directory"))?;
+        sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
         let tools = write_schema_file(self.source.0.tools());
         let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
         let listener = UnixListener::from_std(listener).map_err(failed("cannot listen"))?;

@@ -23,6 +23,7 @@ use crate::error::invalid;
 pub(crate) struct ModelConfig {
     settings: SettingsConfig,
     bridge: PathBuf,
+    guard: PathBuf,
     cli: Option<PathBuf>,
     /// The CLI in a package of this Python's, for when there is no other.
     bundled_cli: Option<PathBuf>,
@@ -154,6 +155,7 @@ impl ModelConfig {
     fn builder(self) -> Result<ClaudeCodeModelBuilder, ClaudeCodeError> {
         let mut builder = ClaudeCodeModel::builder()
             .bridge(self.bridge)
+            .guard(self.guard)
             .inherit_env(self.inherit_env)
             .tool_parameter_restrictions(self.restrictions);
         let bundled = || self.bundled_cli.filter(|_| find_cli(None).is_err());

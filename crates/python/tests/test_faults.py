@@ -126,7 +126,9 @@ async def test_a_killed_cli_is_an_error(world: MakeWorld, transport: Transport) 
     here, hanging = world(HANG), Hanging()
     run = asyncio.create_task(hanging.agent(here.model(transport)).run("go"))
     await told(hanging.started)
-    [cli] = [pid for pid, command in here.processes.items() if "--output-format" in command]
+    # Its guardian has the CLI's command line behind its own.
+    commands = here.processes.items()
+    [cli] = [pid for pid, text in commands if "--output-format" in text and "toolbridge-guard" not in text]
     os.kill(cli, signal.SIGKILL)
     with pytest.raises(CLIExecutionError, match="signal: 9"):
         await run

@@ -10,13 +10,17 @@ use toolbridge_core::trace::{Process, Tracer, trace_path};
 use toolbridge_ipc::{Remote, read_schema_file, this_program_is_a_bridge};
 use toolbridge_mcp::ServerInfo;
 
+use crate::guard::run_guard_if_asked;
 use crate::stdio;
 
 /// Becomes a bridge if the command line is `<program> bridge <socket> <schema>`, and does not return then.
 ///
 /// Call it first in `main`, before any thread or runtime starts. With it, the program needs no other
-/// executable: the CLI starts the program itself as the bridge to its sessions.
+/// executable: the CLI starts the program itself as the bridge to its sessions. The CLI, too, is started through
+/// it: between this process and the CLI the program is a guardian, which sees to it that nothing of the CLI
+/// outlives this process.
 pub fn run_bridge_if_asked() {
+    run_guard_if_asked();
     this_program_is_a_bridge();
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let [command, socket, schema] = &args[..] else { return };

@@ -41,10 +41,14 @@
 #[cfg(feature = "bridge")]
 mod bridge;
 #[cfg(feature = "bridge")]
+mod guard;
+#[cfg(feature = "bridge")]
 mod stdio;
 
 #[cfg(feature = "bridge")]
 pub use bridge::{run_bridge, run_bridge_if_asked};
+#[cfg(feature = "bridge")]
+pub use guard::run_guard_if_asked;
 pub use schemars;
 #[cfg(feature = "bridge")]
 pub use stdio::{StdioError, serve_stdio};
@@ -66,8 +70,9 @@ pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
 #[cfg(feature = "bridge")]
 pub use toolbridge_mcp as mcp;
 
-/// The programs of the README and of the page for users are compiled, and those that can be are run.
+/// The programs of the README and of the pages for users are compiled, and those that can be are run.
 #[cfg(all(doctest, feature = "bridge"))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../USING.md")]
+#[doc = include_str!("../SAFETY.md")]
 struct Pages;

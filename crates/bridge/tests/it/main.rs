@@ -1,6 +1,8 @@
 //! The real executable, with a session in this process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod guard;
+
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Command, Stdio};
 

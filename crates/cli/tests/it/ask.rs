@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -12,6 +13,9 @@ use toolbridge_scripted::{ScriptedModel, claude_cli, clean_environment};
 use crate::support::{PATIENCE, Process, eventually, files, run, toolbridge};
 
 const ADD: &str = "text Let me | see.\ncall add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.";
+
+/// How long anything may be there after the end; a little more than is promised, for a busy machine.
+const AFTERWARDS: Duration = Duration::from_secs(4);
 
 /// `toolbridge ask` in a world of its own: a home and a temporary directory.
 fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
@@ -25,13 +29,12 @@ fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
 
 #[track_caller]
 fn nothing_is_left(home: &TempDir) {
-    eventually("nothing is left", std::time::Duration::from_secs(4), || {
-        sessions(home).is_empty() && processes(home.path()) == 0
-    });
+    eventually("nothing is left", AFTERWARDS, || sessions(home).is_empty() && processes(home.path()) == 0);
 }
 
+/// Everything in the temporary directory: sessions, and the rooms of requests.
 fn sessions(home: &TempDir) -> Vec<String> {
-    files(&home.path().join("tmp")).into_iter().filter(|name| name.starts_with("claudecode_ipc")).collect()
+    files(&home.path().join("tmp"))
 }
 
 fn processes(home: &Path) -> usize {
@@ -53,6 +56,49 @@ fn the_answer_is_data_on_stdout() {
         assert!(model.requests()[0].tools().contains(&"mcp__tools__add"));
         nothing_is_left(&home);
     }
+}
+
+#[test]
+fn the_model_gets_the_tools_that_were_named_and_the_prompt_as_it_is() {
+    let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
+    std::fs::write(home.path().join("secret.txt"), "MARK-FILE").unwrap();
+    std::fs::write(home.path().join("CLAUDE.md"), "MARK-MEMORY").unwrap();
+    let ask = |args: &[&str]| {
+        let (code, stdout, stderr) = run(&mut ask(&model, &home, args));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+        (stdout, model.requests().last().cloned())
+    };
+    let own = ["echo", "add", "wait", "write_note", "fail", "panic", "blob", "picture", "countdown"];
+    let mut own = own.map(|name| format!("mcp__tools__{name}"));
+    own.sort();
+    for (prompt, tools) in [("see @secret.txt", &own[..]), ("/cost", &[])] {
+        let args = [prompt, "--tools", "demo"];
+        let (_, request) = ask(if tools.is_empty() { &args[..1] } else { &args });
+        let request = request.unwrap();
+        assert_eq!(
+            (request.prompt().as_str(), request.tools()),
+            (prompt, tools.iter().map(String::as_str).collect())
+        );
+        assert!(!request.body.to_string().contains("MARK-"), "{}", request.body);
+    }
+    assert!(!home.path().join(".claude/projects").exists(), "there is a transcript");
+    nothing_is_left(&home);
+
+    let (_, request) = ask(&["see @secret.txt", "--claude-code", "--tools", "demo"]);
+    let request = request.unwrap();
+    assert!(request.tools().contains(&"Bash") && request.tools().contains(&"mcp__tools__add"));
+    assert!(
+        request.body.to_string().contains("MARK-MEMORY") && !request.body.to_string().contains("MARK-FILE")
+    );
+    assert!(home.path().join(".claude/projects").exists());
+    let (_, request) = ask(&["see @secret.txt", "--expand-prompts"]);
+    // A file that a prompt names is looked for in the CLI's working directory.
+    assert!(!request.unwrap().body.to_string().contains("MARK-FILE"));
+    let (_, request) = ask(&["see @secret.txt", "--expand-prompts", "--claude-code"]);
+    assert!(request.unwrap().body.to_string().contains("MARK-FILE"));
+    let before = model.requests().len();
+    let (stdout, _) = ask(&["/cost", "--expand-prompts"]);
+    assert!(stdout.contains("cost") && model.requests().len() == before, "{stdout}");
 }
 
 #[test]
@@ -238,8 +284,7 @@ fn a_killed_asker_leaves_no_cli_behind() {
         BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
         child.signal(Signal::KILL);
         child.wait_within(PATIENCE);
-        // The CLI sees the end of its stdin; what it does then is its own affair, but it ends.
-        eventually("the CLI ends", PATIENCE, || processes(home.path()) == 0);
+        eventually("nobody is left", AFTERWARDS, || processes(home.path()) == 0);
         // The next session removes the files.
         let next = ScriptedModel::start("text ok");
         assert_eq!(run(&mut ask(&next, &home, &["go", "--tools", "demo"])).0, 0);
@@ -279,16 +324,25 @@ fn the_doctor_finds_everything_or_says_what_to_do() {
     assert_eq!(checks[1]["health"], "fail");
     assert!(checks[1]["text"].as_str().unwrap().contains("it ends with exit status: 1"), "{checks}");
 
+    let old = home.path().join("claude");
+    std::fs::write(&old, "#!/bin/sh\necho '2.1.247 (Claude Code)'\n").unwrap();
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (code, stdout, _) = doctor(&["--claude", old.to_str().unwrap()]);
+    let warning = "reads files that a prompt names with `@`; such prompts are refused\n      hint: update it to 2.1.248";
+    assert!(
+        code == 0 && stdout.contains("\nwarn  Claude Code CLI: 2.1.247 at ") && stdout.contains(warning),
+        "{stdout}"
+    );
+
     // A session that was killed.
     let mut host = toolbridge();
     let (host, _stdin, _) = crate::support::start_host(host.env("TMPDIR", dir.path()));
     drop(host);
     let (code, stdout, _) = doctor(&["--claude", claude.to_str().unwrap()]);
     assert_eq!(code, 0);
-    assert!(
-        stdout.contains("\nwarn  sessions: 0 live, 1 stale\n      hint: `toolbridge sessions --clean`"),
-        "{stdout}"
-    );
+    // Other tests may have live ones in `/tmp`, where the doctor looks too.
+    assert!(stdout.contains("\nwarn  sessions: "), "{stdout}");
+    assert!(stdout.contains(" live, 1 stale\n      hint: `toolbridge sessions --clean`"), "{stdout}");
 }
 
 #[test]

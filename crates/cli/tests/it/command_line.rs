@@ -1,6 +1,8 @@
 //! The command line: what it prints where, and with which exit code.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
@@ -367,6 +369,7 @@ fn sessions_of_other_implementations_are_listed_as_they_are_named() {
     let schema = dir.path().join(format!("claudecode_ipc_schema_{id}.json"));
     let _listener = UnixListener::bind(&socket).unwrap();
     std::fs::write(&schema, r#"[{"name":"greet","description":"","input_schema":{}}]"#).unwrap();
+    std::fs::set_permissions(&schema, Permissions::from_mode(0o644)).unwrap();
     let (_, stdout, _) = run(toolbridge().arg("sessions").env("TMPDIR", dir.path()));
     let row = stdout.lines().find(|line| line.contains(&*socket.to_string_lossy()));
     assert!(row.is_some_and(|row| row.starts_with("live ") && row.ends_with("  greet")), "{stdout}");

@@ -1,5 +1,8 @@
 //! Every way a call can fail, as an MCP client sees it; the bridge lives through all of them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::{Value, json};
 
 use crate::support::{Host, McpClient, eventually, text, toolbridge};
@@ -178,6 +181,8 @@ fn a_bridge_that_cannot_start_says_why_in_one_line() {
     let schema = |text: &str| {
         let path = dir.path().join("schema.json");
         std::fs::write(&path, text).unwrap();
+        // Whatever the umask of whoever runs this is.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         path
     };
     let tool = r#"{"name":"a","description":"","input_schema":{}}"#;

@@ -779,7 +779,7 @@ fn idle_connections_up_to_the_limit_and_beyond_disturb_no_open_call() {
 }
 
 /// Connects to the socket, sends the frame, and prints whether a byte came back.
-const KNOCK: &str = "
+pub(crate) const KNOCK: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.settimeout(20)

@@ -13,5 +13,6 @@ mod foreign_bridge;
 mod foreign_parent;
 mod kill;
 mod session;
+mod strangers;
 mod trace;
 mod wire;

@@ -1,7 +1,8 @@
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 use toolbridge_ipc::{Session, SessionState, sessions, sweep};
@@ -11,6 +12,9 @@ use crate::{files, tools};
 /// The id of a session of ours (version 8) and of another implementation's (version 4).
 const OURS: &str = "0123456789ab8def8123456789abcdef";
 const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn socket(dir: &Path, id: &str) -> PathBuf {
     dir.join(format!("claudecode_ipc_{id}.sock"))
@@ -160,4 +164,113 @@ fn a_foreign_schema_file_alone_may_belong_to_a_socket_of_another_name() {
     std::fs::remove_file(socket(dir.path(), FOREIGN)).unwrap();
     assert!(sweep(dir.path()).unwrap().is_empty());
     assert_eq!(files(dir.path()).len(), 1);
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+}
+
+#[test]
+fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
+    let obstacles: [fn(&Path); 5] = [
+        fifo,
+        |path| std::fs::create_dir(path).unwrap(),
+        |path| symlink("/etc/passwd", path).unwrap(),
+        |path| symlink("/nowhere", path).unwrap(),
+        // A socket by a schema file's name, and the other way round.
+        |path| match path.extension().unwrap().to_str() {
+            Some("json") => drop(UnixListener::bind(path).unwrap()),
+            _ => std::fs::write(path, "").unwrap(),
+        },
+    ];
+    for (number, obstacle) in obstacles.into_iter().enumerate() {
+        let dir = TempDir::new().unwrap();
+        // Before and behind them in every order, and in the midst of one.
+        leave_behind(dir.path(), OURS, Duration::ZERO);
+        for place in [socket, schema] {
+            let late = OURS.replace("012345", "fedcba");
+            let early = OURS.replace("012345", "000000");
+            obstacle(&place(dir.path(), &late));
+            obstacle(&place(dir.path(), &early));
+        }
+        let broken = OURS.replace("012345", "111111");
+        leave_behind(dir.path(), &broken, Duration::ZERO);
+        std::fs::remove_file(socket(dir.path(), &broken)).unwrap();
+        obstacle(&socket(dir.path(), &broken));
+        // On a thread of its own: a FIFO that is opened to be read waits for its writer for ever.
+        let (path, (done, is_done)) = (dir.path().to_owned(), mpsc::channel());
+        std::thread::spawn(move || done.send(sweep(&path).unwrap().len()));
+        assert_eq!(is_done.recv_timeout(PATIENCE), Ok(2), "obstacle {number}");
+        let left = files(dir.path());
+        assert_eq!(left.len(), 5, "obstacle {number}: {left:?}");
+    }
+}
+
+/// Holds up whoever removes something in a directory, in the middle of a sweep.
+struct HoldUp {
+    dir: String,
+    removing: mpsc::SyncSender<()>,
+    go_on: std::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+struct Removed<'a>(&'a str, bool);
+
+impl tracing::field::Visit for Removed<'_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.1 |= field.name() == "path" && format!("{value:?}").starts_with(self.0);
+    }
+}
+
+impl tracing::Subscriber for HoldUp {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "toolbridge_ipc::remains"
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut removed = Removed(&self.dir, false);
+        event.record(&mut removed);
+        if removed.1 {
+            _ = self.removing.try_send(());
+            _ = self.go_on.lock().unwrap().recv_timeout(PATIENCE);
+        }
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_start_does_not_wait_for_the_sweep_of_a_large_directory() {
+    let dir = TempDir::new().unwrap();
+    for number in 0..1_000 {
+        std::fs::write(dir.path().join(number.to_string()), "").unwrap();
+    }
+    leave_behind(dir.path(), OURS, Duration::ZERO);
+    let (removing, is_removing) = mpsc::sync_channel(1);
+    let (go_on, may_go_on) = mpsc::channel();
+    let hold_up =
+        HoldUp { dir: dir.path().display().to_string(), removing, go_on: std::sync::Mutex::new(may_go_on) };
+    // For the whole process, as the sweep has a thread of its own; others than this test's it passes over.
+    tracing::subscriber::set_global_default(hold_up).unwrap();
+    let session = Session::builder(tools()).dir(dir.path()).start().await.unwrap();
+    assert!(session.socket_path().exists());
+    // The sweep has removed the socket, and is held up before the schema file.
+    is_removing.recv_timeout(PATIENCE).unwrap();
+    assert!(schema(dir.path(), OURS).exists(), "the start has waited for the sweep");
+    // It does not touch what has started meanwhile.
+    drop(go_on);
+    let until = Instant::now() + PATIENCE;
+    while schema(dir.path(), OURS).exists() {
+        assert!(Instant::now() < until, "the sweep does not go on");
+        std::thread::yield_now();
+    }
+    assert!(session.socket_path().exists() && session.schema_path().exists());
+    session.stop().await;
+    assert_eq!(files(dir.path()).len(), 1_000);
 }

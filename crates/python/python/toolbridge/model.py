@@ -247,6 +247,7 @@ class ClaudeCodeModel(Model[None]):
         config = {
             "settings": {"model": model_name, **known(own)},
             "bridge": str(_executable.BRIDGE),
+            "guard": str(_executable.BRIDGE),
             "cli": None if cli_path is None else os.fspath(cli_path),
             "bundled_cli": bundled_cli and str(bundled_cli),
             "session_dir": None if session_dir is None else os.fspath(session_dir),

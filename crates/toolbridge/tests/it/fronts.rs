@@ -167,13 +167,17 @@ impl FakeCli {
     async fn with(tools: Toolset, dir: &Path) -> Self {
         let [read, write, program] = ["read", "write", "claude"].map(|name| dir.join(name));
         assert!(Command::new("mkfifo").args([&read, &write]).status().unwrap().success());
-        let script = format!("#!/bin/sh\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
+        let version = "[ \"$1\" = --version ] && { echo 2.1.325; exit; }";
+        let script =
+            format!("#!/bin/sh\n{version}\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         // Open for reading and writing, so that opening waits for nobody.
         let lines = pipe::OpenOptions::new().read_write(true).open_receiver(&read).unwrap();
         let writer = pipe::OpenOptions::new().read_write(true).open_sender(&write).unwrap();
-        let model = ClaudeCodeModel::builder().cli(program).build().unwrap();
+        // A model that can read files sees the tools as they are.
+        let builder = ClaudeCodeModel::builder().cli(program).builtin_tools(["Read"]);
+        let model = builder.session_dir(dir).build().unwrap();
         model.set_agent_toolsets(tools, "tools", Transport::Sdk).unwrap();
         let stream = model.request_stream("hi").await.unwrap();
         let mut cli = Self { lines: BufReader::new(lines).lines(), writer, _stream: stream };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
 use toolbridge::{ClaudeCodeError, Event, Transport};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, processes_of, program, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, pid_of, processes_of, program, told};
 
 #[tokio::test]
 async fn after_a_tool_error_nothing_is_left() {
@@ -37,10 +37,8 @@ async fn a_killed_cli_is_an_error_and_nothing_is_left() {
 }
 
 fn kill_cli(world: &World) {
-    // `/proc/<pid>: <command>`; the CLI is the one that was given an output format.
-    let cli = processes_of(world.home.path()).find(|process| process.contains("--output-format")).unwrap();
-    let pid = cli.split(['/', ':']).nth(2).unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let cli = processes_of(world.home.path()).find(|process| is_cli(process)).unwrap();
+    kill_process(pid_of(&cli), Signal::KILL).unwrap();
 }
 
 #[tokio::test]
@@ -164,9 +162,9 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
     let second = scripted.builder().build().unwrap();
     second.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
     assert_eq!(second.request("go").await.unwrap().text(), "2");
-    // The first request still has its session.
+    // The first request still has its session, and its room.
     let files: Vec<_> = std::fs::read_dir(world.sessions.path()).unwrap().collect();
-    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files.len(), 3, "{files:?}");
     running.interrupt();
     let end = tokio::time::timeout(PATIENCE, async {
         let mut last = None;
@@ -232,7 +230,7 @@ async fn a_cancelled_stream_is_ended_even_after_its_result() {
 #[tokio::test]
 async fn a_killed_cli_leaves_no_command_of_its_own_behind() {
     let world = World::new("call Bash {\"command\": \"tail -f /dev/null\"}\n---\ntext done");
-    let model = world.builder().allowed_tools(["Bash"]).build().unwrap();
+    let model = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]).build().unwrap();
     let (outcome, ()) = tokio::join!(model.request("go"), async {
         let started = Instant::now();
         while !processes_of(world.home.path()).any(|process| process.ends_with(": tail -f /dev/null ")) {

@@ -24,7 +24,8 @@ fn said(world: &World) -> Vec<String> {
 async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
     let world = World::new("text one\n---\ntext two\n---\ntext three");
     let model = world.model();
-    let first = model.request_with_metadata("zebra first").await.unwrap();
+    let keep = settings(Conversation::Keep { session_id: None });
+    let first = model.request_with_metadata(Request::new("zebra first").settings(keep)).await.unwrap();
     let id = first.metadata.session_id.clone().unwrap();
     assert_eq!(first.response.text(), "one");
 
@@ -54,5 +55,6 @@ async fn a_conversation_that_is_not_there_is_said_in_the_clis_words() {
     let resume = settings(Conversation::Resume { session_id: id.into(), fork: false });
     let error = world.model().request(Request::new("x").settings(resume)).await.unwrap_err();
     assert_eq!(error.to_string(), format!("No conversation found with session ID: {id}"));
+    assert!(error.hint().unwrap().contains("`Conversation::Keep`"), "{error:?}");
     world.nothing_is_left();
 }

@@ -142,7 +142,7 @@ async fn a_directory_that_is_not_there_and_a_cli_that_is_none_are_named() {
     let error = model.request("hi").await.unwrap_err();
     assert_eq!(error.type_name(), "CLINotFoundError");
     assert!(error.hint().unwrap().contains("npm install -g @anthropic-ai/claude-code"));
-    let model = world.builder().system_prompt("x".repeat(3_000_000)).build().unwrap();
+    let model = world.builder().allowed_tools(["x".repeat(3_000_000)]).build().unwrap();
     let error = model.request("hi").await.unwrap_err();
     assert!(error.to_string().contains("too long for a command line"), "{error}");
     assert_eq!(error.hint(), None, "the message says what to do, and no path is wrong");

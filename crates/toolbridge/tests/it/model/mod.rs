@@ -2,10 +2,15 @@
 
 mod cleanup;
 mod conversation;
+mod defaults;
 mod faults;
+mod killed;
 mod permissions;
 mod readme;
 mod requests;
+mod restrictions;
 mod stream;
 mod support;
 mod tools;
+mod traps;
+mod users;

@@ -84,7 +84,8 @@ async fn restricted_parameters_hold_whatever_is_allowed() {
     // A built-in tool that the CLI allows by itself.
     let world = World::new("call Bash {\"command\": \"echo 12\"}\n---\ntext {result}");
     let rule = ("Bash", "command", json!({ "pattern": "^git " }));
-    let model = world.builder().allowed_tools(["Bash"]).tool_parameter_restrictions([rule]).build().unwrap();
+    let builder = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]);
+    let model = builder.tool_parameter_restrictions([rule]).build().unwrap();
     let text = model.request("go").await.unwrap().text();
     assert!(text.contains("the arguments of `Bash` are restricted: at `/command`"), "{text}");
 }
@@ -157,8 +158,8 @@ async fn permission_modes_reach_the_cli() {
         let file = home.path().join("note.txt");
         let call = json!({ "file_path": file, "content": "hello" });
         let world = World::new(&*format!("call Write {call}\n---\ntext done"));
-        let model =
-            world.builder().working_directory(home.path()).permission_mode(mode.clone()).build().unwrap();
+        let builder = world.builder().working_directory(home.path()).builtin_tools(["Write"]);
+        let model = builder.permission_mode(mode.clone()).build().unwrap();
         model.request("go").await.unwrap();
         assert_eq!(file.exists(), exists, "{mode}");
     }

@@ -1,10 +1,12 @@
 //! The README's program, run as its reader would.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use toolbridge_scripted::{claude_cli, clean_environment};
 
 use super::support::{World, bridge};
+use super::traps::{Traps, files_below, left_in};
 
 /// Without the lines that only our lints and our documentation need.
 fn program() -> String {
@@ -21,35 +23,48 @@ fn the_readme_shows_the_example_and_it_is_short() {
     assert!(lines < 25, "{lines} lines");
 }
 
-/// Runs an example as its reader would: the CLI is on the PATH.
-fn run(world: &World, example: &str, args: &[&str]) -> String {
+/// A directory for the PATH, with the CLI in it.
+fn bin(world: &World) -> PathBuf {
     let bin = world.home.path().join("bin");
-    std::fs::create_dir(&bin).unwrap();
-    std::os::unix::fs::symlink(claude_cli(), bin.join("claude")).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    if !bin.exists() {
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(claude_cli(), bin.join("claude")).unwrap();
+    }
+    bin
+}
+
+/// Runs an example as its reader would, in that directory: the CLI is on the PATH.
+fn run(world: &World, directory: &Path, example: &str, args: &[&str]) -> String {
+    let path = format!("{}:{}", bin(world).display(), std::env::var("PATH").unwrap());
     let output = Command::new(bridge().with_file_name(example))
         .args(args)
         .env_clear()
         .envs(clean_environment(world.home.path(), &world.scripted.url()))
         .env("PATH", path)
         .env("TMPDIR", world.sessions.path())
-        .current_dir(world.home.path())
+        .current_dir(directory)
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    // What the CLI itself leaves in the temporary directory is not ours to judge.
-    let left = std::fs::read_dir(world.sessions.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    let ours: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("claudecode_ipc")).collect();
-    assert!(ours.is_empty(), "{ours:?}");
+    world.nothing_is_left();
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn the_example_asks_and_its_function_is_called() {
     let world = World::new("call add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.");
-    assert_eq!(run(&world, "ask", &[]), "The sum is 42.0.\n");
-    assert_eq!(world.scripted.requests()[0].prompt(), "What is 40 + 2?");
+    let traps = Traps::new(&world);
+    bin(&world);
+    let before = files_below(world.home.path());
+    assert_eq!(run(&world, &traps.project, "ask", &[]), "The sum is 42.0.\n");
+    let request = &world.scripted.requests()[0];
+    assert_eq!(request.prompt(), "What is 40 + 2?");
+    // The model got that function, and nothing else; and nothing is left behind.
+    assert_eq!(request.tools(), ["mcp__tools__add"]);
+    assert!(!request.body.to_string().contains(traps.project.to_str().unwrap()), "{}", request.body);
+    assert_eq!((Traps::seen(&world), traps.sprung()), (vec![], vec![]));
+    assert_eq!(left_in(world.home.path(), &before), [""; 0].map(PathBuf::from));
 }
 
 #[test]
@@ -57,7 +72,7 @@ fn documents_stand_beside_functions_of_ones_own() {
     let script = "call shout {\"text\": \"hi\"}\ncall manual_list {}\n---\ntext {results}";
     let world = World::new(script);
     let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workspace");
-    let shown = run(&world, "docs", &[workspace, "Which manuals are there?"]);
+    let shown = run(&world, world.home.path(), "docs", &[workspace, "Which manuals are there?"]);
     let manuals = r#"{"items":[{"manual_id":"espresso-machine"},{"manual_id":"office-ja"}]}"#;
     assert_eq!(shown, format!("HI, {manuals}\n"));
 }

@@ -16,7 +16,9 @@ async fn an_answer_comes_with_its_metadata() {
     let world = World::new("think Hm.\ntext Hello | there.");
     let whole = world.model().request_with_metadata("hi").await.unwrap();
     assert_eq!(whole.response.text(), "Hello there.");
-    assert_eq!(whole.response.model.as_deref(), Some("claude-sonnet-4-5"));
+    // The CLI chose the model, and the answer says which.
+    let asked = world.scripted.requests()[0].body["model"].as_str().unwrap().to_owned();
+    assert_eq!(whole.response.model, Some(asked));
     assert!(whole.response.usage.output_tokens > 0);
     assert_eq!(whole.metadata.num_turns, Some(1));
     assert!(whole.metadata.session_id.is_some_and(|id| id.len() == 36));
@@ -71,12 +73,15 @@ async fn system_prompts_and_settings_reach_the_cli() {
 }
 
 #[tokio::test]
-async fn without_built_in_tools_there_are_only_ours() {
+async fn there_are_only_the_tools_that_are_wanted() {
     let world = World::new("text ok");
-    let model = world.builder().builtin_tools([""; 0]).build().unwrap();
+    let model = world.model();
     model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
     model.request(Request::new("hi").only(["add"])).await.unwrap();
     assert_eq!(world.scripted.requests()[0].tools(), ["mcp__tools__add"]);
+    model.request(Request::new("hi").only([""; 0])).await.unwrap();
+    assert_eq!(world.scripted.requests()[1].tools(), [""; 0], "an empty filter means no tools");
+    world.nothing_is_left();
 }
 
 #[tokio::test]
@@ -238,7 +243,7 @@ async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
         let world = World::new("text ok");
         let config = json!({ "mcpServers": { "mine": entry } });
         std::fs::write(world.home.path().join(".claude.json"), config.to_string()).unwrap();
-        let mut builder = world.builder().strict_mcp_config(strict);
+        let mut builder = world.builder().strict_mcp_config(strict).setting_sources(["user"]);
         if given {
             builder = builder.mcp_server("given", entry.clone());
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -48,6 +49,7 @@ impl World {
         let builder = ClaudeCodeModel::builder()
             .cli(claude_cli())
             .bridge(bridge())
+            .guard(bridge())
             .session_dir(self.sessions.path())
             .inherit_env(false)
             .working_directory(self.home.path())
@@ -102,7 +104,8 @@ impl World {
 /// A program in the world's home that is taken for the CLI or the bridge.
 pub(crate) fn program(world: &World, name: &str, script: &str) -> PathBuf {
     let path = world.home.path().join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+    std::fs::write(&path, format!("#!/bin/sh\n{version}\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
@@ -117,7 +120,8 @@ fn files(dir: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
 }
 
-/// Processes whose environment names that home: the CLI, and what it starts.
+/// Processes whose environment names that home: the CLI, its guardian, and what it starts; as
+/// `/proc/<pid>: <command>`.
 pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
     let home = home.as_os_str().as_encoded_bytes().to_owned();
     std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
@@ -126,8 +130,17 @@ pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
         let found = environment.windows(home.len()).any(|window| window == home);
         let command =
             || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
-        found.then(command).flatten().map(|command: String| format!("{}: {command:.200}", dir.display()))
+        found.then(command).flatten().map(|command: String| format!("{}: {command:.2000}", dir.display()))
     })
+}
+
+/// Whether it is the CLI: it was given an output format. Its guardian has the CLI's command line behind its own.
+pub(crate) fn is_cli(process: &str) -> bool {
+    process.contains("--output-format") && !process.contains("toolbridge-guard")
+}
+
+pub(crate) fn pid_of(process: &str) -> Pid {
+    Pid::from_raw(process.split(['/', ':']).nth(2).unwrap().parse().unwrap()).unwrap()
 }
 
 /// Waits for something that a handler tells.

@@ -1,0 +1,311 @@
+//! A temporary directory that other users share: their files, and users whom a namespace does not map.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::foreign_bridge::KNOCK;
+use crate::support::{PATIENCE, files, run, say_unchecked, start_host};
+use crate::wire::{frame, python, python_as_another_user, request};
+
+const EXECUTABLE: &str = env!("CARGO_BIN_EXE_toolbridge");
+
+/// Us and somebody else, both without any right.
+const US: u32 = 54_321;
+const STRANGER: u32 = 54_322;
+
+/// Ids of sessions, ours by their version, in the order in which they are looked at.
+const EARLY: &str = "000000000000800080000000000000aa";
+const LATE: &str = "ffffffffffff8fff8fffffffffffffff";
+/// Another implementation's.
+const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
+
+fn socket(dir: &Path, id: &str) -> PathBuf {
+    dir.join(format!("claudecode_ipc_{id}.sock"))
+}
+
+fn schema(dir: &Path, id: &str) -> PathBuf {
+    dir.join(format!("claudecode_ipc_schema_{id}.json"))
+}
+
+/// A directory like `/tmp`: everybody may make files there, and remove their own.
+fn shared_dir() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+    dir
+}
+
+/// A socket at which nobody listens.
+fn dead_socket(path: &Path, owner: u32) {
+    drop(UnixListener::bind(path).unwrap());
+    chown(path, Some(owner), Some(owner)).unwrap();
+}
+
+fn plain_file(path: &Path, owner: u32) {
+    std::fs::write(path, "[]").unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
+}
+
+/// What a killed session of `owner` leaves.
+fn leave_behind(dir: &Path, id: &str, owner: u32) {
+    dead_socket(&socket(dir, id), owner);
+    plain_file(&schema(dir, id), owner);
+}
+
+/// Whether there can be processes of `uid`, and inside a user namespace that maps only them. Says so if not.
+fn can_be(uid: u32, map: Option<u32>) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        say_unchecked("only root can start a process of another user");
+        return false;
+    }
+    let (code, _, stderr) = run(&mut command_as(uid, map, &["test", "-x", EXECUTABLE]));
+    if code != 0 {
+        say_unchecked(&format!("user {uid} cannot start the executable here: {}", stderr.trim()));
+    }
+    code == 0
+}
+
+/// What is run by `uid`, inside a user namespace that maps only them, as user `map`, if there is one.
+fn command_as(uid: u32, map: Option<u32>, command: &[&str]) -> Command {
+    let mut setpriv = Command::new("setpriv");
+    let uid = uid.to_string();
+    setpriv.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
+    if let Some(map) = map {
+        setpriv.args(["unshare", "--user", &format!("--map-user={map}")]);
+    }
+    setpriv.args(command);
+    setpriv
+}
+
+/// Removes what is dead of user `uid`, with the real executable.
+fn clean(dir: &Path, uid: u32, map: Option<u32>) -> String {
+    let mut command = command_as(uid, map, &[EXECUTABLE, "sessions", "--clean"]);
+    let (code, stdout, stderr) = run(command.env("TMPDIR", dir));
+    assert_eq!(code, 0, "{stderr}");
+    stdout
+}
+
+#[test]
+fn a_strangers_file_costs_a_start_one_question_and_is_never_opened() {
+    if !can_be(STRANGER, None) {
+        return;
+    }
+    let dir = shared_dir();
+    let log = dir.path().join("log");
+    let mut command = Command::new("strace");
+    let traced = command.args(["-f", "-s", "200", "-o"]).arg(&log).stderr(Stdio::null());
+    if !Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|code| code.success()) {
+        say_unchecked("there is no strace, or it may not trace");
+        return;
+    }
+    let mut strangers = Vec::new();
+    for number in 0..10 {
+        for version in ["4", "8"] {
+            let id = format!("{number:012x}{version}0008000{number:012x}");
+            let other = format!("{number:012x}{version}0008001{number:012x}");
+            leave_behind(dir.path(), &id, STRANGER);
+            // Such as are not what they are called need not even be asked about.
+            plain_file(&socket(dir.path(), &other), STRANGER);
+            dead_socket(&schema(dir.path(), &other), STRANGER);
+            strangers.extend([socket(dir.path(), &id), schema(dir.path(), &id)].map(|path| (path, 1)));
+            strangers.extend([socket(dir.path(), &other), schema(dir.path(), &other)].map(|path| (path, 0)));
+        }
+    }
+    leave_behind(dir.path(), LATE, 0);
+    let before = files(dir.path()).len();
+    let (mut host, stdin, _) = start_host(traced.arg(EXECUTABLE).env("TMPDIR", dir.path()));
+    drop(stdin);
+    assert!(host.wait_within(PATIENCE).success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    let calls = |path: &Path| -> Vec<&str> {
+        let name = format!("{}\"", path.file_name().unwrap().to_str().unwrap());
+        log.lines().filter(|line| line.contains(&name)).collect()
+    };
+    for (path, most) in strangers {
+        let calls = calls(&path);
+        assert!(calls.len() <= most && calls.iter().all(|call| call.contains("stat")), "{calls:#?}");
+    }
+    // It is they who are passed over: what is ours behind them was opened and removed.
+    let ours = [socket(dir.path(), LATE), schema(dir.path(), LATE)].map(|path| calls(&path));
+    assert!(ours.iter().flatten().any(|call| call.contains("open")), "{ours:#?}");
+    assert!(ours.iter().all(|calls| calls.iter().any(|call| call.contains("unlink"))), "{ours:#?}");
+    assert_eq!(files(dir.path()).len(), before + 1 - 2);
+}
+
+#[test]
+fn strangers_files_do_not_stop_the_sweep_and_stay() {
+    if !can_be(US, None) {
+        return;
+    }
+    for stranger in [STRANGER, 0] {
+        let dir = shared_dir();
+        for id in [EARLY, FOREIGN] {
+            leave_behind(dir.path(), id, stranger);
+        }
+        let folder = socket(dir.path(), &EARLY.replace("aa", "bb"));
+        std::fs::create_dir(&folder).unwrap();
+        let strangers = files(dir.path());
+        // One of ours alone, and one beside whose files the stranger has put some.
+        leave_behind(dir.path(), LATE, US);
+        let beside = EARLY.replace("aa", "cc");
+        plain_file(&schema(dir.path(), &beside), US);
+        dead_socket(&socket(dir.path(), &beside), stranger);
+        let planted = dir.path().join(format!("claudecode_ipc_{LATE}.tmp"));
+        dead_socket(&planted, stranger);
+        let stdout = clean(dir.path(), US, None);
+        assert_eq!(stdout.matches("removed ").count(), 2, "{stdout}");
+        let mut want = strangers;
+        want.extend(
+            [socket(dir.path(), &beside), planted]
+                .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()),
+        );
+        want.sort();
+        assert_eq!(files(dir.path()), want);
+    }
+}
+
+#[test]
+fn a_file_that_nobody_can_remove_does_not_stop_the_sweep_and_is_not_said_to_be_gone() {
+    let dir = shared_dir();
+    let us = rustix::process::geteuid().as_raw();
+    leave_behind(dir.path(), LATE, us);
+    leave_behind(dir.path(), EARLY, us);
+    let stuck = schema(dir.path(), EARLY);
+    let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&stuck).stderr(Stdio::null()).status();
+    if !chattr("+i").is_ok_and(|status| status.success()) {
+        say_unchecked("only root can make a file immutable, and not on every file system");
+        return;
+    }
+    let mut command = Command::new(EXECUTABLE);
+    let (code, stdout, stderr) = run(command.args(["sessions", "--clean"]).env("TMPDIR", dir.path()));
+    assert!(chattr("-i").unwrap().success());
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(files(dir.path()), [stuck.file_name().unwrap().to_str().unwrap()]);
+    let rows: Vec<_> = stdout.lines().filter(|row| row.contains(&*dir.path().to_string_lossy())).collect();
+    assert_eq!(rows.len(), 2, "{stdout}");
+    assert!(rows[0].starts_with("stale ") && rows[0].contains(EARLY), "{stdout}");
+    assert!(rows[1].starts_with("removed ") && rows[1].contains(LATE), "{stdout}");
+}
+
+/// How a bridge of user `uid` ends whose client says nothing: its code, and what it says.
+fn bridge(dir: &Path, uid: u32, map: Option<u32>) -> (i32, String) {
+    let (socket, schema) = (socket(dir, LATE), schema(dir, LATE));
+    let paths = [socket.to_str().unwrap(), schema.to_str().unwrap()];
+    let mut command = command_as(uid, map, &[EXECUTABLE, "bridge", paths[0], paths[1]]);
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!(stdout, "");
+    (code, stderr)
+}
+
+#[test]
+fn a_bridge_refuses_the_schema_file_of_another_user() {
+    if !can_be(US, None) {
+        return;
+    }
+    let dir = shared_dir();
+    let path = schema(dir.path(), LATE);
+    let refusal = |reason: &str| (1, format!("error: schema file `{}` {reason}\n", path.display()));
+    let rows = [
+        (US, 0o600, (0, String::new())),
+        (0, 0o644, (0, String::new())),
+        (STRANGER, 0o644, refusal("belongs to user 54322, not to this user or root")),
+        // Whose it is matters more than that it cannot be read.
+        (STRANGER, 0o600, refusal("belongs to user 54322, not to this user or root")),
+        (US, 0o666, refusal("can be written by other users, its mode is 0666; `chmod 600` it")),
+    ];
+    for (owner, mode, want) in rows {
+        plain_file(&path, owner);
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(bridge(dir.path(), US, None), want, "{owner}, {mode:o}");
+    }
+}
+
+#[test]
+fn an_unmapped_users_schema_file_is_nobodys() {
+    if !can_be(US, Some(65534)) {
+        return;
+    }
+    let dir = shared_dir();
+    let path = schema(dir.path(), LATE);
+    plain_file(&path, US);
+    // Inside, only the one user is mapped; as somebody else than nobody, they are who they are.
+    assert_eq!(bridge(dir.path(), US, Some(1000)), (0, String::new()));
+    for stranger in [STRANGER, 0] {
+        chown(&path, Some(stranger), None).unwrap();
+        let (code, stderr) = bridge(dir.path(), US, Some(1000));
+        let want = "belongs to user 65534, not to this user or root\n";
+        assert!(code == 1 && stderr.ends_with(want), "{stderr}");
+        // As nobody, a stranger's files look like their own.
+        let (code, stderr) = bridge(dir.path(), US, Some(65534));
+        let want = "belongs to user 65534, who may be anybody: it stands for all users that this user namespace does not map\n";
+        assert!(code == 1 && stderr.ends_with(want), "{stderr}");
+    }
+    // Where all are mapped, nobody is a user like any other.
+    chown(&path, Some(65534), None).unwrap();
+    assert_eq!(bridge(dir.path(), 65534, None), (0, String::new()));
+}
+
+#[test]
+fn an_unmapped_users_remains_are_nobodys() {
+    if !can_be(US, Some(65534)) {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    // Not even sticky: whoever takes the files for their own can remove them.
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    leave_behind(dir.path(), EARLY, STRANGER);
+    leave_behind(dir.path(), LATE, US);
+    clean(dir.path(), US, Some(65534));
+    assert_eq!(files(dir.path()).len(), 4);
+    clean(dir.path(), US, Some(1000));
+    assert!(files(dir.path()).iter().all(|name| name.contains(EARLY)) && files(dir.path()).len() == 2);
+    for path in [socket(dir.path(), EARLY), schema(dir.path(), EARLY)] {
+        chown(path, Some(65534), None).unwrap();
+    }
+    clean(dir.path(), 65534, None);
+    assert_eq!(files(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn an_unmapped_peer_is_refused_though_it_seems_to_be_this_user() {
+    if !can_be(US, Some(65534)) {
+        return;
+    }
+    // Who the parent is outside and inside; whether a process of nobody and one of ours are served.
+    for (uid, map, nobody_is_served, we_are_served) in [
+        (US, Some(65534), false, false),
+        (US, Some(1000), false, true),
+        (65534, None, true, false),
+        (US, None, false, true),
+    ] {
+        let dir = shared_dir();
+        let mut command = command_as(uid, map, &[EXECUTABLE]);
+        let command = command.env("TMPDIR", dir.path()).stderr(Stdio::null());
+        let (mut host, stdin, hello) = start_host(command);
+        let socket = hello["socket"].as_str().unwrap();
+        std::fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
+        let hex: String = frame(request("echo", json!({ "text": "let me in" })).to_string())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let knock = |command: &mut Command| {
+            let (code, stdout, stderr) = run(command.args([socket, &hex]));
+            assert_eq!(code, 0, "{stderr}");
+            stdout == "served\n"
+        };
+        let ours = python(KNOCK);
+        let ours = [ours.get_program().to_str().unwrap(), "-c", KNOCK];
+        let served =
+            (knock(&mut python_as_another_user(KNOCK).unwrap()), knock(&mut command_as(US, None, &ours)));
+        assert_eq!(served, (nobody_is_served, we_are_served), "{uid} as {map:?}");
+        drop(stdin);
+        assert!(host.wait_within(PATIENCE).success());
+        assert_eq!(files(dir.path()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,171 @@
+//! The sweep before a start, for which nobody waits long.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::remains::{finish, remove_dead, sweep};
+use crate::search::Search;
+
+/// How many entries of a directory a start looks at by itself.
+const FEW_ENTRIES: usize = 256;
+
+/// How long a start waits for a larger directory.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The rest of a sweep.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Removes what dead sessions left in `dir`, as [`sweep`] does. In a directory of many files a thread goes on
+/// with it while the session starts, which harms neither: a sweep never touches what lives or starts.
+///
+/// # Errors
+///
+/// When the directory cannot be read.
+pub(crate) async fn sweep_briefly(dir: &Path) -> io::Result<()> {
+    sweep_with(dir, |work| {
+        // Not one of the runtime's: a runtime that ends would wait for it.
+        std::thread::Builder::new().name("session-sweep".into()).spawn(work).map(drop)
+    })
+    .await
+}
+
+async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> io::Result<()> {
+    let mut search = Search::begin(dir)?;
+    // Less work than a thread would be; and nothing is left then, however busy the machine is.
+    if search.read(FEW_ENTRIES)? {
+        remove_dead(search);
+        return Ok(());
+    }
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let (running, ended) = oneshot::channel::<()>();
+    let work = move || {
+        let _until_then = (turn, running);
+        if let Err(error) = finish(search) {
+            tracing::warn!(%error, "cannot look for what dead sessions left");
+        }
+    };
+    if let Err(error) = spawn(Box::new(work)) {
+        tracing::debug!(%error, "there is no thread to look for what dead sessions left");
+        sweep(dir)?;
+        return Ok(());
+    }
+    _ = tokio::time::timeout(PATIENCE, ended).await;
+    Ok(())
+}
+
+/// The process whose thread sweeps; 0 when none does. By its id: a fork copies this and not the thread.
+static SWEEPING: AtomicU32 = AtomicU32::new(0);
+
+/// The right to sweep on a thread. There is one at a time, so that a process that starts sessions faster than
+/// a directory can be read is not busy with that alone; who does not get it leaves the sweep to a later start.
+struct Turn;
+
+impl Turn {
+    fn take() -> Option<Self> {
+        let own = std::process::id();
+        (SWEEPING.swap(own, Ordering::AcqRel) != own).then_some(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        SWEEPING.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::files::SessionId;
+
+    /// Tests of one process share the turn.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A directory with a dead session's file in it, and so many others.
+    fn crowd(others: usize) -> (TempDir, std::path::PathBuf) {
+        let dir = TempDir::new().unwrap();
+        for number in 0..others {
+            std::fs::write(dir.path().join(number.to_string()), "").unwrap();
+        }
+        let left = SessionId::random().schema(dir.path());
+        std::fs::write(&left, "[]").unwrap();
+        (dir, left)
+    }
+
+    fn block_on(work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn a_small_directory_needs_no_thread() {
+        let (dir, left) = crowd(FEW_ENTRIES - 2);
+        block_on(sweep_with(dir.path(), |_| panic!("a thread"))).unwrap();
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn a_large_directory_is_not_waited_for_and_swept_once_at_a_time() {
+        let _alone = alone();
+        let (dir, left) = crowd(FEW_ENTRIES);
+        let mut held = None;
+        // Nothing runs it, so this returns only if it does not wait for it.
+        block_on(sweep_with(dir.path(), |work| {
+            held = Some(work);
+            Ok(())
+        }))
+        .unwrap();
+        assert!(left.exists());
+        block_on(sweep_with(dir.path(), |_| panic!("a second thread"))).unwrap();
+        held.unwrap()();
+        assert!(!left.exists());
+        // Whose work has ended, or was never run, stands in nobody's way.
+        for _ in 0..2 {
+            let mut spawned = false;
+            block_on(sweep_with(dir.path(), |_| {
+                spawned = true;
+                Ok(())
+            }))
+            .unwrap();
+            assert!(spawned);
+        }
+    }
+
+    #[test]
+    fn the_turn_of_a_forked_parent_is_not_ours() {
+        let _alone = alone();
+        SWEEPING.store(std::process::id() + 1, Ordering::Release);
+        assert!(Turn::take().is_some());
+    }
+
+    #[test]
+    fn without_a_thread_the_start_sweeps_itself() {
+        let _alone = alone();
+        let (dir, left) = crowd(FEW_ENTRIES);
+        block_on(sweep_with(dir.path(), |_| Err(io::ErrorKind::WouldBlock.into()))).unwrap();
+        assert!(!left.exists());
+    }
+
+    #[test]
+    fn a_large_directory_is_swept_by_a_thread() {
+        let _alone = alone();
+        let (dir, left) = crowd(FEW_ENTRIES);
+        block_on(sweep_briefly(dir.path())).unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        // On a busy machine it goes on after the start.
+        while left.exists() {
+            assert!(std::time::Instant::now() < until, "the thread has not swept");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One model, many users: what belongs to a request stays in it, and only so many run at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::sync::Notify;
+use toolbridge::claude::PermissionRequest;
+use toolbridge::{CallContext, ClaudeCodeError, NoArgs, Permission, Request, Toolset};
+use toolbridge_scripted::{Block, Turn};
+
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, told};
+
+struct User(String);
+
+/// Tells who the call is for: the user of the request, and the one whose tools these are.
+fn whoami(owner: &str) -> Toolset {
+    let who = async |_: NoArgs, context: CallContext| {
+        let user = context.try_state::<User>().map_or("nobody", |user| &user.0);
+        format!("{user} with tools of {}", context.state::<Arc<str>>())
+    };
+    Toolset::builder().state(Arc::<str>::from(owner)).tool("whoami", "Tells who asks", who).build().unwrap()
+}
+
+/// A model that calls the tool and repeats what it says.
+fn curious() -> World {
+    World::answering(|request| match request.turn() {
+        0 => Turn::blocks(vec![Block::call("mcp__tools__whoami", json!({}))]),
+        _ => Turn::text(request.tool_results()[0].text()),
+    })
+}
+
+#[tokio::test]
+async fn tools_state_and_permissions_belong_to_a_request() {
+    for transport in TRANSPORTS {
+        let world = curious();
+        let model = world.builder().max_concurrent_requests(4).build().unwrap();
+        // What is registered with the model is for those who bring nothing.
+        model.set_agent_toolsets(whoami("the model"), "tools", transport).unwrap();
+        let ask = |number: usize| {
+            let name = format!("user {number}");
+            let (asked, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (count, heard) = (Arc::clone(&asked), Arc::clone(&seen));
+            let request = Request::new(&name)
+                .tools(whoami(&name))
+                .transport(transport)
+                .state(User(name.clone()))
+                .can_use_tool(move |_: PermissionRequest| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    std::future::ready(if number == 3 {
+                        Permission::deny("not you")
+                    } else {
+                        Permission::Allow
+                    })
+                })
+                .on_message(move |_| _ = heard.fetch_add(1, Ordering::SeqCst));
+            let answering = model.request(request);
+            async move { (name, answering.await.unwrap().text(), asked, seen) }
+        };
+        let answers = join_all((0..6).map(ask));
+        let plain = model.request("nobody in particular");
+        let (answers, plain) = tokio::join!(answers, plain);
+        for (number, (name, answer, asked, seen)) in answers.into_iter().enumerate() {
+            let want = if number == 3 { "not you".into() } else { format!("{name} with tools of {name}") };
+            assert_eq!(answer, want, "over {transport}");
+            assert_eq!(asked.load(Ordering::SeqCst), 1);
+            assert!(seen.load(Ordering::SeqCst) > 0);
+        }
+        assert_eq!(plain.unwrap().text(), "nobody with tools of the model");
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_requests_server_has_the_name_that_it_gives() {
+    let world = World::new("call mcp__shop__add {\"a\": 1, \"b\": 1}\n---\ntext {result}");
+    let request = Request::new("go").tools(Tools::new().toolset()).server_name("shop");
+    assert_eq!(world.model().request(request).await.unwrap().text(), "2");
+    let request = Request::new("go").tools(Tools::new().toolset()).server_name("my shop");
+    let error = world.model().request(request).await.unwrap_err();
+    assert!(error.to_string().contains("`my shop`"), "{error}");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn only_so_many_requests_run_at_once_and_the_others_wait_in_order() {
+    let world = World::new("call look {}\n---\ntext done");
+    let tools = Tools::new();
+    let model = world.builder().max_concurrent_requests(2).build().unwrap();
+    let ask = |number: usize| model.request(Request::new(format!("{number}")).tools(tools.toolset()));
+    for answer in join_all((0..6).map(ask)).await {
+        assert_eq!(answer.unwrap().text(), "done");
+    }
+    assert!(tools.0.most_at_once.load(Ordering::SeqCst) <= 2);
+    // The first two may overtake each other, and so on; nobody comes before those who waited longer.
+    let prompts: Vec<usize> =
+        world.scripted.requests().iter().map(|one| one.prompt().parse().unwrap()).collect();
+    let first = |number: usize| prompts.iter().position(|prompt| *prompt == number).unwrap();
+    for number in 0..4 {
+        assert!(first(number) < first(number + 2), "{prompts:?}");
+    }
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_request_that_waits_can_be_dropped_and_interrupted() {
+    let world = World::new("call hang {}\n---\ntext done");
+    let tools = Tools::new();
+    let model = world.builder().max_concurrent_requests(1).build().unwrap();
+    let request = || Request::new("go").tools(tools.toolset());
+    let running = model.request_stream(request()).await.unwrap();
+    told("the tool starts", &tools.0.hanging).await;
+
+    let waiting = tokio::time::timeout(Duration::from_millis(300), model.request("dropped")).await;
+    assert!(waiting.is_err(), "it waits: {waiting:?}");
+    let begun = Notify::new();
+    let (outcome, ()) = tokio::join!(
+        async {
+            begun.notify_one();
+            model.request("interrupted").await
+        },
+        async {
+            begun.notified().await;
+            // The running one, and the one that waits.
+            while model.interrupt() < 2 {
+                tokio::task::yield_now().await;
+            }
+        }
+    );
+    assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { result: None })), "{outcome:?}");
+    assert!(matches!(running.finish().await, Err(ClaudeCodeError::CliInterrupted { .. })));
+    // The place is free again.
+    let next = tokio::time::timeout(PATIENCE, model.request(Request::new("go").only([""; 0])));
+    assert!(next.await.unwrap().is_ok());
+    let prompts: Vec<_> =
+        world.scripted.requests().iter().map(toolbridge_scripted::ModelRequest::prompt).collect();
+    assert!(!prompts.iter().any(|prompt| prompt == "dropped" || prompt == "interrupted"), "{prompts:?}");
+    world.nothing_is_left();
+}
+
+#[test]
+fn no_request_at_a_time_makes_no_sense() {
+    let error = toolbridge::ClaudeCodeModel::builder().max_concurrent_requests(0).build().unwrap_err();
+    assert_eq!(error.to_string(), "`max_concurrent_requests` is 0; it must be at least 1");
+}
