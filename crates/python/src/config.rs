@@ -29,8 +29,9 @@ pub(crate) struct ModelConfig {
     bundled_cli: Option<PathBuf>,
     session_dir: Option<PathBuf>,
     inherit_env: bool,
-    strict_mcp_config: bool,
+    strict_mcp_config: Option<bool>,
     allow_own_tools: Option<bool>,
+    max_concurrent_requests: Option<usize>,
     #[serde(default)]
     restrictions: Vec<(String, String, Value)>,
 }
@@ -39,6 +40,10 @@ pub(crate) struct ModelConfig {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SettingsConfig {
+    claude_code: Option<bool>,
+    expand_prompts: Option<bool>,
+    coding_prompt: Option<bool>,
+    cli_settings: Option<Value>,
     model: Option<String>,
     working_directory: Option<PathBuf>,
     timeout: Option<f64>,
@@ -50,6 +55,8 @@ struct SettingsConfig {
     max_budget_usd: Option<f64>,
     system_prompt: Option<String>,
     append_system_prompt: Option<String>,
+    keep_session: Option<bool>,
+    session_id: Option<String>,
     continue_conversation: bool,
     resume: Option<String>,
     fork_session: bool,
@@ -113,6 +120,7 @@ macro_rules! apply {
             mode
         });
         let mut target = $target;
+        set!(target, said: claude_code, expand_prompts, coding_prompt, cli_settings);
         set!(target, said: model, working_directory, allowed_tools, disallowed_tools, builtin_tools);
         set!(target, said: max_turns, max_budget_usd, system_prompt, append_system_prompt);
         set!(target, said: setting_sources, extra_args);
@@ -140,23 +148,21 @@ impl ModelConfig {
         serde_json::from_slice(json).map_err(|error| invalid(format!("a setting is not understood: {error}")))
     }
 
-    pub(crate) fn builder(self) -> Result<ClaudeCodeModelBuilder, ClaudeCodeError> {
+    pub(crate) fn build(self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
+        self.builder()?.build()
+    }
+
+    fn builder(self) -> Result<ClaudeCodeModelBuilder, ClaudeCodeError> {
         let mut builder = ClaudeCodeModel::builder()
             .bridge(self.bridge)
             .guard(self.guard)
             .inherit_env(self.inherit_env)
-            .strict_mcp_config(self.strict_mcp_config)
             .tool_parameter_restrictions(self.restrictions);
         let bundled = || self.bundled_cli.filter(|_| find_cli(None).is_err());
         if let Some(cli) = self.cli.or_else(bundled) {
             builder = builder.cli(cli);
         }
-        if let Some(dir) = self.session_dir {
-            builder = builder.session_dir(dir);
-        }
-        if let Some(allow) = self.allow_own_tools {
-            builder = builder.allow_own_tools(allow);
-        }
+        set!(builder, self: strict_mcp_config, allow_own_tools, max_concurrent_requests, session_dir);
         apply!(builder, self.settings)
     }
 }
@@ -181,16 +187,24 @@ impl SettingsConfig {
     fn conversation(&self) -> Result<Option<Conversation>, ClaudeCodeError> {
         let fork = self.fork_session;
         let wrong = |reason: &str| Err(ClaudeCodeError::InvalidRequest { reason: reason.into() });
+        let session_id = self.session_id.clone();
         match (self.continue_conversation, &self.resume) {
             (true, Some(_)) => wrong(
                 "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
+            (true, None) | (false, Some(_)) if session_id.is_some() => wrong(
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one",
             ),
             (true, None) => Ok(Some(Conversation::Continue { fork })),
             (false, Some(id)) => Ok(Some(Conversation::Resume { session_id: id.clone(), fork })),
             (false, None) if fork => {
                 wrong("`fork_session` needs a conversation to copy: `continue_conversation` or `resume`")
             }
-            (false, None) => Ok(None),
+            (false, None) => Ok(match (session_id, self.keep_session) {
+                (None, None) => None,
+                (None, Some(false)) => Some(Conversation::New),
+                (session_id, _) => Some(Conversation::Keep { session_id }),
+            }),
         }
     }
 }

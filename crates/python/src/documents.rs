@@ -18,8 +18,9 @@ const LOGGER: &str = "toolbridge.documents";
 /// Tools over two folders: manuals, which are only read, and a vault, which is written to.
 ///
 /// A model finds a section and has it copied. The text moves inside of the native module: neither the model nor
-/// Python sees it. Offer it with `Session(…)` or `ClaudeCodeModel.set_agent_toolsets([…])`, alone or beside
-/// functions. Each call is one line of JSON for the logger `toolbridge.documents`.
+/// Python sees it. Offer it with `Session(…)`; to an agent or a request with
+/// `ClaudeCodeModelSettings(documents=…)`; or with `ClaudeCodeModel.set_agent_toolsets([…])`. Each call is one line
+/// of JSON for the logger `toolbridge.documents`.
 ///
 /// Args:
 ///     workspace: The folder in which the two others lie; the current one by default.

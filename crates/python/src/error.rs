@@ -23,13 +23,18 @@ struct Facts {
 
 pub(crate) fn exception(error: &ClaudeCodeError) -> PyErr {
     let class = match error {
-        ClaudeCodeError::InvalidRequest { .. } | ClaudeCodeError::Registration(_) => INVALID,
+        ClaudeCodeError::InvalidRequest { .. }
+        | ClaudeCodeError::PromptExpansion { .. }
+        | ClaudeCodeError::Registration(_) => INVALID,
         error => error.type_name(),
     };
     let facts = Facts {
         hint: match error {
             // In a wheel there is nothing to install or to call.
             ClaudeCodeError::BridgeStartup { .. } => None,
+            ClaudeCodeError::PromptExpansion { .. } => {
+                Some("update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts=True`")
+            }
             error => error.hint(),
         },
         recoverable: error.is_recoverable(),

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::claude::{ClaudeCodeModelBuilder, PermissionRequest};
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, RawJson};
+use toolbridge::claude::PermissionRequest;
+use toolbridge::{ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
 use crate::event_loop::{EventLoop, undelivered};
@@ -33,27 +33,31 @@ enum Decision {
 }
 
 impl Host {
-    /// A model for one request: everything that is called is called on the loop of that request.
-    pub(crate) fn model(
+    /// Gives all of it to a request: everything that is called is called on the loop of that request.
+    ///
+    /// # Errors
+    ///
+    /// When the tools or the transport are not usable.
+    pub(crate) fn give(
         self,
         py: Python<'_>,
         event_loop: &EventLoop,
         offer: Offer,
-        mut builder: ClaudeCodeModelBuilder,
-    ) -> Result<ClaudeCodeModel, ClaudeCodeError> {
+        mut request: Request,
+    ) -> Result<Request, ClaudeCodeError> {
         if let Some(decide) = self.decide {
             let asker = Arc::new(Asker::new(event_loop.clone_ref(py), decide));
-            builder = builder.can_use_tool(move |request| decided(Arc::clone(&asker), request));
+            request = request.can_use_tool(move |asked| decided(Arc::clone(&asker), asked));
         }
         if let Some(callback) = self.message {
             let event_loop = event_loop.clone_ref(py);
-            builder = builder.on_message(move |message| tell(&event_loop, &callback, message));
+            request = request.on_message(move |message| tell(&event_loop, &callback, message));
         }
-        let model = builder.build()?;
         if let Some(tools) = offer.source(event_loop.clone_ref(py))? {
-            model.set_agent_toolsets(tools, &self.server_name, self.transport.parse()?)?;
+            let transport = self.transport.parse()?;
+            request = request.tools(tools).server_name(self.server_name).transport(transport);
         }
-        Ok(model)
+        Ok(request)
     }
 }
 

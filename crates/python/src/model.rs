@@ -1,11 +1,11 @@
 //! The model, for Python.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use toolbridge::claude::ClaudeCodeModelBuilder;
+use tokio::sync::oneshot;
 use toolbridge::{ClaudeCodeModel, Request};
 
 use crate::answer::answer_json;
@@ -19,50 +19,48 @@ use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::Offer;
 
-/// The settings of a model, and its requests under way.
+/// A model. Each request brings its tools and callbacks along, which belong to the event loop that it came from.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Model {
     config: ModelConfig,
     /// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
-    running: Mutex<Running>,
+    built: Mutex<Built>,
 }
 
-/// The requests under way. Each has a model of its own, because its tools and callbacks belong to the event
-/// loop that it came from.
-#[derive(Clone)]
-struct Running {
+/// The model of one process.
+struct Built {
     pid: u32,
-    last: Arc<AtomicU64>,
-    models: Arc<Mutex<HashMap<u64, ClaudeCodeModel>>>,
+    model: ClaudeCodeModel,
+    /// Closes when the last request has got in line.
+    last: Option<oneshot::Receiver<()>>,
 }
 
-/// A request's place among those under way.
-pub(crate) struct Place {
-    running: Running,
-    key: u64,
+/// A request's place in line. Threads take up work in any order; requests begin in that in which Python made them.
+struct Place {
+    before: Option<oneshot::Receiver<()>>,
+    behind: oneshot::Sender<()>,
 }
 
-impl Running {
-    fn new() -> Self {
-        Self { pid: std::process::id(), last: Arc::default(), models: Arc::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, ClaudeCodeModel>> {
-        self.models.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, model: ClaudeCodeModel) -> Place {
-        let key = self.last.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(key, model);
-        Place { running: self.clone(), key }
+impl Place {
+    /// Does the work, once that of those before has begun.
+    async fn work<T>(self, work: impl Future<Output = T>) -> T {
+        if let Some(before) = self.before {
+            _ = before.await; // it never says anything
+        }
+        let (mut work, mut behind) = (pin!(work), Some(self.behind));
+        poll_fn(|cx| {
+            let polled = work.as_mut().poll(cx);
+            drop(behind.take());
+            polled
+        })
+        .await
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        // Not while it is locked: what ends with the model takes its time, and `interrupt` must not wait for it.
-        let model = self.running.lock().remove(&self.key);
-        drop(model);
+impl Built {
+    fn new(config: &ModelConfig) -> PyResult<Self> {
+        let model = config.clone().build().map_err(|error| exception(&error))?;
+        Ok(Self { pid: std::process::id(), model, last: None })
     }
 }
 
@@ -72,12 +70,8 @@ impl Model {
     #[new]
     fn new(config: &[u8]) -> PyResult<Self> {
         let config = ModelConfig::parse(config)?;
-        config
-            .clone()
-            .builder()
-            .and_then(ClaudeCodeModelBuilder::build)
-            .map_err(|error| exception(&error))?;
-        Ok(Self { config, running: Mutex::new(Running::new()) })
+        let built = Mutex::new(Built::new(&config)?);
+        Ok(Self { config, built })
     }
 
     /// Starts a request. `done` is called on the host's event loop, with the answer as JSON or an exception.
@@ -88,10 +82,10 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let Begun { model, request, event_loop, place } = self.begin(py, request_json, host)?;
+        let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
         Task::start(py, event_loop, done, async move {
-            let _place = place;
-            let answer = model.request_with_metadata(request).await.map_err(|error| exception(&error))?;
+            let answer = place.work(model.request_with_metadata(request)).await;
+            let answer = answer.map_err(|error| exception(&error))?;
             Ok(Json(answer_json(&answer)))
         })
     }
@@ -104,47 +98,50 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let Begun { model, request, event_loop, place } = self.begin(py, request_json, host)?;
+        let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let stream = model.request_stream(request).await.map_err(|error| exception(&error))?;
-            Ok(Stream::new(stream, place, for_stream))
+            let stream = place.work(model.request_stream(request)).await;
+            let stream = stream.map_err(|error| exception(&error))?;
+            Ok(Stream::new(stream, for_stream))
         })
     }
 
     /// Interrupts all requests under way, and returns how many.
-    fn interrupt(&self) -> usize {
-        self.running().lock().values().map(ClaudeCodeModel::interrupt).sum()
+    fn interrupt(&self) -> PyResult<usize> {
+        Ok(self.built()?.model.interrupt())
     }
 }
 
 /// A request that can be started.
 struct Begun {
     model: ClaudeCodeModel,
+    place: Place,
     request: Request,
     event_loop: EventLoop,
-    place: Place,
 }
 
 impl Model {
-    /// The requests of this process: those of a parent, in a child of a fork, are not its own.
-    fn running(&self) -> Running {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.pid != std::process::id() {
-            std::mem::forget(std::mem::replace(&mut *running, Running::new()));
+    /// The model of this process: in a child of a fork, the requests of the parent's are not its own.
+    fn built(&self) -> PyResult<MutexGuard<'_, Built>> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        if built.pid != std::process::id() {
+            let own = Built::new(&self.config)?;
+            // Whatever thread of the parent's held a part of it is not here to let go of it.
+            std::mem::forget(std::mem::replace(&mut *built, own));
         }
-        running.clone()
+        Ok(built)
     }
 
     fn begin(&self, py: Python<'_>, request_json: &[u8], host: &Bound<'_, PyAny>) -> PyResult<Begun> {
         let event_loop: EventLoop = host.extract()?;
         let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
         log::refresh_threshold(py)?;
-        let builder = self.config.clone().builder();
-        let model = builder.and_then(|builder| host.model(py, &event_loop, offer, builder));
-        let model = model.map_err(|error| exception(&error))?;
-        let request = request(request_json).map_err(|error| exception(&error))?;
-        let place = self.running().add(model.clone());
-        Ok(Begun { model, request, event_loop, place })
+        let request = request(request_json).and_then(|request| host.give(py, &event_loop, offer, request));
+        let request = request.map_err(|error| exception(&error))?;
+        let mut built = self.built()?;
+        let (behind, next) = oneshot::channel();
+        let place = Place { before: built.last.replace(next), behind };
+        Ok(Begun { model: built.model.clone(), place, request, event_loop })
     }
 }

@@ -13,7 +13,6 @@ use crate::answer::event_json;
 use crate::error::{exception, invalid};
 use crate::event_loop::EventLoop;
 use crate::json::Json;
-use crate::model::Place;
 use crate::task::Task;
 
 /// How many events are handed over at once, when that many are there.
@@ -37,7 +36,6 @@ struct Open(Arc<Mutex<Option<Held>>>);
 struct Held {
     /// There until this is dropped.
     stream: Option<ResponseStream>,
-    place: Option<Place>,
     /// An error that came behind events; it is the last.
     error: Option<ClaudeCodeError>,
     pid: u32,
@@ -47,15 +45,15 @@ impl Drop for Held {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             // A child of a fork: the request is the parent's.
-            std::mem::forget((self.stream.take(), self.place.take()));
+            std::mem::forget(self.stream.take());
         }
     }
 }
 
 impl Stream {
-    pub(crate) fn new(stream: ResponseStream, place: Place, event_loop: EventLoop) -> Self {
+    pub(crate) fn new(stream: ResponseStream, event_loop: EventLoop) -> Self {
         let pid = std::process::id();
-        let held = Held { stream: Some(stream), place: Some(place), error: None, pid };
+        let held = Held { stream: Some(stream), error: None, pid };
         let open = Open(Arc::new(Mutex::new(Some(held))));
         Self { open, event_loop, closed: CancellationToken::new(), pid }
     }

@@ -501,7 +501,7 @@ async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport:
     model = here.model()
     for toolsets, names in ways:
         model.set_agent_toolsets(toolsets, transport=transport)
-        await Agent(model).run("go")
+        await model.request(prompt(), None, ModelRequestParameters())
         assert set(here.offered) == {f"mcp__pydantic_tools__{name}" for name in names}
 
 

@@ -21,7 +21,7 @@ from pydantic_ai.tools import ToolDefinition
 from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, named, prompt, soon
 
 import toolbridge.tools
-from toolbridge import Documents, InvalidRequestError, Session
+from toolbridge import ClaudeCodeModelSettings, Documents, InvalidRequestError, Session
 from toolbridge._native import Call
 
 MakeWorld = Callable[[str], World]
@@ -100,8 +100,9 @@ async def test_an_agent_finds_and_copies_beside_its_own_tools(
 ) -> None:
     here = world(FIND_AND_COPY)
     model = here.model()
-    model.set_agent_toolsets(Documents(workspace), server_name="tools", transport=transport)
-    agent = Agent(model, tools=[add])
+    model.set_agent_toolsets(None, server_name="tools", transport=transport)
+    settings = ClaudeCodeModelSettings(documents=Documents(workspace))
+    agent = Agent(model, tools=[add], model_settings=settings)
     result = await agent.run("go")
     assert result.output == "Copied; the sum is 42."
     checked(here, workspace)
@@ -142,9 +143,45 @@ async def test_documents_that_only_read_do_not_offer_to_write(
     model = here.model()
     documents = Documents(workspace, read_only=True)
     assert set(documents.tool_names) == READING
-    model.set_agent_toolsets([documents], server_name="tools", transport=transport)
-    await Agent(model).run("go")
+    model.set_agent_toolsets(None, server_name="tools", transport=transport)
+    await Agent(model, model_settings=ClaudeCodeModelSettings(documents=[documents])).run("go")
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING}
+
+
+async def test_an_agent_has_only_the_documents_that_it_was_given(
+    world: MakeWorld, transport: Transport, workspace: Path
+) -> None:
+    here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
+    model = here.model()
+    documents = Documents(workspace)
+    model.set_agent_toolsets([add, documents], server_name="tools", transport=transport)
+    for agent in (Agent(model), Agent(model, tools=[add])):
+        await agent.run("go")
+        assert set(here.offered) <= {"mcp__tools__add"}
+        async with agent.run_stream("go") as result:
+            await result.get_output()
+        assert set(here.offered) <= {"mcp__tools__add"}
+    assert not (workspace / "vault/notes").exists()
+    # One run of it may have them.
+    given = ClaudeCodeModelSettings(documents=documents)
+    await Agent(model).run("go", model_settings=given)
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING}
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION
+    # So may a request without an agent, beside the tools that it names or has.
+    chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="add")])
+    await model.request(prompt(), given, chosen)
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
+    await model.request(prompt(), given, ModelRequestParameters())
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
+    # A name of its own does not meet one of documents that it does not have.
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def manual_find() -> str:
+        return "mine"
+
+    await agent.run("go")
+    assert here.offered == ["mcp__tools__manual_find"]
 
 
 async def test_a_name_that_is_taken_is_said(world: MakeWorld, transport: Transport, workspace: Path) -> None:

@@ -142,7 +142,7 @@ def repeat(page: Path, world: MakeWorld) -> int:
 
 
 def test_first_steps_in_python(world: MakeWorld) -> None:
-    assert repeat(ROOT / "docs/first-steps/python.md", world) >= 4
+    assert repeat(ROOT / "docs/first-steps/python.md", world) >= 5
 
 
 def test_the_readme(world: MakeWorld) -> None:

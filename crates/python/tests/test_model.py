@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import Transport, World, named, prompt
+from support import Transport, World, named, prompt, soon
 
 from toolbridge import (
     DEFAULT_TRANSPORT,
@@ -66,7 +66,7 @@ async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld) -
     async for _ in stream:
         break
     await stream.aclose()
-    assert model.interrupt() == 0
+    soon(lambda: model.interrupt() == 0)
 
 
 async def test_a_callback_hears_every_message(world: MakeWorld) -> None:
@@ -116,7 +116,7 @@ async def test_history_without_an_agent(world: MakeWorld) -> None:
 
 async def test_a_conversation_goes_on(world: MakeWorld) -> None:
     here = world("text one\n---\ntext two")
-    model = here.model()
+    model = here.model(keep_session=True)
     first = await model.request_with_metadata(prompt("zebra first"), None, ModelRequestParameters())
     session = first.cli_response.session_id
     assert session is not None
@@ -154,7 +154,7 @@ async def test_somebody_decides_about_tools(
 
     here = world("text placeholder")
     here = world(WRITE % here.home)
-    model = here.model(can_use_tool=decide_async if is_async else decide)
+    model = here.model(can_use_tool=decide_async if is_async else decide, builtin_tools=["Write"])
     await model.request(prompt(), None, ModelRequestParameters())
     [request] = asked
     assert request.tool_name == "Write"
@@ -170,14 +170,17 @@ async def test_a_decider_that_raises_denies(world: MakeWorld) -> None:
 
     here = world("text placeholder")
     here = world(WRITE % here.home)
-    await here.model(can_use_tool=decide).request(prompt(), None, ModelRequestParameters())
+    model = here.model(can_use_tool=decide, builtin_tools=["Write"])
+    await model.request(prompt(), None, ModelRequestParameters())
     assert "nobody could decide: no idea (type: RuntimeError)" in here.result_texts[0]
 
 
 async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
     here = world('call Bash {"command": "rm -r x"}\n---\ntext ok')
     restrictions = {"Bash": {"command": {"pattern": "^git "}}}
-    model = here.model(tool_parameter_restrictions=restrictions, allowed_tools=["Bash"])
+    model = here.model(
+        tool_parameter_restrictions=restrictions, builtin_tools=["Bash"], allowed_tools=["Bash"]
+    )
     await model.request(prompt(), None, ModelRequestParameters())
     assert "restricted" in here.result_texts[0]
 
@@ -187,6 +190,12 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
     [
         ({"continue_conversation": True, "resume": "x"}, "exclude each other"),
         ({"fork_session": True}, "needs a conversation"),
+        ({"session_id": "x", "resume": "y"}, "names a new conversation"),
+        ({"session_id": "x", "continue_conversation": True}, "names a new conversation"),
+        ({"session_id": "x"}, "the session id `x` is not a UUID"),
+        ({"cli_settings": [1]}, "`cli_settings` is not a JSON object"),
+        ({"max_concurrent_requests": 0}, "`max_concurrent_requests` is 0"),
+        ({"max_concurrent_requests": -1}, "not understood"),
         ({"timeout": 0}, "`timeout` is 0"),
         ({"timeout": -1}, "`timeout` is -1"),
         ({"max_turns": 0}, "`max_turns` is 0"),
@@ -230,7 +239,7 @@ async def test_the_cli_of_a_python_package_is_found(
 
 def test_defaults() -> None:
     model = ClaudeCodeModel()
-    assert model.model_name == "claude-sonnet-4-5"
+    assert model.model_name == "default"
     assert model.system == "claude-code"
     assert DEFAULT_TRANSPORT == "auto"
     assert model.get_mcp_servers() == {}

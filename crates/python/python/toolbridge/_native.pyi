@@ -101,7 +101,7 @@ class Stream:
 
 @final
 class Model:
-    """The settings of a model, and its requests under way."""
+    """A model; each request brings its tools and callbacks along."""
 
     def __new__(cls, config: bytes) -> Model: ...
     def request(self, request_json: bytes, host: Host, done: Done[bytes]) -> Task: ...

@@ -34,3 +34,8 @@ def current_run_context() -> RunContext[Any] | None:
     In the latter case tools have to be registered with `set_agent_toolsets`.
     """
     return None if _find is None else _find()
+
+
+def knows_runs() -> bool:
+    """Whether pydantic-ai says which run a task works for."""
+    return _find is not None

@@ -23,7 +23,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
-from ._run_context import current_run_context
+from ._run_context import current_run_context, knows_runs
 from ._waiting import completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .conversation import conversation
@@ -31,12 +31,12 @@ from .errors import InvalidRequestError
 from .output import wanted
 from .permission import CanUseTool, decided
 from .settings import (
-    DEFAULT_MODEL,
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_TRANSPORT,
     PermissionMode,
     TransportType,
+    given_documents,
     known,
 )
 from .stream import ClaudeCodeStreamedResponse
@@ -62,6 +62,16 @@ class _Registered:
 
 
 @dataclass
+class _Tools:
+    """The tools of a request."""
+
+    toolbox: Toolbox
+    documents: list[_native.Documents]
+    names: list[str] | None
+    """Which of them the request gets; all if `None`."""
+
+
+@dataclass
 class _Prepared:
     """A request that can be started."""
 
@@ -74,7 +84,11 @@ class _Prepared:
 class ClaudeCodeModel(Model[None]):
     """A model that runs in the Claude Code CLI, and can call tools of this process.
 
-    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way.
+    It has the tools that its agents or requests bring, and nothing else: none of the CLI's own tools, no
+    settings files, no system prompt but yours. Prompts are text. What it may have besides has to be named.
+
+    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way. One
+    model can serve many users at once: a run brings its tools, dependencies and settings along.
     """
 
     unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
@@ -97,8 +111,10 @@ class ClaudeCodeModel(Model[None]):
 
     def __init__(
         self,
-        model_name: str = DEFAULT_MODEL,
+        model_name: str | None = None,
         *,
+        claude_code: bool = False,
+        expand_prompts: bool = False,
         working_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         allowed_tools: Sequence[str] | None = None,
@@ -109,47 +125,71 @@ class ClaudeCodeModel(Model[None]):
         max_budget_usd: float | None = None,
         system_prompt: str | None = None,
         append_system_prompt: str | None = None,
+        coding_prompt: bool | None = None,
+        keep_session: bool = False,
+        session_id: str | None = None,
         continue_conversation: bool = False,
         resume: str | None = None,
         fork_session: bool = False,
         setting_sources: Sequence[str] | None = None,
+        cli_settings: Mapping[str, Any] | None = None,
         extra_args: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = True,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
-        strict_mcp_config: bool = True,
+        strict_mcp_config: bool | None = None,
         cli_path: str | os.PathLike[str] | None = None,
         session_dir: str | os.PathLike[str] | None = None,
         message_callback: MessageCallback | None = None,
         can_use_tool: CanUseTool | None = None,
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
+        max_concurrent_requests: int | None = None,
         settings: ModelSettings | None = None,
         profile: ModelProfileSpec | None = None,
     ) -> None:
         """A model; what is given here holds for all its requests.
 
         Args:
-            model_name: The model to ask.
-            working_directory: Where the CLI works, instead of this process's directory.
+            model_name: The model to ask, instead of the CLI's own choice.
+            claude_code: Whether the model is the whole of Claude Code, as `claude` is in a terminal: with its
+                own tools and system prompt, settings files, `CLAUDE.md`, memories, skills, hooks, the MCP
+                servers of the user and the project, and a transcript of each conversation on disk.
+            expand_prompts: Whether the CLI looks into prompts: it then reads the files that they name with
+                `@`, and takes one that begins with `/` for a command of its own. Never do this with the words
+                of somebody else.
+            working_directory: Where the CLI works. By default that is an empty directory, or this process's
+                where something of the CLI's needs one: its own tools, settings files, kept conversations,
+                other servers.
             timeout: How many seconds a request may take.
             allowed_tools: Rules for tools that run without anybody being asked.
             disallowed_tools: Rules for tools that must not run.
-            builtin_tools: The CLI's own tools that the model gets; none of them if this is empty.
+            builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the
+                CLI usually has. There are none by default.
             permission_mode: What the CLI does about tools that no rule allows.
             max_turns: How often the model may be asked in a request.
             max_budget_usd: What a request may cost.
-            system_prompt: The system prompt, in place of the CLI's own.
+            system_prompt: The system prompt, before an agent's own instructions. There is none by default.
             append_system_prompt: What is added to the system prompt, before an agent's own instructions.
-            continue_conversation: Whether requests belong to the last conversation in the working directory.
-            resume: The session id of the conversation that requests belong to.
+            coding_prompt: Whether the system prompt is the CLI's own, which is for coding, where there is no
+                `system_prompt`.
+            keep_session: Whether the CLI keeps a transcript of each conversation on disk, so that it can be
+                resumed. Without it nothing is kept.
+            session_id: The id, a UUID, of a new conversation, which is kept. A second request cannot have the
+                same.
+            continue_conversation: Whether requests belong to the last conversation that was kept in the
+                working directory. It is kept.
+            resume: The session id of the kept conversation that requests belong to. It is kept.
             fork_session: Whether that conversation goes on as a copy.
-            setting_sources: The settings files that the CLI reads: `user`, `project`, `local`.
+            setting_sources: The settings files that the CLI reads (`user`, `project`, `local`), with the
+                `CLAUDE.md`, skills, agents and hooks that belong to them. It reads none by default.
+            cli_settings: Settings for the CLI, such as its settings files hold.
             extra_args: Further arguments for the CLI.
             env: Variables of the CLI's environment.
             inherit_env: Whether the CLI gets this process's environment, or only `env`.
             mcp_servers: Further MCP servers, as in the CLI's `mcpServers`.
-            strict_mcp_config: Whether the MCP servers of the user's own configuration are left out.
+            strict_mcp_config: Whether the MCP servers of the user's own configuration and the project's are
+                left out. They are, unless `claude_code` brings them.
             cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
                 package `claude-agent-sdk`.
             session_dir: Where the files of sessions are, instead of the temporary directory.
@@ -157,7 +197,10 @@ class ClaudeCodeModel(Model[None]):
             can_use_tool: Decides about tools that no rule allows or forbids.
             allow_own_tools: Whether this process's tools run without anybody being asked. They do, unless
                 there is a `can_use_tool` to ask.
-            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter.
+            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
+                request that does not have such a tool is an error.
+            max_concurrent_requests: How many requests run at a time, each with a CLI of its own; there is no
+                limit by default. The others wait for their turn, in order; their `timeout` begins with it.
             settings: Settings for all requests; those of an agent or a request win.
             profile: What pydantic-ai is to know about the model, over what it knows already.
 
@@ -172,6 +215,8 @@ class ClaudeCodeModel(Model[None]):
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
         own = {
+            "claude_code": claude_code,
+            "expand_prompts": expand_prompts,
             "working_directory": working_directory,
             "timeout": timeout,
             "allowed_tools": allowed_tools,
@@ -181,10 +226,14 @@ class ClaudeCodeModel(Model[None]):
             "max_turns": max_turns,
             "max_budget_usd": max_budget_usd,
             "system_prompt": system_prompt,
+            "coding_prompt": coding_prompt,
+            "keep_session": keep_session,
+            "session_id": session_id,
             "continue_conversation": continue_conversation,
             "resume": resume,
             "fork_session": fork_session,
             "setting_sources": setting_sources,
+            "cli_settings": cli_settings,
             "extra_args": extra_args,
             "env": env,
             "mcp_servers": self._mcp_servers or None,
@@ -205,14 +254,15 @@ class ClaudeCodeModel(Model[None]):
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,
             "allow_own_tools": allow_own_tools,
+            "max_concurrent_requests": max_concurrent_requests,
             "restrictions": to_jsonable_python(restrictions),
         }
         self._native = _native.Model(to_json(config))
 
     @property
     def model_name(self) -> str:
-        """The model that is asked."""
-        return self._model_name
+        """The model that is asked; `default` is the CLI's own choice. A response says what answered."""
+        return self._model_name or "default"
 
     @property
     def system(self) -> str:
@@ -232,10 +282,14 @@ class ClaudeCodeModel(Model[None]):
         transport: TransportType = DEFAULT_TRANSPORT,
         deps: Any = None,
     ) -> None:
-        """Offers tools to the model, in all requests from now on; they replace those of a former call.
+        """Registers tools for requests without an agent; they replace those of a former call.
 
-        The tools of an agent need this only for another `server_name` or `transport`: an agent's run brings
-        its tools, and its dependencies, along.
+        A request without an agent gets those that it names, or all if it names none. An agent's run gets the
+        tools that the agent brings, with its dependencies, and no others, also where none of them are left.
+        Of what is registered here it gets only what is in its own toolsets, or what its request names. The
+        same holds for a request that one of its tools makes.
+
+        `server_name` and `transport` are those of agents' tools, too.
 
         Args:
             toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
@@ -284,7 +338,7 @@ class ClaudeCodeModel(Model[None]):
         """Asks the model; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
             json = await completed(self._native.request, ready.json, ready.host)
-            return answer_of(json, ready.reader, self._model_name)
+            return answer_of(json, ready.reader, self.model_name)
 
     @asynccontextmanager
     async def request_stream(
@@ -299,7 +353,7 @@ class ClaudeCodeModel(Model[None]):
             stream = await completed(self._native.stream, ready.json, ready.host)
             try:
                 yield ClaudeCodeStreamedResponse(
-                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self._model_name
+                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self.model_name
                 )
             finally:
                 stream.close()
@@ -339,69 +393,75 @@ class ClaudeCodeModel(Model[None]):
         """A request that can be started; what belongs to it goes when the context is left."""
         check_allow_model_requests()
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
+        given: Mapping[str, Any] = settings or {}
+        registered = self._registered
         async with AsyncExitStack() as stack:
-            toolbox, names = await self._toolbox(parameters, run_context or current_run_context(), stack)
+            run = run_context or current_run_context()
+            tools = await self._tools(parameters, given_documents(given), run, registered, stack)
             read = await conversation(messages, parameters)
-            own = known(settings)
+            own = known(given)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
             output = wanted(parameters)
-            registered = self._registered
             host = Host(
-                toolbox,
+                tools.toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
-                documents=registered.offered.documents if registered else (),
-                decider=self._decider(),
+                documents=tools.documents,
+                decider=_decider(given.get("can_use_tool") or self._can_use_tool),
             )
             stack.push_async_callback(host.end)
-            if callbacks := [one for one in (self._message_callback, listener) if one is not None]:
+            heard_by = (given.get("message_callback") or self._message_callback, listener)
+            if callbacks := [one for one in heard_by if one is not None]:
                 host.message = teller = Teller(callbacks)
                 stack.push_async_exit(teller.end)
             request = {
                 "messages": read.messages,
                 "settings": own,
-                "tools": names,
+                "tools": tools.names,
                 "output_schema": output.schema,
             }
             reader = Reader(host.server_name, output)
             yield _Prepared(to_json(request), host, reader, parameters)
 
-    async def _toolbox(
+    async def _tools(
         self,
         parameters: ModelRequestParameters,
+        documents: list[_native.Documents],
         run_context: RunContext[Any] | None,
+        registered: _Registered | None,
         stack: AsyncExitStack,
-    ) -> tuple[Toolbox, list[str] | None]:
-        """The tools that there are, and the names of those that the request wants, if it says.
+    ) -> _Tools:
+        """The tools of a request: those that it names, and the documents of its settings.
 
-        Those of the agent that makes the request are called through its own manager, with its context. It
-        knows nothing of the model's documents, so it always gets them.
+        Those of the agent that makes the request are called through its own manager, with its context. A run
+        that names none has none left; a request without an agent that names none gets all that are
+        registered.
         """
         toolbox = Toolbox()
-        wanted_tools = {tool.name: tool for tool in parameters.function_tools}
-        manager = run_context.tool_manager if run_context is not None else None
-        if manager is not None:
+        names = [tool.name for tool in parameters.function_tools]
+        if run_context is not None and (manager := run_context.tool_manager) is not None:
             own = manager.tools or {}
-            toolbox.add(manager, [tool for name, tool in wanted_tools.items() if name in own])
-        registered = self._registered
-        if registered is not None and not _is_of(registered.offered.toolset, run_context):
-            missing = set(wanted_tools) - set(toolbox.definitions)
-            if missing or not wanted_tools:
+            toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
+        missing = set(names) - set(toolbox.definitions)
+        gets_all = not names and run_context is None and knows_runs()
+        names += [name for one in documents for name in one.tool_names]
+        if registered is not None and (missing or gets_all):
+            for one in registered.offered.documents:
+                if one not in documents and (gets_all or missing & set(one.tool_names)):
+                    documents.append(one)
+            if not _is_of(registered.offered.toolset, run_context):
                 deps = registered.deps
                 if deps is None and run_context is not None:
                     deps = run_context.deps
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
-        names = list(wanted_tools)
-        if names and run_context is not None and registered is not None:
-            names += registered.offered.document_tools
-        return toolbox, names or None
+        return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
 
-    def _decider(self) -> Callable[[_native.Call], Any] | None:
-        can_use_tool = self._can_use_tool
-        return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
+
+def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:
+    return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
 
 
 def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -> bool:

@@ -58,11 +58,6 @@ class Offered:
     functions: FunctionToolset[Any] | None = None
     """The part of the toolset that was given as functions and tools."""
 
-    @property
-    def document_tools(self) -> list[str]:
-        """The names of the tools of the documents."""
-        return [name for documents in self.documents for name in documents.tool_names]
-
 
 def offered(toolsets: Toolsets) -> Offered:
     """One toolset and the documents, out of whatever was given."""

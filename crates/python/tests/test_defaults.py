@@ -1,0 +1,220 @@
+"""What a model may see and do unless more is said: its author's prompts and tools, nothing of the CLI's."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from support import World, prompt
+
+from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, CLIExecutionError, InvalidRequestError
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "the zebra sleeps at noon"
+
+
+@pytest.fixture
+def secret(short_path: Path) -> Path:
+    path = short_path / "secret.txt"
+    path.write_text(SECRET)
+    return path
+
+
+def tools(here: World) -> list[str]:
+    """The tools in the last request to the model, without the CLI's stand-in for those that load later."""
+    names = [tool["name"] for tool in here.requests[-1].get("tools", [])]
+    return [name for name in names if name != "DeferredToolPlaceholder"]
+
+
+def transcripts(here: World) -> list[Path]:
+    return list(here.home.rglob("*.jsonl"))
+
+
+def told(here: World) -> str:
+    """What the users said in the last request to the model."""
+    blocks: list[Any] = []
+    for message in here.requests[-1]["messages"]:
+        content = message["content"]
+        blocks += [{"text": content}] if isinstance(content, str) else content
+    return "\n".join(block.get("text", "") for block in blocks)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_prompts_and_history_are_text(world: MakeWorld, secret: Path, is_streamed: bool) -> None:
+    here = world("text ok")
+    agent = Agent(here.model())
+    history: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart(f"first @{secret}")]),
+        ModelResponse(parts=[TextPart(f"I saw @{secret}")]),
+    ]
+    for text in (f"see @{secret}", "/cost", f"/help @{secret}"):
+        if is_streamed:
+            async with agent.run_stream(text, message_history=history) as result:
+                assert await result.get_output() == "ok"
+        else:
+            assert (await agent.run(text, message_history=history)).output == "ok"
+        for piece in (text, f"first @{secret}", f"I saw @{secret}"):
+            assert piece in told(here)
+    # Without a history the prompt is the whole message.
+    assert (await agent.run("/cost")).output == "ok"
+    assert "/cost" in told(here)
+    assert len(here.requests) == 4
+    assert SECRET not in json.dumps(here.requests)
+
+
+async def test_prompts_are_expanded_where_that_is_said(world: MakeWorld, secret: Path) -> None:
+    here = world("text ok")
+    await Agent(here.model(expand_prompts=True)).run(f"see @{secret}")
+    assert SECRET in json.dumps(here.requests[-1])
+    agent = Agent(here.model())
+    expand = ClaudeCodeModelSettings(expand_prompts=True)
+    await agent.run(f"see @{secret}", model_settings=expand)
+    assert SECRET in json.dumps(here.requests[-1])
+    # A command is the CLI's own, and the model hears nothing of it.
+    assert (await agent.run("/cost", model_settings=expand)).output != "ok"
+    assert len(here.requests) == 2
+    await agent.run(f"see @{secret}")
+    assert SECRET not in json.dumps(here.requests[-1])
+
+
+async def test_a_cli_that_would_expand_a_prompt_does_not_get_it(world: MakeWorld) -> None:
+    here = world("text ok")
+    cli = here.root / "claude"
+    cli.write_text("#!/bin/sh\necho '2.1.100 (Claude Code)'\n")
+    cli.chmod(0o755)
+    with pytest.raises(InvalidRequestError, match="would expand `@/etc/hosts` in the prompt") as raised:
+        await Agent(here.model(cli_path=cli)).run("see @/etc/hosts")
+    assert raised.value.hint is not None
+    assert "`expand_prompts=True`" in raised.value.hint
+
+
+async def test_by_default_there_is_nothing_of_the_clis(world: MakeWorld) -> None:
+    here = world("text ok")
+    (here.home / "CLAUDE.md").write_text("zebra memory")
+    await Agent(here.model()).run("go")
+    assert tools(here) == []
+    sent = json.dumps(here.requests[-1])
+    assert "zebra memory" not in sent
+    assert len(str(here.requests[-1]["system"])) < 1000
+    assert transcripts(here) == []
+
+
+async def test_the_whole_of_claude_code(world: MakeWorld) -> None:
+    here = world("text ok")
+    (here.home / "CLAUDE.md").write_text("zebra memory")
+    for whole in (
+        Agent(here.model(claude_code=True)),
+        Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code=True)),
+    ):
+        kept = len(transcripts(here))
+        await whole.run("go")
+        assert {"Bash", "Read", "Write"} <= set(tools(here))
+        assert "zebra memory" in json.dumps(here.requests[-1])
+        assert len(str(here.requests[-1]["system"])) > 1000
+        assert len(transcripts(here)) == kept + 1
+
+
+async def test_single_parts_of_claude_code(world: MakeWorld) -> None:
+    here = world("text ok")
+    (here.home / "CLAUDE.md").write_text("zebra memory")
+    await Agent(here.model(builtin_tools=["Read"])).run("go")
+    assert tools(here) == ["Read"]
+    assert len(str(here.requests[-1]["system"])) < 1000
+    await Agent(here.model(coding_prompt=True)).run("go")
+    assert tools(here) == []
+    assert len(str(here.requests[-1]["system"])) > 1000
+    await Agent(here.model(claude_code=True, builtin_tools=[], coding_prompt=False)).run("go")
+    assert tools(here) == []
+    assert len(str(here.requests[-1]["system"])) < 1000
+    for sources in ([], ["project"]):
+        await Agent(here.model(setting_sources=sources)).run("go")
+        assert tools(here) == []
+        assert ("zebra memory" in json.dumps(here.requests[-1])) is bool(sources)
+    assert len(transcripts(here)) == 1  # that of the whole one
+    # A setting that shows in the request.
+    await Agent(here.model(cli_settings={"model": "claude-haiku-4-5"})).run("go")
+    assert here.requests[-1]["model"] == "claude-haiku-4-5"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_the_default_model_is_the_clis_and_the_answer_says_which(
+    world: MakeWorld, is_streamed: bool
+) -> None:
+    here = world("text ok")
+    for model, name in [
+        (here.model(), "default"),
+        (here.model(model_name="claude-opus-4-5"), "claude-opus-4-5"),
+    ]:
+        assert model.model_name == name
+        if is_streamed:
+            async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+                async for _ in stream:
+                    pass
+            response = stream.get()
+        else:
+            response = await model.request(prompt(), None, ModelRequestParameters())
+        assert response.model_name == here.requests[-1]["model"]
+        assert response.model_name != "default"
+        assert name in ("default", response.model_name)
+
+
+async def test_a_conversation_that_was_not_kept_cannot_be_resumed(world: MakeWorld) -> None:
+    here = world("text one\n---\ntext two")
+    model = here.model()
+    first = await model.request_with_metadata(prompt(), None, ModelRequestParameters())
+    assert transcripts(here) == []
+    session = first.cli_response.session_id
+    assert session is not None
+    settings = ClaudeCodeModelSettings(resume=session)
+    with pytest.raises(CLIExecutionError) as raised:
+        await model.request(prompt(), settings, ModelRequestParameters())
+    assert raised.value.error_type == "no_conversation"
+    assert raised.value.hint is not None
+    assert "keep_session" in raised.value.hint
+
+
+async def test_a_conversation_is_kept_under_its_id_where_that_is_said(world: MakeWorld) -> None:
+    here = world("text one\n---\ntext two")
+    name = str(uuid.uuid4())
+    model = here.model(keep_session=True)
+    kept = ClaudeCodeModelSettings(session_id=name)
+    first = await model.request_with_metadata(prompt("zebra first"), kept, ModelRequestParameters())
+    assert first.cli_response.session_id == name
+    [transcript] = transcripts(here)
+    assert transcript.stem == name
+    last = ClaudeCodeModelSettings(continue_conversation=True)
+    second = await model.request_with_metadata(prompt("zebra second"), last, ModelRequestParameters())
+    assert second.response.text == "two"
+    assert "zebra first" in told(here)
+    # What a request says wins.
+    not_kept = ClaudeCodeModelSettings(keep_session=False)
+    await model.request(prompt(), not_kept, ModelRequestParameters())
+    assert transcripts(here) == [transcript]
+    await model.request(prompt(), None, ModelRequestParameters())
+    assert len(transcripts(here)) == 2
+
+
+@pytest.mark.parametrize("tool", ["Bash", "mcp__tools__add", "add"])
+async def test_a_restriction_of_a_tool_that_there_is_not_is_said(world: MakeWorld, tool: str) -> None:
+    here = world("text ok")
+    model = here.model(tool_parameter_restrictions={tool: {"command": {"pattern": "^git "}}})
+    with pytest.raises(
+        InvalidRequestError, match=f"`{tool}` are restricted, but the request has no such tool"
+    ):
+        await Agent(model).run("go")
+    assert here.requests == []
+
+
+def test_a_model_needs_no_name() -> None:
+    assert ClaudeCodeModel().model_name == "default"
+    assert ClaudeCodeModel("claude-opus-4-5").model_name == "claude-opus-4-5"

@@ -1,0 +1,195 @@
+"""One model for many users at once: each run brings what is its own, and waits for its turn if it has to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.toolsets import FunctionToolset
+from support import PATIENCE_SECONDS, Transport, World, hanging, prompt
+
+import toolbridge.model
+from toolbridge import ClaudeCodeModelSettings, CLIInterruptedError, Deny, PermissionRequest
+from toolbridge._waiting import completed
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+USERS = 6
+
+
+def said(request: dict[str, Any]) -> str:
+    """What the user said in a request to the model."""
+    content = request["messages"][0]["content"]
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+def clis(here: World) -> list[str]:
+    """The command lines of the CLIs that run."""
+    # Not their guardians, which have the command lines of the CLIs behind their own.
+    commands = here.processes.values()
+    return [text for text in commands if "--output-format" in text and "toolbridge-guard" not in text]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_everybody_gets_his_own_tools_deps_and_decisions(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    model = here.model(transport)
+    agent: Agent[str, str] = Agent(model, deps_type=str)
+    asked: dict[str, list[str]] = {}
+    heard: dict[str, int] = {}
+    all_there = asyncio.Barrier(USERS)
+
+    async def ask(n: int) -> str:
+        name = f"user-{n}"
+
+        async def who(ctx: RunContext[str]) -> str:
+            return f"{name} is {ctx.deps}"
+
+        async def decide(request: PermissionRequest) -> bool | Deny:
+            asked.setdefault(name, []).append(request.tool_name)
+            # When all of them are under way at once.
+            await asyncio.wait_for(all_there.wait(), PATIENCE_SECONDS)
+            return Deny(f"not for {name}") if n % 2 else True
+
+        def hear(message: dict[str, Any]) -> None:
+            heard[name] = heard.get(name, 0) + (message["type"] == "result")
+
+        own: FunctionToolset[str] = FunctionToolset()
+        own.add_function(who)
+        own.add_function(who, name=f"only_for_{n}")
+        settings = ClaudeCodeModelSettings(can_use_tool=decide, message_callback=hear)
+        words, deps = f"I am {name}", f"deps-{n}"
+        if not is_streamed:
+            return (await agent.run(words, deps=deps, toolsets=[own], model_settings=settings)).output
+        async with agent.run_stream(words, deps=deps, toolsets=[own], model_settings=settings) as result:
+            return await result.get_output()
+
+    answers = await asyncio.gather(*map(ask, range(USERS)))
+    names = [f"user-{n}" for n in range(USERS)]
+    for n, text in enumerate(answers):
+        assert (f"not for user-{n}" in text) if n % 2 else (text == f"user-{n} is deps-{n}")
+    assert asked == {name: ["mcp__tools__who"] for name in names}
+    assert heard == dict.fromkeys(names, 1)
+    for request in here.requests:
+        [n] = [n for n, name in enumerate(names) if name in said(request)]
+        tools = {tool["name"] for tool in request["tools"] if tool["name"].startswith("mcp__")}
+        assert tools == {"mcp__tools__who", f"mcp__tools__only_for_{n}"}
+    assert len(here.requests) == 2 * USERS
+
+
+async def test_of_more_runs_than_allowed_the_others_wait_in_order(
+    world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world("call work {}\n---\ntext {result}")
+    agent: Agent[int, str] = Agent(here.model(transport, max_concurrent_requests=1), deps_type=int)
+    order: list[str] = []
+
+    @agent.tool
+    async def work(ctx: RunContext[int]) -> int:
+        order.append(f"{ctx.deps} begins")
+        await asyncio.sleep(0.1)
+        order.append(f"{ctx.deps} ends with {len(clis(here))} CLI")
+        return ctx.deps
+
+    handed_over = asyncio.Semaphore(0)
+
+    async def watched(*arguments: Any) -> Any:
+        handed_over.release()
+        return await completed(*arguments)
+
+    monkeypatch.setattr(toolbridge.model, "completed", watched)
+    runs = []
+    for n in range(3):
+        runs.append(asyncio.create_task(agent.run(f"run-{n}", deps=n)))
+        await asyncio.wait_for(handed_over.acquire(), PATIENCE_SECONDS)
+    assert [run.output for run in await asyncio.gather(*runs)] == ["0", "1", "2"]
+    assert order == [step for n in range(3) for step in (f"{n} begins", f"{n} ends with 1 CLI")]
+    assert [said(request)[:5] for request in here.requests] == [f"run-{n}" for n in range(3) for _ in "12"]
+
+
+async def test_two_may_run_where_two_are_allowed(world: MakeWorld, transport: Transport) -> None:
+    here = world("call work {}\n---\ntext {result}")
+    agent: Agent[None, str] = Agent(here.model(transport, max_concurrent_requests=2))
+    both, running, most = asyncio.Event(), 0, 0
+
+    @agent.tool_plain
+    async def work() -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            both.set()
+        await asyncio.wait_for(both.wait(), PATIENCE_SECONDS)
+        running -= 1
+        return "ok"
+
+    results = await asyncio.gather(*(agent.run("go") for _ in range(4)))
+    assert [result.output for result in results] == ["ok"] * 4
+    assert most == 2
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_one_that_waits_can_be_cancelled_and_leaves_nothing(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    here = world("call work {}\n---\ntext done")
+    model = here.model(transport, max_concurrent_requests=1)
+    agent: Agent[None, str] = Agent(model)
+    begun, go_on, calls = asyncio.Event(), asyncio.Event(), 0
+
+    @agent.tool_plain
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        begun.set()
+        await asyncio.wait_for(go_on.wait(), PATIENCE_SECONDS)
+
+    async def wait_in_line() -> None:
+        if not is_streamed:
+            await agent.run("cancelled")
+            return
+        async with agent.run_stream("cancelled") as result:
+            await result.get_output()
+
+    first = asyncio.create_task(agent.run("first"))
+    await asyncio.wait_for(begun.wait(), PATIENCE_SECONDS)
+    files = here.files
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wait_in_line(), 0.5)
+    assert len(clis(here)) == 1
+    assert here.files == files
+    last = asyncio.create_task(agent.run("last"))
+    go_on.set()
+    assert (await first).output == (await last).output == "done"
+    assert calls == 2
+    assert not any("cancelled" in said(request) for request in here.requests)
+
+
+async def test_an_interrupt_ends_those_that_wait_too(world: MakeWorld, transport: Transport) -> None:
+    here = world("call hang {}\n---\ntext done")
+    model = here.model(transport, max_concurrent_requests=1)
+    hang, started, cancelled = hanging()
+    model.set_agent_toolsets([hang], server_name="tools", transport=transport)
+    runs = [asyncio.create_task(model.request(prompt(), None, ModelRequestParameters())) for _ in range(3)]
+    await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+    assert model.interrupt() == 3
+    for run in runs:
+        with pytest.raises(CLIInterruptedError):
+            await run
+    assert cancelled.is_set()
+    assert len(here.requests) == 1
+
+
+async def test_the_time_limit_begins_with_the_turn(world: MakeWorld) -> None:
+    here = world("sleep 3000\ntext ok")
+    agent: Agent[None, str] = Agent(here.model(max_concurrent_requests=1, timeout=8))
+    results = await asyncio.gather(*(agent.run("go") for _ in range(3)))
+    assert [result.output for result in results] == ["ok"] * 3

@@ -1,0 +1,197 @@
+"""An agent's run has the agent's own tools, and nothing else: what is left of them, and with its own deps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext, Tool
+from pydantic_ai.capabilities import PrepareTools
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
+from support import Transport, World, prompt
+
+import toolbridge._run_context
+from toolbridge import ClaudeCodeModel
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+WIPE = "call wipe {}\n---\ntext done"
+
+
+class Disk:
+    """What must not be wiped."""
+
+    def __init__(self) -> None:
+        self.wiped = 0
+
+    def wipe(self) -> str:
+        """Wipes everything."""
+        self.wiped += 1
+        return "wiped"
+
+
+async def none_left(_: RunContext[Any], tools: list[ToolDefinition]) -> list[ToolDefinition]:
+    return []
+
+
+async def not_now(_: RunContext[Any], tool: ToolDefinition) -> ToolDefinition | None:
+    return None
+
+
+def by_prepare(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
+    return Agent(model, tools=[Tool(disk.wipe, prepare=not_now)])
+
+
+def by_filter(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
+    tools: FunctionToolset[None] = FunctionToolset([disk.wipe])
+    return Agent(model, toolsets=[tools.filtered(lambda _, tool: False)])
+
+
+def by_prepared_toolset(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
+    tools: FunctionToolset[None] = FunctionToolset([disk.wipe])
+    return Agent(model, toolsets=[tools.prepared(none_left)])
+
+
+def by_prepare_tools(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
+    return Agent(model, tools=[disk.wipe], capabilities=[PrepareTools(none_left)])
+
+
+def by_having_none(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
+    return Agent(model)
+
+
+async def answer(agent: Agent[Any, str], *, is_streamed: bool, deps: Any = None) -> str:
+    if not is_streamed:
+        return (await agent.run("go", deps=deps)).output
+    async with agent.run_stream("go", deps=deps) as result:
+        return await result.get_output()
+
+
+def nothing_was_offered(here: World) -> None:
+    assert here.requests
+    assert [tool["name"] for request in here.requests for tool in request.get("tools", [])] == []
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "made", [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
+)
+async def test_where_nothing_is_left_nothing_is_offered_and_nothing_runs(
+    world: MakeWorld,
+    transport: Transport,
+    made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
+    is_streamed: bool,
+) -> None:
+    here, disk = world(WIPE), Disk()
+    model = here.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    agent = made(model, disk)
+    assert await answer(agent, is_streamed=is_streamed) == "done"
+    nothing_was_offered(here)
+    assert here.results[0]["is_error"] is True
+    # Nor where what is registered is the agent's own.
+    model.set_agent_toolsets(agent.toolsets[0], server_name="tools", transport=transport)
+    assert await answer(agent, is_streamed=is_streamed) == "done"
+    nothing_was_offered(here)
+    assert disk.wiped == 0
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_what_is_left_is_offered_and_no_more(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    here, disk = world(WIPE), Disk()
+    model = here.model()
+
+    def keep() -> None: ...
+
+    model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
+    tools: FunctionToolset[None] = FunctionToolset([disk.wipe, keep])
+    agent = Agent(model, toolsets=[tools.filtered(lambda _, tool: tool.name != "wipe")])
+    assert await answer(agent, is_streamed=is_streamed) == "done"
+    assert here.offered == ["mcp__tools__keep"]
+    assert disk.wiped == 0
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_registered_tools_of_one_agent_do_not_reach_another(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    model = here.model()
+    ada: Agent[str, str] = Agent(model, deps_type=str)
+    called: list[str] = []
+
+    @ada.tool
+    def who(ctx: RunContext[str]) -> str:
+        called.append(ctx.deps)
+        return f"ada's, {ctx.deps}"
+
+    model.set_agent_toolsets(ada.toolsets[0], server_name="tools", transport=transport, deps="nobody")
+    bob: Agent[str, str] = Agent(model, deps_type=str)
+    await answer(bob, is_streamed=is_streamed, deps="bob")
+    nothing_was_offered(here)
+    assert called == []
+
+    eve: Agent[str, str] = Agent(model, deps_type=str)
+
+    @eve.tool(name="who")
+    def who_else(ctx: RunContext[str]) -> str:
+        return f"eve's, {ctx.deps}"
+
+    assert await answer(eve, is_streamed=is_streamed, deps="eve") == "eve's, eve"
+    assert called == []
+    assert await answer(ada, is_streamed=is_streamed, deps="ada") == "ada's, ada"
+    assert called == ["ada"]
+
+
+async def test_a_request_inside_of_a_run_gets_what_it_names(world: MakeWorld, transport: Transport) -> None:
+    inner, disk = world(WIPE), Disk()
+    model = inner.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    agent = Agent(world("call ask {}\n---\ntext {result}").model())
+    parameters = ModelRequestParameters()
+
+    @agent.tool_plain
+    async def ask() -> str | None:
+        return (await model.request(prompt(), None, parameters)).text
+
+    assert (await agent.run("go")).output == "done"
+    nothing_was_offered(inner)
+    assert disk.wiped == 0
+    parameters = ModelRequestParameters(function_tools=[ToolDefinition(name="wipe")])
+    assert (await agent.run("go")).output == "done"
+    assert inner.offered == ["mcp__tools__wipe"]
+    assert disk.wiped == 1
+
+
+async def test_without_an_agent_all_that_is_registered_is_offered(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, disk = world(WIPE), Disk()
+    model = here.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    await model.request(prompt(), None, ModelRequestParameters())
+    assert here.offered == ["mcp__tools__wipe"]
+    assert disk.wiped == 1
+    async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+        async for _ in stream:
+            pass
+    assert disk.wiped == 2
+
+
+async def test_where_runs_are_not_known_nothing_is_offered_unasked(
+    world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, disk = world(WIPE), Disk()
+    model = here.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    monkeypatch.setattr(toolbridge._run_context, "_find", None)
+    await by_prepare_tools(model, disk).run("go")
+    nothing_was_offered(here)
+    assert disk.wiped == 0
