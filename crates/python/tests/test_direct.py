@@ -178,12 +178,19 @@ def test_one_that_waits_for_its_turn_and_is_cancelled_never_begins(short_path: P
         order.append(text)
         return text
 
-    with Session(slow, note, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+    def look() -> str:
+        return "".join(order)
+
+    tools = (slow, note, read_only(look))
+    with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         bridge.send("tools/call", "slow", name="slow", arguments={})
         assert started.wait(PATIENCE_SECONDS)
         bridge.send("tools/call", "unwanted", name="note", arguments={"text": "unwanted"})
         bridge.notify("notifications/cancelled", requestId="unwanted")
         bridge.send("tools/call", "wanted", name="note", arguments={"text": "wanted"})
+        # Those that come and go meanwhile take longer than the news of the cancellation.
+        for _ in range(100):
+            assert text_of(bridge.call("look")) == ""
         go_on.set()
         assert text_of(bridge.answer("wanted")) == "wanted"
     assert order == ["wanted"]
