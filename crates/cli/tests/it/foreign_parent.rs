@@ -531,7 +531,7 @@ fn a_broken_frame_is_an_error_and_its_connection_is_dead() {
         ("length 0xFFFFFFFF", vec![0xFF; 4], "IPCMessageSizeError"),
         ("invalid JSON", frame(r#"{"result":"#), "IPCError"),
         ("not JSON at all", frame("hello"), "IPCError"),
-        ("two values", frame("{\"result\":{\"content\":[]}} {}"), "IPCError"),
+        ("two values", frame(r#"{"result":{"content":[{"type":"text","text":""}]}} {}"#), "IPCError"),
         ("NaN", frame(r#"{"result":{"content":[{"type":"text","text":NaN}]}}"#), "IPCError"),
         (
             "invalid UTF-8",
@@ -577,6 +577,84 @@ fn an_answer_that_is_neither_result_nor_error_is_an_error() {
         assert!(error_text(&got).ends_with(" (type: IPCError)"), "{answer}: {got}");
         parent.serve_one(&mut client, "later");
     }
+    parent.end(client);
+}
+
+#[test]
+fn a_result_without_a_block_that_has_a_type_is_an_error() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    for (result, want) in [
+        (json!(null), "it is not an object"),
+        (json!("text"), "it is not an object"),
+        (json!({}), "it has no `content`"),
+        (json!({ "isError": false, "structuredContent": { "a": 1 } }), "it has no `content`"),
+        (json!({ "content": null }), "its `content` is not a list"),
+        (json!({ "content": "text" }), "its `content` is not a list"),
+        (json!({ "content": { "type": "text", "text": "a" } }), "its `content` is not a list"),
+        (json!({ "content": [] }), "its `content` is empty"),
+        (json!({ "content": [], "isError": true }), "its `content` is empty"),
+        (json!({ "content": ["text"] }), "`content[0]` is not an object"),
+        (json!({ "content": [{ "type": "text", "text": "a" }, null] }), "`content[1]` is not an object"),
+        (json!({ "content": [{ "text": "a" }] }), "`content[0]` has no `type` that is a string"),
+        (json!({ "content": [{ "type": 7 }] }), "`content[0]` has no `type` that is a string"),
+    ] {
+        let id = client.start_call("greet", json!({}));
+        let (n, _) = parent.next_request();
+        parent.answer(n, &json!({ "result": result }));
+        let got = client.answer(id);
+        let right =
+            "a result is an object whose `content` is a list of at least one block, an object with a `type`";
+        let want =
+            format!("invalid message: the parent's `result` is unusable: {want}; {right} (type: IPCError)");
+        assert_eq!(error_text(&got), want, "{result}");
+        parent.serve_one(&mut client, "later");
+    }
+    parent.end(client);
+}
+
+#[test]
+fn a_result_may_be_nested_to_a_limit_and_no_deeper() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    for (around, place) in [
+        (1, r#"{"content":[{"type":"text","text":"a"}],"structuredContent":DEEP}"#),
+        (1, r#"{"content":[{"type":"text","text":"a"}],"_meta":DEEP}"#),
+        (3, r#"{"content":[{"type":"new","value":DEEP}]}"#),
+    ] {
+        for (depth, is_good) in [(100, true), (128, true), (129, false), (100_000, false)] {
+            let levels = depth - around;
+            let deep = format!("{}{}", r#"{"a":"#.repeat(levels - 1) + "{}", "}".repeat(levels - 1));
+            let result = place.replace("DEEP", &deep);
+            let (_, line) =
+                answer_line(&mut parent, r#"{"name":"greet"}"#, &format!(r#"{{"result":{result}}}"#));
+            if is_good {
+                assert!(line.contains(&result), "{depth} levels: {line:.200}");
+            } else {
+                let want = format!("it is nested {depth} levels deep, the limit is 128 (type: IPCError)");
+                assert!(line.contains(&want), "{depth} levels: {line:.200}");
+            }
+        }
+    }
+    parent.serve_one(&mut client, "later");
+    parent.end(client);
+}
+
+#[test]
+fn an_error_beside_a_result_is_shown_to_the_client() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let id = client.start_call("greet", json!({}));
+    let (n, _) = parent.next_request();
+    let both = json!({
+        "result": text_result("fine")["result"],
+        "error": error_frame("the disk is full", "DiskError")["error"],
+    });
+    parent.answer(n, &both);
+    let got = client.answer(id);
+    assert_error_type(&got, "IPCError");
+    assert!(error_text(&got).contains("the disk is full (DiskError)"), "{got}");
+    parent.serve_one(&mut client, "later");
     parent.end(client);
 }
 
