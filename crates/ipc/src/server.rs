@@ -12,6 +12,7 @@ use toolbridge_core::{
 
 use crate::IpcError;
 use crate::connection::Connection;
+use crate::fork::Private;
 use crate::frame::check_size;
 use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
 
@@ -52,13 +53,17 @@ impl Server {
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
     /// connection.
     pub async fn serve(&self, listener: UnixListener, stop: CancellationToken) {
+        self.serve_private(Private::new(listener), stop).await;
+    }
+
+    pub(crate) async fn serve_private(&self, listener: Private<UnixListener>, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
+                accepted = accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
                     let server = self.clone();
                     connections.spawn(async move {
                         match server.converse(accepted).await {

@@ -52,6 +52,12 @@ impl SocketReader {
         Ok(Self(watched(Arc::new(socket), Interest::READABLE)?))
     }
 
+    /// The socket itself, which is open as long as somebody has it.
+    #[must_use]
+    pub fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.0.get_ref())
+    }
+
     /// Reads what is there already, as of the runtime's last look.
     ///
     /// # Errors

@@ -401,6 +401,39 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
 }
 
 #[test]
+fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
+    let host = Host::start();
+    let mut client = host.client();
+    let waiting = client.start_call("wait", json!({ "ms": 600_000 }));
+    client.call("echo", json!({ "text": "" }));
+    host.process.signal(Signal::STOP);
+    let stopped = Instant::now();
+    // On a kept connection, and on a new one, which the system makes for a process that is stopped too; and one whose
+    // request is larger than the system takes.
+    let mut calls = vec![waiting];
+    calls.extend((0..3).map(|_| client.start_call("echo", json!({ "text": "late" }))));
+    calls.push(client.start_call("echo", json!({ "text": "x".repeat(3_000_000) })));
+    for call in calls {
+        let answer = client.answer(call);
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let want = "the connection to the parent process was lost in the middle of a call: the parent process is stopped \
+                    (type: IPCConnectionError)";
+        assert_eq!(text(&answer), want);
+    }
+    // Two seconds, and a little for a busy machine.
+    assert!(stopped.elapsed() < Duration::from_secs(4), "{:?}", stopped.elapsed());
+    host.process.signal(Signal::CONT);
+    assert_eq!(client.call_text("echo", json!({ "text": "awake" })), "awake");
+
+    // Whoever rests for a moment only goes on as if nothing had been, and so does who takes long.
+    let short = client.start_call("wait", json!({ "ms": 3_000 }));
+    host.process.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(300));
+    host.process.signal(Signal::CONT);
+    assert_eq!(text(&client.answer(short)), "waited 3000 ms");
+}
+
+#[test]
 fn a_bridge_that_was_killed_can_be_started_again() {
     let host = Host::start();
     let mut first = host.client();

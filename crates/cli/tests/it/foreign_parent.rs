@@ -432,6 +432,95 @@ fn a_connection_lost_in_the_middle_is_an_error_and_never_retried() {
     parent.end(client);
 }
 
+/// Listens, forks, and serves: the parent until it is killed, or the fork when the parent has gone. Says who lives on.
+const FORKING: &str = r#"
+import os, signal, socket, struct, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(16)
+signal.alarm(60)
+def serve():
+    while True:
+        connection, _ = listener.accept()
+        while True:
+            head = connection.recv(4, socket.MSG_WAITALL)
+            if len(head) < 4:
+                break
+            body = connection.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+            if b'"hang"' in body:
+                # What the parent has is the fork's too.
+                print(os.fork() or signal.pause(), flush=True)
+                signal.pause()
+            if b'"slow"' in body:
+                signal.signal(signal.SIGALRM, lambda *_: None)
+                signal.setitimer(signal.ITIMER_REAL, 3)
+                signal.pause()
+            answer = b'{"result":{"content":[{"type":"text","text":"served"}]}}'
+            connection.sendall(struct.pack(">I", len(answer)) + answer)
+if sys.argv[2] == "leave it to a fork":
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+        os._exit(0)
+else:
+    print("ready", flush=True)
+serve()
+"#;
+
+/// Ends the process that a script has left to live on.
+struct Left(i32);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        _ = rustix::process::kill_process(
+            rustix::process::Pid::from_raw(self.0).unwrap(),
+            rustix::process::Signal::KILL,
+        );
+    }
+}
+
+#[test]
+fn a_call_to_a_parent_that_is_gone_ends_though_a_fork_of_it_has_the_socket() {
+    let parent = Parent::absent();
+    let mut command = python(FORKING);
+    command.arg(parent.socket()).arg("serve").stdout(Stdio::piped());
+    let mut script = Process(command.spawn().unwrap());
+    let mut lines = BufReader::new(script.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let mut client = parent.client();
+    assert_eq!(client.call_text("greet", json!({})), "served");
+    let waiting = client.start_call("greet", json!({ "who": "hang" }));
+    let _fork = Left(lines.next().unwrap().unwrap().parse().unwrap());
+    script.signal(rustix::process::Signal::KILL);
+    script.wait_within(PATIENCE);
+    let killed = Instant::now();
+    // One that the parent had read, and ones that nobody will.
+    for call in [waiting, client.start_call("greet", json!({})), client.start_call("greet", json!({}))] {
+        let answer = client.answer(call);
+        assert_error_type(&answer, "IPCConnectionError");
+        assert!(error_text(&answer).contains("the parent process is gone"), "{answer}");
+    }
+    // Two seconds each, and a little for a busy machine.
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    parent.end(client);
+}
+
+#[test]
+fn a_parent_that_has_left_its_socket_to_a_fork_is_served_by_the_fork() {
+    let parent = Parent::absent();
+    let mut command = python(FORKING);
+    command.arg(parent.socket()).arg("leave it to a fork").stdout(Stdio::piped());
+    let mut script = Process(command.spawn().unwrap());
+    let mut lines = BufReader::new(script.0.stdout.take().unwrap()).lines();
+    let _fork = Left(lines.next().unwrap().unwrap().parse().unwrap());
+    script.wait_within(PATIENCE);
+    let mut client = parent.client();
+    assert_eq!(client.call_text("greet", json!({})), "served");
+    // Longer than a parent that is gone is waited for.
+    assert_eq!(client.call_text("greet", json!({ "who": "slow" })), "served");
+    parent.end(client);
+}
+
 #[test]
 fn every_cut_of_an_answer_is_an_error() {
     let mut parent = Parent::start();
