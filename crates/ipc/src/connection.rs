@@ -13,6 +13,7 @@ use crate::IpcError;
 use crate::fork::Private;
 use crate::frame::{FrameReader, FrameWriter};
 use crate::message::Parts;
+use crate::outbox::Place;
 use crate::user::User;
 
 /// The longest path a Unix socket can have, without the final NUL.
@@ -48,6 +49,12 @@ impl Connection {
 
     pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {
         self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
+    }
+
+    /// The same for an answer that may wait long for its reader.
+    pub(crate) async fn send_from(&mut self, place: &Place, parts: &Parts) -> Result<(), IpcError> {
+        let Parts { head, payload, tail } = parts;
+        self.writer.write_frame_noting(head, payload.as_bytes(), tail, || place.was_read()).await
     }
 
     pub(crate) fn socket(&self) -> Arc<OwnedFd> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixStream;
@@ -12,15 +12,12 @@ use toolbridge_core::{Budget, CallContext, CallFuture, RawJson, ToolCall, ToolEr
 use crate::IpcError;
 use crate::connection::{Connection, check_socket_path};
 use crate::frame::check_size;
+use crate::idle::Idle;
 use crate::message::{Parts, Reply, read_reply, write_request};
 use crate::peer::{LOOK, Peer};
 
 /// Large answers held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-
-/// Connections kept for later calls: as many as a busy client has calls in flight. Making a new one costs
-/// more than a small call.
-const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// How long a full queue is waited for. A parent that runs empties its queue; whether one does that never could be
 /// connected to is not known.
@@ -38,7 +35,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 pub struct Remote {
     socket: PathBuf,
     tools: ToolList,
-    idle: Mutex<Vec<Link>>,
+    idle: Arc<Idle>,
     /// Who listened when last somebody did.
     parent: Mutex<Option<Peer>>,
     answers: Budget,
@@ -56,7 +53,7 @@ impl Remote {
         Ok(Self {
             socket,
             tools,
-            idle: Mutex::default(),
+            idle: Arc::default(),
             parent: Mutex::default(),
             answers: Budget::new(MAX_ANSWER_BYTES),
         })
@@ -73,21 +70,23 @@ impl Remote {
         check_size(request.size())?;
         let mut exchange = Exchange { request: Some(request), wants_progress, context };
         loop {
-            let kept = self.kept();
+            let kept = self.idle.take();
             let reused = kept.is_some();
             let mut link = match kept {
                 Some(link) => link,
                 None => self.connect().await?,
             };
             let parent_fails = link.parent_fails();
+            let hunger = self.idle.make_room((!reused).then(|| link.connection.socket()));
             let outcome = tokio::select! {
                 biased;
                 outcome = exchange.run(&mut link.connection) => outcome,
                 reason = parent_fails => return Err(lost(reason)),
+                never = hunger => match never {},
             };
             match outcome {
                 Ok(outcome) => {
-                    self.keep(link);
+                    self.idle.keep(link);
                     return Ok(outcome);
                 }
                 // The parent closed it between two calls, and cannot have run this one.
@@ -96,13 +95,6 @@ impl Remote {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// A kept connection that is still good, as far as is known.
-    fn kept(&self) -> Option<Link> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // The parent may have closed it since, or may have sent what nobody asked for.
-        std::iter::from_fn(|| idle.pop()).find(|link| link.connection.is_fresh())
     }
 
     async fn connect(&self) -> Result<Link, IpcError> {
@@ -143,19 +135,12 @@ impl Remote {
     fn parent(&self) -> MutexGuard<'_, Option<Peer>> {
         self.parent.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn keep(&self, link: Link) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE_CONNECTIONS {
-            idle.push(link);
-        }
-    }
 }
 
 /// A connection, and the process that listened when it was made.
 #[derive(Debug)]
-struct Link {
-    connection: Connection,
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
     parent: Option<Peer>,
 }
 

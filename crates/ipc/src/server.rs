@@ -15,6 +15,7 @@ use crate::connection::Connection;
 use crate::fork::Private;
 use crate::frame::check_size;
 use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
+use crate::outbox::{Outbox, Place};
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -34,6 +35,7 @@ pub struct Server {
     source: Arc<dyn ToolSource>,
     lane: Lane,
     requests: Budget,
+    answers: Outbox,
     tracer: Tracer,
 }
 
@@ -41,7 +43,8 @@ impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
         let requests = Budget::new(MAX_REQUEST_BYTES);
-        Self { source, lane: Lane::default(), requests, tracer: Tracer::without_file(Process::Parent) }
+        let (lane, answers) = (Lane::default(), Outbox::default());
+        Self { source, lane, requests, answers, tracer: Tracer::without_file(Process::Parent) }
     }
 
     /// The same, telling `tracer` of each call.
@@ -96,10 +99,11 @@ impl Server {
             match request {
                 Ok(call) => {
                     let mut trace = self.trace(&call);
-                    let Some(answer) = self.answer(&mut connection, call, trace.as_mut()).await? else {
+                    let Some((answer, place)) = self.answer(&mut connection, call, trace.as_mut()).await?
+                    else {
                         return Ok(());
                     };
-                    connection.send(&answer).await?;
+                    connection.send_from(&place, &answer).await?;
                     if let Some(trace) = &mut trace {
                         trace.written();
                     }
@@ -128,13 +132,19 @@ impl Server {
         Some(self.tracer.call(received, new))
     }
 
-    /// Runs a call; `None` when the peer closed, which cancels it.
+    /// Runs a call; `None` when the peer closed, which cancels it. The answer has its place among those that wait for
+    /// their readers.
     async fn answer(
         &self,
         connection: &mut Connection,
         call: ToolCall,
         mut trace: Option<&mut CallTrace>,
-    ) -> Result<Option<Parts>, IpcError> {
+    ) -> Result<Option<(Parts, Place)>, IpcError> {
+        tokio::select! {
+            biased;
+            () = self.answers.room() => {}
+            () = connection.reader.closed() => return Ok(None),
+        }
         let cancelled = CancellationToken::new();
         let _end = cancelled.clone().drop_guard();
         let mut context = CallContext::new(cancelled);
@@ -169,17 +179,30 @@ impl Server {
             Ok(result) => Reply::Result(result),
             Err(error) => Reply::Error(error),
         });
-        Ok(Some(match check_size(reply.size()) {
-            Ok(()) => reply,
-            Err(error) => {
-                let text = format!("the answer of tool `{name}` cannot be sent: {error}");
-                let error = ToolError::new(error.type_name(), text);
-                if let Some(trace) = trace {
-                    trace.replaced(&error);
-                }
-                write_reply(Reply::Error(error))
-            }
-        }))
+        let size = reply.size();
+        let placed = match check_size(size) {
+            Ok(()) => self.answers.put(size).map_err(|limit| {
+                let text = format!(
+                    "{limit} bytes of answers wait to be read, which is the limit; this one has {size}"
+                );
+                ("IPCError", text)
+            }),
+            Err(error) => Err((error.type_name(), error.to_string())),
+        };
+        let (type_name, reason) = match placed {
+            Ok(place) => return Ok(Some((reply, place))),
+            Err(error) => error,
+        };
+        let error =
+            ToolError::new(type_name, format!("the answer of tool `{name}` cannot be sent: {reason}"));
+        if let Some(trace) = trace {
+            trace.replaced(&error);
+        }
+        let word = write_reply(Reply::Error(error));
+        // Small, so there is a place for it.
+        let place =
+            self.answers.put(0).map_err(|limit| IpcError::MessageSize { size: word.size(), limit })?;
+        Ok(Some((word, place)))
     }
 }
 

@@ -390,6 +390,70 @@ fn no_more_than_sixty_four_idle_connections_are_kept() {
 }
 
 #[test]
+fn idle_connections_give_way_to_a_call_that_is_not_accepted() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let ids: Vec<_> = (0..2).map(|_| client.start_call("greet", json!({}))).collect();
+    let asked: Vec<_> = (0..2).map(|_| parent.next_request().0).collect();
+    for n in &asked {
+        parent.answer(*n, &text_result("hello"));
+    }
+    for id in ids {
+        client.answer(id);
+    }
+    // Two are kept, and one call finds no connection; nobody accepts the one that it makes.
+    let calls: Vec<_> = (0..3).map(|_| client.start_call("greet", json!({ "who": "again" }))).collect();
+    for n in &asked {
+        assert_eq!(
+            parse(&parent.wire(*n).receive_bytes().unwrap()),
+            request("greet", json!({ "who": "again" }))
+        );
+    }
+    for n in &asked {
+        parent.answer(*n, &text_result("again"));
+        parent.wire(*n).expect_closed();
+        parent.close(*n);
+    }
+    let (n, _) = parent.next_request();
+    parent.answer(n, &text_result("again"));
+    for call in calls {
+        assert_eq!(client.answer(call)["result"], text_result("again")["result"]);
+    }
+    // It was accepted, so it is kept.
+    assert_eq!(parent.serve_one(&mut client, "later"), n);
+    parent.end(client);
+}
+
+#[test]
+fn of_idle_connections_only_one_is_kept_for_long() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let ids: Vec<_> = (0..5).map(|_| client.start_call("greet", json!({}))).collect();
+    let asked: Vec<_> = (0..5).map(|_| parent.next_request().0).collect();
+    for n in asked {
+        parent.answer(n, &text_result("hello"));
+    }
+    for id in ids {
+        client.answer(id);
+    }
+    let started = Instant::now();
+    while parent.connections.iter().flatten().count() > 1 {
+        match parent.next_event(PATIENCE).expect("a connection is closed in time") {
+            Event::Connection => panic!("a connection that nobody asked for"),
+            Event::Bytes(n) => {
+                parent.wire(n).expect_closed();
+                parent.close(n);
+            }
+        }
+    }
+    assert!(started.elapsed() > Duration::from_secs(2), "they are kept for a while");
+    parent.expect_quiet();
+    let kept = parent.connections.iter().position(Option::is_some).unwrap();
+    assert_eq!(parent.serve_one(&mut client, "later"), kept);
+    parent.end(client);
+}
+
+#[test]
 fn a_connection_closed_between_two_calls_is_made_again() {
     let mut parent = Parent::start();
     let mut client = parent.client();
