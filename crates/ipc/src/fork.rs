@@ -57,10 +57,11 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Private<T> {
     // Free before the descriptor is closed, and its number perhaps another's.
-    _place: Place,
+    place: Place,
     inner: T,
 }
 
+/// A slot that is taken.
 #[derive(Debug)]
 struct Place(&'static Slot);
 
@@ -81,7 +82,7 @@ impl<T: AsFd> Private<T> {
             let is_taken =
                 |slot: &&Slot| slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
             if let Some(slot) = places.slots.iter().find(is_taken) {
-                return Self { _place: Place(slot), inner };
+                return Self { place: Place(slot), inner };
             }
             places = places.or_more();
         }
@@ -93,8 +94,8 @@ impl<T: AsFd> Private<T> {
 
     /// The same descriptor as something else.
     pub(crate) fn try_map<U, E>(self, with: impl FnOnce(T) -> Result<U, E>) -> Result<Private<U>, E> {
-        let Self { _place, inner } = self;
-        Ok(Private { inner: with(inner)?, _place })
+        let Self { place, inner } = self;
+        Ok(Private { inner: with(inner)?, place })
     }
 }
 
@@ -154,9 +155,9 @@ mod tests {
         };
         let many: Vec<_> = (0..300).map(|_| file()).collect();
         assert!(many.iter().all(is_registered));
-        let first = many[0]._place.0.as_ptr();
+        let first = many[0].place.0.as_ptr();
         drop(many);
-        assert_eq!(file()._place.0.as_ptr(), first);
+        assert_eq!(file().place.0.as_ptr(), first);
         let mapped = file().try_map(Ok::<_, ()>).unwrap();
         assert!(is_registered(&mapped));
     }

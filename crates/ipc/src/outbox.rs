@@ -91,6 +91,11 @@ impl Outbox {
         Ok(Place { outbox: self.clone(), bytes })
     }
 
+    /// A place for an answer that is small.
+    pub(crate) fn put_small(&self) -> Place {
+        Place { outbox: self.clone(), bytes: 0 }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -179,6 +179,11 @@ impl Server {
             Ok(result) => Reply::Result(result),
             Err(error) => Reply::Error(error),
         });
+        Ok(Some(self.placed(&name, reply, trace)))
+    }
+
+    /// An answer with its place; an error in its stead, when it is too large or there is no place.
+    fn placed(&self, tool: &str, reply: Parts, trace: Option<&mut CallTrace>) -> (Parts, Place) {
         let size = reply.size();
         let placed = match check_size(size) {
             Ok(()) => self.answers.put(size).map_err(|limit| {
@@ -190,19 +195,15 @@ impl Server {
             Err(error) => Err((error.type_name(), error.to_string())),
         };
         let (type_name, reason) = match placed {
-            Ok(place) => return Ok(Some((reply, place))),
+            Ok(place) => return (reply, place),
             Err(error) => error,
         };
         let error =
-            ToolError::new(type_name, format!("the answer of tool `{name}` cannot be sent: {reason}"));
+            ToolError::new(type_name, format!("the answer of tool `{tool}` cannot be sent: {reason}"));
         if let Some(trace) = trace {
             trace.replaced(&error);
         }
-        let word = write_reply(Reply::Error(error));
-        // Small, so there is a place for it.
-        let place =
-            self.answers.put(0).map_err(|limit| IpcError::MessageSize { size: word.size(), limit })?;
-        Ok(Some((word, place)))
+        (write_reply(Reply::Error(error)), self.answers.put_small())
     }
 }
 

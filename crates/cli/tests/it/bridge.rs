@@ -321,9 +321,10 @@ fn two_sockets(command: &mut std::process::Command) -> (OwnedFd, OwnedFd) {
 #[test]
 fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
     type Give = fn(&mut std::process::Command) -> (OwnedFd, OwnedFd);
+    type Row = (&'static str, Give, fn(OwnedFd));
     let host = Host::start();
     // What the client holds: the bridge's stdin, and its stdout.
-    let rows: [(&str, Give, fn(OwnedFd)); 3] = [
+    let rows: [Row; 3] = [
         (
             "pipes",
             |command| {
