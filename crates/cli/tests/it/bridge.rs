@@ -401,13 +401,26 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
     assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);
 }
 
+/// Stops a host, and waits until all of its threads rest.
+fn stop(host: &Host) {
+    host.process.signal(Signal::STOP);
+    let threads = std::path::PathBuf::from(format!("/proc/{}/task", host.process.pid()));
+    let rests = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" T"))
+    };
+    eventually("the host is stopped", SOON, || {
+        std::fs::read_dir(&threads).unwrap().map(Result::unwrap).all(rests)
+    });
+}
+
 #[test]
 fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
     let host = Host::start();
     let mut client = host.client();
     let waiting = client.start_call("wait", json!({ "ms": 600_000 }));
     client.call("echo", json!({ "text": "" }));
-    host.process.signal(Signal::STOP);
+    stop(&host);
     let stopped = Instant::now();
     // On a kept connection, and on a new one, which the system makes for a process that is stopped too; and one whose
     // request is larger than the system takes.
@@ -428,7 +441,7 @@ fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
 
     // Whoever rests for a moment only goes on as if nothing had been, and so does who takes long.
     let short = client.start_call("wait", json!({ "ms": 3_000 }));
-    host.process.signal(Signal::STOP);
+    stop(&host);
     std::thread::sleep(Duration::from_millis(300));
     host.process.signal(Signal::CONT);
     assert_eq!(text(&client.answer(short)), "waited 3000 ms");
