@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Number,
     /// `None` when its escapes are halves of characters.
     Text(Option<String>),
-    Array,
+    Array(Vec<Node>),
     Object(Vec<Member>),
 }
 
@@ -179,15 +179,16 @@ impl Reader<'_> {
     fn array(&mut self) -> Option<Kind> {
         self.take(b'[')?;
         self.space();
+        let mut items = Vec::new();
         if self.take(b']').is_some() {
-            return Some(Kind::Array);
+            return Some(Kind::Array(items));
         }
         loop {
             self.space();
-            self.value()?;
+            items.push(self.value()?);
             self.space();
             if self.take(b']').is_some() {
-                return Some(Kind::Array);
+                return Some(Kind::Array(items));
             }
             self.take(b',')?;
         }

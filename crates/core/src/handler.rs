@@ -63,7 +63,11 @@ impl FromArguments for RawJson {
 
 /// A handler's value, written once: behind the head of a text block, where most of them stay.
 #[derive(Debug)]
-pub struct Value(Vec<u8>);
+pub struct Value {
+    text: Vec<u8>,
+    /// How many levels of objects and lists it has.
+    depth: usize,
+}
 
 impl Value {
     pub(crate) const HEAD: &'static str = r#"{"content":[{"type":"text","text":"#;
@@ -71,26 +75,32 @@ impl Value {
 
     fn write(value: &impl Serialize) -> Result<Self, ToolError> {
         let mut text = Self::HEAD.as_bytes().to_vec();
-        match serde_json::to_writer(&mut text, value) {
-            Ok(()) => Ok(Self(text)),
+        match json::write(&mut text, value) {
+            Ok(depth) => Ok(Self { text, depth }),
             Err(error) => Err(ToolError::new("ToolOutputError", format!("the result is not JSON: {error}"))),
         }
     }
 
     /// The value's own JSON text.
     pub(crate) fn json(&self) -> &str {
-        std::str::from_utf8(&self.0[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
+        std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
     }
 
-    /// A JSON string becomes the text itself, everything else becomes text that is JSON.
-    pub(crate) fn into_text_block(mut self) -> Vec<u8> {
+    /// The same, on its own.
+    pub(crate) fn to_raw(&self) -> RawJson {
+        RawJson::written_to_depth(self.json().into(), self.depth)
+    }
+
+    /// A result with one block of text: a JSON string becomes the text itself, everything else becomes text that is
+    /// JSON.
+    pub(crate) fn into_text_block(mut self) -> RawJson {
         if !self.json().starts_with('"') {
             let quoted = serde_json::Value::from(self.json()).to_string();
-            self.0.truncate(Self::HEAD.len());
-            self.0.extend_from_slice(quoted.as_bytes());
+            self.text.truncate(Self::HEAD.len());
+            self.text.extend_from_slice(quoted.as_bytes());
         }
-        self.0.extend_from_slice(Self::TAIL.as_bytes());
-        self.0
+        self.text.extend_from_slice(Self::TAIL.as_bytes());
+        RawJson::written_result(self.text)
     }
 }
 
@@ -207,7 +217,10 @@ fn error_type_of_result(type_name: &str) -> Option<&str> {
 fn unwrap_written_result(value: &Value, error_type: &str) -> Result<Value, ToolError> {
     let unusable = || ToolError::new("ToolOutputError", "the result is neither `Ok` nor `Err`");
     match json::members(value.json(), &["Ok", "Err"]).map_err(|_| unusable())? {
-        Some([Some(ok), None]) => Ok(Value([Value::HEAD, ok.get()].concat().into_bytes())),
+        Some([Some(ok), None]) => {
+            let text = [Value::HEAD, ok.get()].concat().into_bytes();
+            Ok(Value { text, depth: value.depth - 1 })
+        }
         Some([None, Some(error)]) => {
             let text = serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned());
             Err(ToolError::new(class_name(error_type).to_owned(), text))

@@ -4,21 +4,38 @@
 //! few members a protocol needs out of a message in one pass over it.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use serde::de::{self, IgnoredAny};
 use serde::{Serialize, Serializer};
+use serde_json::ser::{Formatter, Serializer as JsonSerializer};
 use serde_json::value::RawValue;
 
+use crate::flaw::{self, Flaw, ResultSpan};
 use crate::scan;
 
 /// One valid JSON text, kept as it was written.
 ///
 /// Cloning is cheap: the bytes are shared. Digits, key order and duplicate keys survive, because nothing
 /// is decoded.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawJson(Bytes);
+#[derive(Clone)]
+pub struct RawJson {
+    text: Bytes,
+    /// How many levels of objects and lists it has, where that is known.
+    depth: Option<usize>,
+    /// Whether it is known to be a tool result, so that it need not be gone over again.
+    is_result: bool,
+}
+
+/// What is known besides makes no difference.
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for RawJson {}
 
 impl RawJson {
     /// Checks that `text` is one JSON value and keeps it without surrounding white space.
@@ -30,8 +47,11 @@ impl RawJson {
         let text = text.into();
         let utf8 = std::str::from_utf8(&text).map_err(de::Error::custom)?;
         let mut walk = Walk { text: utf8, at: 0, is_first: true };
-        match walk.value() {
-            Ok(value) if scan::skip_space(&text, walk.at) == text.len() => Ok(Self::span(&text, value)),
+        let begin = walk.skip_space();
+        match walk.depth() {
+            Ok(depth) if scan::skip_space(&text, walk.at) == text.len() => {
+                Ok(Self { depth: Some(depth), ..Self::span(&text, walk.since(begin)) })
+            }
             _ => Err(not_json(utf8)),
         }
     }
@@ -42,7 +62,14 @@ impl RawJson {
     ///
     /// When `value` cannot be written as JSON (a map whose keys are not strings, say).
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
-        serde_json::to_vec(value).map(|text| Self(text.into()))
+        let mut text = Vec::with_capacity(128);
+        let depth = write(&mut text, value)?;
+        Ok(Self { depth: Some(depth), ..Self::unknown(text) })
+    }
+
+    /// Text of which nothing else is known.
+    fn unknown(text: impl Into<Bytes>) -> Self {
+        Self { text: text.into(), depth: None, is_result: false }
     }
 
     /// The part of `buffer` that `value` was parsed from, shared and not copied.
@@ -52,7 +79,17 @@ impl RawJson {
     /// When `value` does not lie inside `buffer`.
     #[must_use]
     pub fn span<'a>(buffer: &Bytes, value: impl Into<Span<'a>>) -> Self {
-        Self(buffer.slice_ref(value.into().get().as_bytes()))
+        Self::unknown(buffer.slice_ref(value.into().get().as_bytes()))
+    }
+
+    /// The same for a tool result, which need not be gone over again.
+    ///
+    /// # Panics
+    ///
+    /// When `result` does not lie inside `buffer`.
+    #[must_use]
+    pub fn result_span(buffer: &Bytes, result: ResultSpan<'_>) -> Self {
+        Self { is_result: true, ..Self::span(buffer, result.0) }
     }
 
     /// Text that the caller has just written out of valid parts. It is not checked again, but in debug
@@ -64,42 +101,74 @@ impl RawJson {
     #[must_use]
     pub fn written(text: Vec<u8>) -> Self {
         debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "what was written is not JSON");
-        Self(text.into())
+        Self::unknown(text)
+    }
+
+    /// The same, for who knows how deep it is nested.
+    pub(crate) fn written_to_depth(text: Vec<u8>, depth: usize) -> Self {
+        Self { depth: Some(depth), ..Self::written(text) }
+    }
+
+    /// The same, for who has written a tool result.
+    pub(crate) fn written_result(text: Vec<u8>) -> Self {
+        let written = Self::written(text);
+        debug_assert_eq!(written.clone().into_result().err(), None, "what was written is no result");
+        Self { is_result: true, ..written }
+    }
+
+    /// The same text, if it is a tool result that every client can read. It is gone over at most once in its life.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn into_result(mut self) -> Result<Self, Flaw> {
+        if !self.is_result {
+            let mut walk = Walk { text: self.as_str(), at: 0, is_first: true };
+            flaw::result(&mut walk).unwrap_or(Err(Flaw::NotJson))?;
+            self.is_result = true;
+        }
+        Ok(self)
+    }
+
+    /// How many levels of objects and lists it has.
+    pub(crate) fn depth(&self) -> usize {
+        let measured = || scan::value_extent(&self.text, 0).map_or(0, |(_, depth)| depth);
+        self.depth.unwrap_or_else(measured)
     }
 
     /// The same text, which gives its share of a budget back when it is dropped.
     pub(crate) fn held_by(self, share: crate::Share) -> Self {
-        Self(share.hold(self.0))
+        Self { text: share.hold(self.text), ..self }
     }
 
     /// The empty object, `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
-        Self(Bytes::from_static(b"{}"))
+        Self { text: Bytes::from_static(b"{}"), depth: Some(1), is_result: false }
     }
 
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("raw JSON is UTF-8 by construction")
+        std::str::from_utf8(&self.text).expect("raw JSON is UTF-8 by construction")
     }
 
     /// The text as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.text
     }
 
     /// The text as bytes that share its buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        self.0.clone()
+        self.text.clone()
     }
 
     /// Whether the value is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {
-        self.0.first() == Some(&b'{')
+        self.text.first() == Some(&b'{')
     }
 
     /// Decodes the value.
@@ -108,13 +177,13 @@ impl RawJson {
     ///
     /// When the value does not fit `T`.
     pub fn decode<'a, T: de::Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_slice(&self.text)
     }
 }
 
 impl From<&serde_json::Value> for RawJson {
     fn from(value: &serde_json::Value) -> Self {
-        Self(value.to_string().into())
+        Self::unknown(value.to_string())
     }
 }
 
@@ -127,7 +196,7 @@ impl fmt::Display for RawJson {
 /// Short on purpose: payloads do not belong into logs.
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RawJson({} bytes)", self.0.len())
+        write!(f, "RawJson({} bytes)", self.text.len())
     }
 }
 
@@ -135,6 +204,63 @@ impl Serialize for RawJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value: &RawValue = serde_json::from_str(self.as_str()).map_err(serde::ser::Error::custom)?;
         value.serialize(serializer)
+    }
+}
+
+/// Writes a value as JSON, as short as it can be; how many levels of objects and lists that has.
+pub(crate) fn write<T: Serialize + ?Sized>(
+    text: &mut Vec<u8>,
+    value: &T,
+) -> Result<usize, serde_json::Error> {
+    let mut deepest = 0;
+    value
+        .serialize(&mut JsonSerializer::with_formatter(text, Measure { depth: 0, deepest: &mut deepest }))?;
+    Ok(deepest)
+}
+
+/// Counts levels while they are written, which costs next to nothing; to go over the text again would not.
+struct Measure<'a> {
+    depth: usize,
+    deepest: &'a mut usize,
+}
+
+impl Measure<'_> {
+    fn reaches(&mut self, more: usize) {
+        *self.deepest = (*self.deepest).max(self.depth + more);
+    }
+}
+
+/// What is not here is written as short as it can be.
+impl Formatter for Measure<'_> {
+    fn begin_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.reaches(1);
+        self.depth += 1;
+        writer.write_all(b"[")
+    }
+
+    fn end_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"]")
+    }
+
+    fn begin_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.reaches(1);
+        self.depth += 1;
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"}")
+    }
+
+    fn write_raw_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        self.reaches(scan::value_extent(fragment.as_bytes(), 0).map_or(0, |(_, depth)| depth));
+        writer.write_all(fragment.as_bytes())
     }
 }
 
@@ -239,6 +365,41 @@ pub fn envelope<'a, const N: usize, const M: usize>(
     })
 }
 
+/// An answer cut into spans by [`answer`].
+#[derive(Debug)]
+pub struct Answer<'a, const N: usize> {
+    /// The members asked for of the answer itself.
+    pub outer: Members<'a, N>,
+    /// The tool result, or what is wrong with it.
+    pub result: Option<Result<ResultSpan<'a>, Flaw>>,
+}
+
+/// Cuts the members `outer` out of the object `text`, and its member `result` as a tool result.
+///
+/// The text is gone through once and is checked as a whole. Other members are skipped; one of those
+/// asked for that stands twice is an error. `Ok(None)` means valid JSON that is not an object.
+///
+/// # Errors
+///
+/// When `text` is not JSON, or names a member twice.
+pub fn answer<'a, const N: usize>(
+    text: &'a str,
+    outer: &[&str; N],
+    result: &str,
+) -> Result<Option<Answer<'a, N>>, CutError> {
+    cut(text, |walk| {
+        let mut found = Answer { outer: [None; N], result: None };
+        while let Some(key) = walk.next_key()? {
+            if !key.is(result) {
+                walk.put(&key, &mut found.outer, outer)?;
+            } else if found.result.replace(flaw::result(walk)?).is_some() {
+                return Err(Fault::Twice(result.into()));
+            }
+        }
+        Ok(found)
+    })
+}
+
 /// Cuts the members `keys` out of the object `text`. `Ok(None)` means valid JSON that is not an object.
 ///
 /// # Errors
@@ -301,7 +462,7 @@ impl Key<'_> {
         }
     }
 
-    fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         self.name().is_some_and(|own| own == name)
     }
 }
@@ -317,8 +478,59 @@ impl<'a> Walk<'a> {
         self.at
     }
 
+    /// To where the next value begins.
+    pub(crate) fn skip_space(&mut self) -> usize {
+        self.at = scan::skip_space(self.text.as_bytes(), self.at);
+        self.at
+    }
+
+    /// What stands between `begin` and here, which is one value.
+    pub(crate) fn since(&self, begin: usize) -> Span<'a> {
+        Span(&self.text[begin..self.at])
+    }
+
+    /// Goes on where the walk over an object inside this one has ended.
+    pub(crate) fn go_on_behind(&mut self, inside: &Self) {
+        self.at = inside.at;
+    }
+
+    /// Into the list that comes next; `false` when there is none.
+    pub(crate) fn begin_list(&mut self) -> bool {
+        let is_list = self.text.as_bytes().get(self.skip_space()) == Some(&b'[');
+        self.at += usize::from(is_list);
+        is_list
+    }
+
+    /// To the next item of a list; `false` behind its end. The item must be taken before the next one is asked for.
+    pub(crate) fn next_item(&mut self, is_first: bool) -> Result<bool, Fault> {
+        match (self.text.as_bytes().get(self.skip_space()), is_first) {
+            (Some(b']'), _) => {
+                self.at += 1;
+                Ok(false)
+            }
+            (Some(b','), false) => {
+                self.at += 1;
+                Ok(true)
+            }
+            (Some(_), true) => Ok(true),
+            _ => Err(Fault::NotJson),
+        }
+    }
+
+    /// Whether the next value is a string.
+    pub(crate) fn is_at_string(&mut self) -> bool {
+        self.text.as_bytes().get(self.skip_space()) == Some(&b'"')
+    }
+
+    /// Takes the value that comes next; how many levels of objects and lists it has.
+    pub(crate) fn depth(&mut self) -> Result<usize, Fault> {
+        let (end, depth) = scan::value_extent(self.text.as_bytes(), self.at).ok_or(Fault::NotJson)?;
+        self.at = end;
+        Ok(depth)
+    }
+
     /// Into the object that comes next, if one does. The walk around it goes on where that one ends.
-    fn enter(&self) -> Option<Self> {
+    pub(crate) fn enter(&self) -> Option<Self> {
         let at = scan::skip_space(self.text.as_bytes(), self.at);
         (self.text.as_bytes().get(at) == Some(&b'{')).then_some(Self {
             text: self.text,

@@ -33,8 +33,8 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// Whatever the tool answered; or that the turn does not come, because a handler whose call has timed
-    /// out or was cancelled does not return.
+    /// Whatever the tool answered; that its result is none that every client can read; or that the turn does not
+    /// come, because a handler whose call has timed out or was cancelled does not return.
     pub async fn call(
         &self,
         source: &dyn ToolSource,
@@ -53,10 +53,11 @@ impl Lane {
         let span = context.span();
         // Toolsets catch their handlers' panics; any other source must not take its front down either.
         match caught(async { source.call(call, context).await }.instrument(span)).await {
-            Ok(Ok(result)) if !result.is_object() => {
-                Err(ToolError::Output { tool, reason: "a result must be a JSON object".into() })
+            // The one place that every front's results pass, whatever their source.
+            Ok(Ok(result)) => {
+                result.into_result().map_err(|flaw| ToolError::Output { tool, reason: flaw.to_string() })
             }
-            Ok(outcome) => outcome,
+            Ok(Err(error)) => Err(error),
             Err(message) => Err(ToolError::Panicked { tool, message }),
         }
     }

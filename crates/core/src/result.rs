@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::RawJson;
+use crate::{MAX_RESULT_DEPTH, RawJson};
 
 /// A tool's result in full: blocks of content, perhaps structured content, perhaps marked as an error.
 ///
@@ -153,7 +153,19 @@ impl ToolResult {
             raw(r#","_meta":"#, meta.as_bytes());
         }
         raw("}", b"");
-        RawJson::written(text)
+        if self.is_usable() { RawJson::written_result(text) } else { RawJson::written(text) }
+    }
+
+    /// Whether it is surely what a front takes for a result. Of most it can be said without another look at the text.
+    fn is_usable(&self) -> bool {
+        let fits = |raw: &RawJson, around: usize| around + raw.depth() <= MAX_RESULT_DEPTH;
+        let members = [&self.structured, &self.meta];
+        members.into_iter().flatten().all(|raw| fits(raw, 1))
+            && self.content.iter().all(|block| match block {
+                Content::Resource { resource } => fits(resource, 3),
+                Content::Other(_) => false,
+                _ => true,
+            })
     }
 }
 

@@ -6,10 +6,17 @@
 
 /// Where the value that begins at `at` ends; `None` when there is none.
 pub(crate) fn value_end(text: &[u8], at: usize) -> Option<usize> {
+    value_extent(text, at).map(|(end, _)| end)
+}
+
+/// Where the value that begins at `at` ends, and how many levels of objects and lists it has; `None` when there is
+/// none.
+pub(crate) fn value_extent(text: &[u8], at: usize) -> Option<(usize, usize)> {
     // Whether what stands around the value is an object, for each level but the innermost. A list and not
     // recursion: a peer chooses how deep values are nested.
     let mut around = Vec::new();
     let (mut depth, mut in_object) = (0_usize, false);
+    let mut deepest = 0;
     let mut at = skip_space(text, at);
     loop {
         // A value begins here.
@@ -21,6 +28,7 @@ pub(crate) fn value_end(text: &[u8], at: usize) -> Option<usize> {
             b'n' => at = literal_end(text, at, b"null")?,
             open @ (b'{' | b'[') => {
                 let object = open == b'{';
+                deepest = deepest.max(depth + 1);
                 at = skip_space(text, at + 1);
                 if text.get(at) == Some(if object { &b'}' } else { &b']' }) {
                     at += 1;
@@ -49,7 +57,7 @@ pub(crate) fn value_end(text: &[u8], at: usize) -> Option<usize> {
             }
         }
         if depth == 0 {
-            return Some(at);
+            return Some((at, deepest));
         }
     }
 }
@@ -289,7 +297,21 @@ mod tests {
     #[test]
     fn nesting_may_be_deep() {
         let deep = "[{\"a\":".repeat(100_000) + "1" + &"}]".repeat(100_000);
-        assert_eq!(value_end(deep.as_bytes(), 0), Some(deep.len()));
+        assert_eq!(value_extent(deep.as_bytes(), 0), Some((deep.len(), 200_000)));
+    }
+
+    #[test]
+    fn levels_are_counted_where_they_are_most() {
+        for (text, depth) in [
+            ("1", 0),
+            ("\"[[\"", 0),
+            ("[]", 1),
+            ("{}", 1),
+            ("[[],[[]],1]", 3),
+            (r#"{"a":[{"b":{}}],"c":[]}"#, 4),
+        ] {
+            assert_eq!(value_extent(text.as_bytes(), 0), Some((text.len(), depth)), "{text}");
+        }
     }
 
     proptest! {

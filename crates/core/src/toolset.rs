@@ -250,9 +250,9 @@ impl Registered {
             Ended::TimedOut(limit) => return Err(ToolError::TimedOut { tool: tool(), limit }),
         };
         match (returned, &self.output) {
-            (Returned::Value(value), None) => Ok(RawJson::written(value.into_text_block())),
+            (Returned::Value(value), None) => Ok(value.into_text_block()),
             (Returned::Value(value), Some(promised)) => {
-                let object = RawJson::written(value.json().into());
+                let object = value.to_raw();
                 self.check_promise(promised, Some(&object))?;
                 let text = object.as_str().to_owned();
                 Ok(crate::ToolResult::text(text).structured(object).to_json())

@@ -1,15 +1,19 @@
 //! One connection: who is at the other end, and the frames in both directions.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::UnixStream;
 use toolbridge_core::Budget;
 use toolbridge_socket::{SocketReader, SocketWriter, split};
 
 use crate::IpcError;
+use crate::fork::Private;
 use crate::frame::{FrameReader, FrameWriter};
 use crate::message::Parts;
+use crate::outbox::Place;
 use crate::user::User;
 
 /// The longest path a Unix socket can have, without the final NUL.
@@ -17,6 +21,8 @@ pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 1
 
 #[derive(Debug)]
 pub(crate) struct Connection {
+    // Before the halves, which close it.
+    private: Private<Arc<OwnedFd>>,
     pub(crate) reader: FrameReader<SocketReader>,
     pub(crate) writer: FrameWriter<SocketWriter>,
 }
@@ -32,16 +38,27 @@ impl Connection {
             return Err(IpcError::ForeignPeer { uid, own: user.uid() });
         }
         let (reader, writer) = split(stream.into_std()?)?;
-        Ok(Self { reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
+        let private = Private::new(reader.socket());
+        Ok(Self { private, reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
     }
 
     /// Reads large frames only as fast as `budget` has room for them.
     pub(crate) fn within(self, budget: Budget) -> Self {
-        Self { reader: self.reader.within(budget), writer: self.writer }
+        Self { reader: self.reader.within(budget), ..self }
     }
 
     pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {
         self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
+    }
+
+    /// The same for an answer that may wait long for its reader.
+    pub(crate) async fn send_from(&mut self, place: &Place, parts: &Parts) -> Result<(), IpcError> {
+        let Parts { head, payload, tail } = parts;
+        self.writer.write_frame_noting(head, payload.as_bytes(), tail, || place.was_read()).await
+    }
+
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.private.get())
     }
 
     /// Whether the other end is still there and has sent nothing unasked.

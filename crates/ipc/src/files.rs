@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, FileType};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 use crate::IpcError;
 use crate::connection::{MAX_SOCKET_PATH_BYTES, check_socket_path};
+use crate::fork::Private;
 
 const SOCKET_PREFIX: &str = "claudecode_ipc_";
 const SOCKET_SUFFIX: &str = ".sock";
@@ -105,7 +107,7 @@ pub(crate) struct SessionFiles {
     // In this order they go: the socket, the schema file, the lock.
     socket: Made,
     schema: Made,
-    _lock: File,
+    _lock: Private<File>,
 }
 
 /// A file we made, and remove when this is dropped.
@@ -118,7 +120,7 @@ impl SessionFiles {
         dir: &Path,
         id: SessionId,
         tools: &[u8],
-    ) -> Result<(Self, std::os::unix::net::UnixListener), IpcError> {
+    ) -> Result<(Self, Private<UnixListener>), IpcError> {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         check_socket_path(&id.socket(dir))?;
         let lock = create_schema_file(dir, id, tools).map_err(failed("cannot make the schema file"))?;
@@ -146,14 +148,14 @@ impl Drop for Made {
 }
 
 /// Writes the schema file, locks it, and only then gives it its name; refuses if the name is taken.
-fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<File> {
+fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<Private<File>> {
     let mode = Mode::RUSR | Mode::WUSR;
     #[cfg(target_os = "linux")]
     match rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => {
             // A file without a name: nobody sees it before it is complete, nothing is left if we are killed.
-            let file = fill_and_lock(file.into(), tools)?;
-            let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+            let file = fill_and_lock(Private::new(file.into()), tools)?;
+            let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file.get()));
             match rustix::fs::linkat(CWD, fd, CWD, id.schema(dir), AtFlags::SYMLINK_FOLLOW) {
                 Ok(()) => return Ok(file),
                 // No /proc here.
@@ -168,17 +170,18 @@ fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<Fil
     let unfinished = id.unfinished_schema(dir);
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(&unfinished, flags, mode)?;
-    fill_and_lock(file.into(), tools)
+    fill_and_lock(Private::new(file.into()), tools)
         .and_then(|file| put_in_place(&unfinished, &id.schema(dir)).map(|()| file))
         .inspect_err(|_| _ = fs::remove_file(&unfinished))
 }
 
-fn fill_and_lock(mut file: File, tools: &[u8]) -> io::Result<File> {
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+fn fill_and_lock(private: Private<File>, tools: &[u8]) -> io::Result<Private<File>> {
+    let mut file = private.get();
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?;
     // Whatever the umask made of it.
-    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
     file.write_all(tools)?;
-    Ok(file)
+    Ok(private)
 }
 
 /// Gives a file its final name; refuses if the name is taken, even by a link.
@@ -195,22 +198,24 @@ fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Binds and listens under an unfinished name, so that whoever sees the socket can connect to it.
 #[cfg(target_os = "linux")]
-fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::UnixListener> {
+fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
     let unfinished = id.unfinished_socket(dir);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let private =
+        Private::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
+    let socket = private.get();
     // Before `bind`: the file is born with this mode, less the umask, and is never open to others.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(&unfinished)?)?;
+    rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(socket, &SocketAddrUnix::new(&unfinished)?)?;
     let finish = || -> io::Result<()> {
         fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        rustix::net::listen(socket, BACKLOG)?;
         put_in_place(&unfinished, &id.socket(dir))
     };
     match finish() {
-        Ok(()) => Ok(socket.into()),
+        Ok(()) => private.try_map(|socket| Ok(socket.into())),
         Err(error) => {
             _ = fs::remove_file(&unfinished);
             Err(error)
@@ -220,20 +225,19 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::Un
 
 /// Binds inside a directory that only we can enter, where a socket's first mode does not matter.
 #[cfg(not(target_os = "linux"))]
-fn create_socket(dir: &Path, id: SessionId) -> io::Result<std::os::unix::net::UnixListener> {
+fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-    use std::os::unix::net::UnixListener;
 
     // Not a name that a sweep looks for: a directory that is left is empty, and nobody else's business.
     let room = dir.join(format!("{SOCKET_PREFIX}{}.d", id.0.simple()));
     fs::DirBuilder::new().mode(0o700).create(&room)?;
     let unfinished = room.join("s");
-    let make = || -> io::Result<UnixListener> {
-        let listener = UnixListener::bind(&unfinished)?;
+    let make = || -> io::Result<Private<UnixListener>> {
+        let private = Private::new(UnixListener::bind(&unfinished)?);
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
+        private.get().set_nonblocking(true)?;
         put_in_place(&unfinished, &id.socket(dir))?;
-        Ok(listener)
+        Ok(private)
     };
     let made = make();
     if made.is_err() {

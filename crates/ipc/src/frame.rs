@@ -185,15 +185,34 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// When the message is over the limit, and nothing has been written then; or when the peer is gone,
     /// which is [`IpcError::Unsent`] if it had gone before.
     pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
+        self.write_frame_noting(head, payload, tail, || {}).await
+    }
+
+    /// The same; `was_read` is told each time that the peer has made room for more of it.
+    pub(crate) async fn write_frame_noting(
+        &mut self,
+        head: &[u8],
+        payload: &[u8],
+        tail: &[u8],
+        was_read: impl Fn(),
+    ) -> Result<(), IpcError> {
         let size = head.len() + payload.len() + tail.len();
         check_size(size)?;
         let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
         let mut frame = Buf::chain(&prefix[..], head).chain(payload).chain(tail);
         let whole = frame.remaining();
-        match self.io.write_all_buf(&mut frame).await {
-            Err(error) if frame.remaining() == whole => Err(IpcError::Unsent { error }),
-            sent => Ok(sent?),
+        while frame.has_remaining() {
+            let is_first = frame.remaining() == whole;
+            match self.io.write_buf(&mut frame).await {
+                Err(error) if is_first => return Err(IpcError::Unsent { error }),
+                Err(error) => return Err(error.into()),
+                Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
+                // What is taken at first, the system may have taken.
+                Ok(_) if is_first => {}
+                Ok(_) => was_read(),
+            }
         }
+        Ok(())
     }
 
     pub(crate) async fn close(&mut self) {

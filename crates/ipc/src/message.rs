@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use toolbridge_core::json::{CutError, Inner, Span, envelope, members};
+use toolbridge_core::json::{Answer, CutError, Inner, Span, answer, envelope};
 use toolbridge_core::trace::TraceParent;
 use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
 
@@ -164,26 +164,37 @@ impl ErrorPayload {
 /// Reads what a parent sent.
 pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     let invalid = |reason: String| IpcError::Invalid { reason };
-    let found = members(text(frame)?, &["result", "error", "progress"])
+    let found = answer(text(frame)?, &["error", "progress"], "result")
         .map_err(|error| invalid(fault("the parent's answer", &error)))?
-        .unwrap_or_default();
-    match found {
-        [Some(result), None, None] if result.get().starts_with('{') => {
-            Ok(Reply::Result(RawJson::span(frame, result)))
+        .unwrap_or(Answer { outer: [None; 2], result: None });
+    match (found.result, found.outer) {
+        (Some(Ok(result)), [None, None]) => Ok(Reply::Result(RawJson::result_span(frame, result))),
+        (Some(Err(flaw)), [None, None]) => Err(invalid(format!("the parent's `result` is unusable: {flaw}"))),
+        (Some(_), [Some(error), _]) => {
+            let said = said(error);
+            Err(invalid(format!("the parent's answer has both `result` and `error`, which says: {said}")))
         }
-        [Some(_), None, None] => Err(invalid("the parent's `result` is not an object".into())),
         // serde would take a list for the members in their order.
-        [None, Some(error), None] if error.get().starts_with('[') => {
+        (None, [Some(error), None]) if error.get().starts_with('[') => {
             Err(invalid("the parent's `error` is not an object".into()))
         }
-        [None, Some(error), None] => {
+        (None, [Some(error), None]) => {
             let payload: ErrorPayload = error
                 .decode()
                 .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
             Ok(Reply::Error(ToolError::new(payload.type_name, payload.message)))
         }
-        [None, None, Some(progress)] => Ok(Reply::Progress(progress.decode().ok())),
+        (None, [None, Some(progress)]) => Ok(Reply::Progress(progress.decode().ok())),
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
+    }
+}
+
+/// What an error says, whatever it is.
+fn said(error: Span<'_>) -> String {
+    const SHOWN_CHARS: usize = 2_000;
+    match error.decode::<ErrorPayload>() {
+        Ok(payload) => format!("{} ({})", payload.message, payload.type_name),
+        Err(_) => error.get().chars().take(SHOWN_CHARS).collect(),
     }
 }
 
@@ -307,8 +318,8 @@ mod tests {
     fn replies_are_read_and_written_as_the_protocol_says() {
         let rows: [(&'static str, &str); 10] = [
             (
-                r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
-                r#"{"result":{"content":[ ],"isError":true,"x":1}}"#,
+                r#"{"result":{"content":[ {"type":"t"} ],"isError":true,"x":1}}"#,
+                r#"{"result":{"content":[ {"type":"t"} ],"isError":true,"x":1}}"#,
             ),
             (r#"{"error":{"message":"m","type":"T"},"v":1}"#, r#"{"error":{"message":"m","type":"T"}}"#),
             (r#"{"error":{"message":"m"}}"#, r#"{"error":{"message":"m","type":"IPCToolExecutionError"}}"#),
@@ -316,10 +327,13 @@ mod tests {
             (r#"{"progress":{"progress":null}}"#, r#"{"progress":null}"#),
             ("{}", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
             (
-                r#"{"result":{},"error":{"message":"","type":""}}"#,
+                r#"{"result":{"content":[{"type":"t"}]},"progress":{"progress":1}}"#,
                 "invalid message: the parent's answer must have one of `result`, `error` and `progress`",
             ),
-            (r#"{"result":[]}"#, "invalid message: the parent's `result` is not an object"),
+            (
+                r#"{"result":{"content":[{"type":"t"}]},"result":1}"#,
+                "invalid message: the parent's answer has the member `result` twice",
+            ),
             ("[1]", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
             ("nope", "invalid message: the parent's answer is not JSON: expected ident at line 1 column 2"),
         ];
@@ -329,6 +343,56 @@ mod tests {
                 Err(error) => error.to_string(),
             };
             assert_eq!(got, want, "{frame}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_is_none_is_an_error_that_says_what_would_be_right() {
+        let rows = [
+            ("[]", "it is not an object"),
+            ("null", "it is not an object"),
+            ("{}", "it has no `content`"),
+            (r#"{"content":null}"#, "its `content` is not a list"),
+            (r#"{"content":"text"}"#, "its `content` is not a list"),
+            (r#"{"content":[]}"#, "its `content` is empty"),
+            (r#"{"content":["text"]}"#, "`content[0]` is not an object"),
+            (r#"{"content":[{"text":"a"}]}"#, "`content[0]` has no `type` that is a string"),
+        ];
+        for (result, want) in rows {
+            let error = read_reply(&Bytes::from(format!(r#"{{"result":{result}}}"#))).unwrap_err();
+            let text = format!(
+                "invalid message: the parent's `result` is unusable: {want}; a result is an object whose `content` is a \
+                 list of at least one block, an object with a `type`"
+            );
+            assert_eq!((error.to_string(), error.type_name()), (text, "IPCError"), "{result}");
+        }
+        let deep = format!(
+            r#"{{"result":{{"content":[{{"type":"t"}}],"structuredContent":{}{}}}}}"#,
+            "[".repeat(128),
+            "]".repeat(128)
+        );
+        let error = read_reply(&Bytes::from(deep)).unwrap_err().to_string();
+        let want = "invalid message: the parent's `result` is unusable: it is nested 129 levels deep, the limit is 128";
+        assert_eq!(error, want);
+    }
+
+    #[test]
+    fn an_error_beside_a_result_is_shown() {
+        let rows = [
+            (r#"{"message":"disk full","type":"DiskError"}"#, "disk full (DiskError)"),
+            (r#"{"message":"disk full"}"#, "disk full (IPCToolExecutionError)"),
+            (r#""disk full""#, r#""disk full""#),
+            ("null", "null"),
+        ];
+        for (error, want) in rows {
+            for result in [r#"{"content":[{"type":"text","text":"fine"}]}"#, "{}", "null"] {
+                let frame = format!(r#"{{"result":{result},"error":{error}}}"#);
+                let got = read_reply(&Bytes::from(frame)).unwrap_err().to_string();
+                let want = format!(
+                    "invalid message: the parent's answer has both `result` and `error`, which says: {want}"
+                );
+                assert_eq!(got, want);
+            }
         }
     }
 }

@@ -12,8 +12,10 @@ use toolbridge_core::{
 
 use crate::IpcError;
 use crate::connection::Connection;
+use crate::fork::Private;
 use crate::frame::check_size;
 use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
+use crate::outbox::{Outbox, Place};
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -33,6 +35,7 @@ pub struct Server {
     source: Arc<dyn ToolSource>,
     lane: Lane,
     requests: Budget,
+    answers: Outbox,
     tracer: Tracer,
 }
 
@@ -40,7 +43,8 @@ impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
         let requests = Budget::new(MAX_REQUEST_BYTES);
-        Self { source, lane: Lane::default(), requests, tracer: Tracer::without_file(Process::Parent) }
+        let (lane, answers) = (Lane::default(), Outbox::default());
+        Self { source, lane, requests, answers, tracer: Tracer::without_file(Process::Parent) }
     }
 
     /// The same, telling `tracer` of each call.
@@ -52,13 +56,17 @@ impl Server {
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
     /// connection.
     pub async fn serve(&self, listener: UnixListener, stop: CancellationToken) {
+        self.serve_private(Private::new(listener), stop).await;
+    }
+
+    pub(crate) async fn serve_private(&self, listener: Private<UnixListener>, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
+                accepted = accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
                     let server = self.clone();
                     connections.spawn(async move {
                         match server.converse(accepted).await {
@@ -91,10 +99,11 @@ impl Server {
             match request {
                 Ok(call) => {
                     let mut trace = self.trace(&call);
-                    let Some(answer) = self.answer(&mut connection, call, trace.as_mut()).await? else {
+                    let Some((answer, place)) = self.answer(&mut connection, call, trace.as_mut()).await?
+                    else {
                         return Ok(());
                     };
-                    connection.send(&answer).await?;
+                    connection.send_from(&place, &answer).await?;
                     if let Some(trace) = &mut trace {
                         trace.written();
                     }
@@ -123,13 +132,19 @@ impl Server {
         Some(self.tracer.call(received, new))
     }
 
-    /// Runs a call; `None` when the peer closed, which cancels it.
+    /// Runs a call; `None` when the peer closed, which cancels it. The answer has its place among those that wait for
+    /// their readers.
     async fn answer(
         &self,
         connection: &mut Connection,
         call: ToolCall,
         mut trace: Option<&mut CallTrace>,
-    ) -> Result<Option<Parts>, IpcError> {
+    ) -> Result<Option<(Parts, Place)>, IpcError> {
+        tokio::select! {
+            biased;
+            () = self.answers.room() => {}
+            () = connection.reader.closed() => return Ok(None),
+        }
         let cancelled = CancellationToken::new();
         let _end = cancelled.clone().drop_guard();
         let mut context = CallContext::new(cancelled);
@@ -164,17 +179,31 @@ impl Server {
             Ok(result) => Reply::Result(result),
             Err(error) => Reply::Error(error),
         });
-        Ok(Some(match check_size(reply.size()) {
-            Ok(()) => reply,
-            Err(error) => {
-                let text = format!("the answer of tool `{name}` cannot be sent: {error}");
-                let error = ToolError::new(error.type_name(), text);
-                if let Some(trace) = trace {
-                    trace.replaced(&error);
-                }
-                write_reply(Reply::Error(error))
-            }
-        }))
+        Ok(Some(self.placed(&name, reply, trace)))
+    }
+
+    /// An answer with its place; an error in its stead, when it is too large or there is no place.
+    fn placed(&self, tool: &str, reply: Parts, trace: Option<&mut CallTrace>) -> (Parts, Place) {
+        let size = reply.size();
+        let placed = match check_size(size) {
+            Ok(()) => self.answers.put(size).map_err(|limit| {
+                let text = format!(
+                    "{limit} bytes of answers wait to be read, which is the limit; this one has {size}"
+                );
+                ("IPCError", text)
+            }),
+            Err(error) => Err((error.type_name(), error.to_string())),
+        };
+        let (type_name, reason) = match placed {
+            Ok(place) => return (reply, place),
+            Err(error) => error,
+        };
+        let error =
+            ToolError::new(type_name, format!("the answer of tool `{tool}` cannot be sent: {reason}"));
+        if let Some(trace) = trace {
+            trace.replaced(&error);
+        }
+        (write_reply(Reply::Error(error)), self.answers.put_small())
     }
 }
 

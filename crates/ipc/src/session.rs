@@ -21,7 +21,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A live session: its socket answers calls until it is stopped or dropped.
 ///
-/// Both ways remove its files, at once. Dropping it needs no runtime and works in a panic.
+/// Both ways remove its files, at once. Dropping it needs no runtime and works in a panic. It belongs to the process that
+/// started it: a fork keeps neither its socket nor its lock, and dropping the copy there does nothing.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct Session {
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
     stop: CancellationToken,
+    /// The process that started it; a fork only has a copy.
+    owner: u32,
     running: Mutex<Option<Running>>,
 }
 
@@ -131,7 +134,7 @@ impl SessionBuilder {
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
         let tools = write_schema_file(self.source.0.tools());
         let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
-        let listener = UnixListener::from_std(listener).map_err(failed("cannot listen"))?;
+        let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
 
         let stop = CancellationToken::new();
         let id = self.id.text();
@@ -139,7 +142,7 @@ impl SessionBuilder {
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
         let server = Server::new(Arc::clone(&self.source.0)).traced(tracer.clone());
         let stopped = stop.clone();
-        let server = tokio::spawn(async move { server.serve(listener, stopped).await });
+        let server = tokio::spawn(async move { server.serve_private(listener, stopped).await });
         tracing::debug!(socket = %files.socket().display(), "session started");
         Ok(Session {
             socket: files.socket().into(),
@@ -148,6 +151,7 @@ impl SessionBuilder {
             bridge: self.bridge,
             trace,
             stop,
+            owner: std::process::id(),
             running: Mutex::new(Some(Running { files, server, _end: SessionEnd { id, tracer } })),
         })
     }
@@ -213,6 +217,9 @@ impl Session {
     ///
     /// Returns within 2 s, even when a handler does not end. A second call does nothing.
     pub async fn stop(&self) {
+        if self.is_copy() {
+            return;
+        }
         let Some(Running { files, server, _end }) = self.take() else { return };
         self.stop.cancel();
         drop(files);
@@ -224,9 +231,22 @@ impl Session {
     /// Removes the files and ends the server without waiting for it, as dropping the session does, but while
     /// others still hold it.
     pub fn abandon(&self) {
+        if self.is_copy() {
+            return;
+        }
         // The files go with `Running`, here and now; the server's task ends when its runtime sees this.
         self.stop.cancel();
         drop(self.take());
+    }
+
+    /// Whether this is a fork's copy of a session. The session is the other process's, its files too, and the runtime
+    /// that served it is not here.
+    fn is_copy(&self) -> bool {
+        let is_copy = self.owner != std::process::id();
+        if is_copy {
+            std::mem::forget(self.take());
+        }
+        is_copy
     }
 
     fn take(&self) -> Option<Running> {

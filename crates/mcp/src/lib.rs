@@ -20,4 +20,4 @@ mod stdio;
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, serve, serve_traced};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
 pub use protocol::ServerInfo;
-pub use stdio::{Stdin, Stdout, stdio};
+pub use stdio::{Readership, Stdin, Stdout, stdio};

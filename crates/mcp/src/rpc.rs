@@ -430,7 +430,7 @@ mod tests {
 
         #[test]
         fn a_spliced_answer_is_one_line_of_valid_json(result in any_json(), stateless in any::<bool>()) {
-            let result = serde_json::json!({ "content": [], "x": result });
+            let result = serde_json::json!({ "content": [{ "type": "text", "text": "" }], "x": result });
             let pretty = RawJson::parse(serde_json::to_string_pretty(&result).unwrap()).unwrap();
             let Ok(Message::List { id, .. }) = read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/list"}"#))
             else { panic!("no list") };

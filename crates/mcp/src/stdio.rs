@@ -8,7 +8,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_type;
+use rustix::net::{SendFlags, SocketType, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use toolbridge_socket::{SocketReader, SocketWriter};
@@ -32,7 +36,7 @@ pub fn stdio() -> io::Result<(Stdin, Stdout)> {
         FileType::Fifo => Out::Pipe(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
         _ => Out::Thread(tokio::io::stdout()),
     };
-    Ok((Stdin { input, _flags: flags_in }, Stdout { output, _flags: flags_out }))
+    Ok((Stdin { input, _flags: flags_in }, Stdout { output, flags: flags_out }))
 }
 
 /// This process's stdin.
@@ -46,7 +50,7 @@ pub struct Stdin {
 #[derive(Debug)]
 pub struct Stdout {
     output: Out,
-    _flags: Flags,
+    flags: Flags,
 }
 
 #[derive(Debug)]
@@ -61,6 +65,50 @@ enum Out {
     Socket(SocketWriter),
     Pipe(pipe::Sender),
     Thread(tokio::io::Stdout),
+}
+
+/// Looks whether anybody can still read what goes to stdout, which a process that has nothing to write does not
+/// learn by itself.
+#[derive(Debug)]
+pub struct Readership {
+    stdout: OwnedFd,
+    is_stream: bool,
+}
+
+impl Stdout {
+    /// Something that looks whether it is still read.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor left for it.
+    pub fn readership(&self) -> io::Result<Readership> {
+        let stdout = self.flags.fd.try_clone()?;
+        // Of a file or a pipe it is an error to ask.
+        let is_stream = socket_type(&stdout) == Ok(SocketType::STREAM);
+        Ok(Readership { stdout, is_stream })
+    }
+}
+
+impl Readership {
+    /// Whether nobody can read any more: the other end of the pipe or socket is closed, for reading at least. A
+    /// client that has only said its last word can.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let mut ends = [PollFd::new(&self.stdout, PollFlags::empty())];
+        let is_closed = poll(&mut ends, Some(&Timespec::default())).is_ok()
+            && ends[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+        is_closed || (self.is_stream && refuses(&self.stdout))
+    }
+}
+
+/// Whether a stream socket takes nothing more. One whose other end is closed for reading alone does not say so
+/// before something is sent: nothing is, in as many bytes.
+fn refuses(socket: &OwnedFd) -> bool {
+    #[cfg(not(target_vendor = "apple"))]
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    #[cfg(target_vendor = "apple")]
+    let flags = SendFlags::DONTWAIT;
+    matches!(send(socket, &[], flags), Err(Errno::PIPE | Errno::CONNRESET))
 }
 
 fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {

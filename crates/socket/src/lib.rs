@@ -12,11 +12,13 @@ use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 /// A write to a socket that nobody reads any more is an error, and not the end of the process. And it never blocks,
 /// whoever else has the socket and changes its flags.
@@ -24,6 +26,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[cfg(target_vendor = "apple")]
 const SEND: SendFlags = SendFlags::DONTWAIT;
+
+/// How long a full socket is left alone where it cannot be watched.
+const FULL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Splits a connected socket, which is closed when both halves are gone. Must be called inside a runtime.
 ///
@@ -50,6 +55,12 @@ impl SocketReader {
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(watched(Arc::new(socket), Interest::READABLE)?))
+    }
+
+    /// The socket itself, which is open as long as somebody has it.
+    #[must_use]
+    pub fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.0.get_ref())
     }
 
     /// Reads what is there already, as of the runtime's last look.
@@ -87,9 +98,34 @@ impl AsyncRead for SocketReader {
 #[derive(Debug)]
 pub struct SocketWriter {
     socket: Arc<OwnedFd>,
-    /// While the socket is full: where it says that there is room again. A copy of the descriptor, because the
-    /// other direction of the socket is watched too.
-    full: Option<AsyncFd<Arc<OwnedFd>>>,
+    full: Option<Full>,
+}
+
+/// What a socket that is full is waited for with.
+#[derive(Debug)]
+enum Full {
+    /// Where it says that there is room again. A copy of the descriptor, because the other direction of the socket is
+    /// watched too.
+    Watched(AsyncFd<Arc<OwnedFd>>),
+    /// Time, where there is no descriptor for a copy.
+    Later(Pin<Box<Sleep>>),
+}
+
+impl Full {
+    fn new(socket: &OwnedFd) -> io::Result<Self> {
+        match socket.try_clone() {
+            Ok(copy) => Ok(Self::Watched(watched(Arc::new(copy), Interest::WRITABLE)?)),
+            Err(error) if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_short) => {
+                Ok(Self::Later(Box::pin(sleep(FULL_PAUSE))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether there is no descriptor left.
+fn is_short(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE)
 }
 
 impl SocketWriter {
@@ -106,21 +142,31 @@ impl SocketWriter {
     fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let whole = parts.iter().map(|part| part.len()).sum::<usize>();
         loop {
-            let sent = match &self.full {
+            let sent = match &mut self.full {
                 None => send(self.socket.as_fd(), parts),
-                Some(full) => match ready!(full.poll_write_ready(cx))?.try_io(|fd| send(fd.as_fd(), parts)) {
-                    Ok(sent) => sent,
-                    Err(_full_again) => continue,
-                },
+                Some(Full::Watched(full)) => {
+                    match ready!(full.poll_write_ready(cx))?.try_io(|fd| send(fd.as_fd(), parts)) {
+                        Ok(sent) => sent,
+                        Err(_full_again) => continue,
+                    }
+                }
+                Some(Full::Later(pause)) => {
+                    ready!(pause.as_mut().poll(cx));
+                    send(self.socket.as_fd(), parts)
+                }
             };
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let copy = Arc::new(self.socket.try_clone()?);
-                    self.full = Some(watched(copy, Interest::WRITABLE)?);
+                    self.full = Some(Full::new(&self.socket)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // There is more to come, and it will be full again.
-                Ok(part) if part < whole => return Poll::Ready(Ok(part)),
+                Ok(part) if part < whole => {
+                    if let Some(Full::Later(_)) = self.full {
+                        self.full = None;
+                    }
+                    return Poll::Ready(Ok(part));
+                }
                 sent => {
                     self.full = None;
                     return Poll::Ready(sent);
@@ -186,8 +232,6 @@ impl AsyncWrite for SocketWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;

@@ -31,8 +31,8 @@ pub fn run_bridge_if_asked() {
     }
 }
 
-/// Runs a bridge between this process's stdin and stdout and the session at `socket`, until stdin ends, a
-/// SIGINT or SIGTERM arrives, or the process that started this one is gone.
+/// Runs a bridge between this process's stdin and stdout and the session at `socket`, until stdin ends,
+/// nobody reads stdout any more, a SIGINT or SIGTERM arrives, or the process that started this one is gone.
 ///
 /// `trace` names a file for a trace; without it `TOOLBRIDGE_TRACE` may, which is how a session does.
 ///

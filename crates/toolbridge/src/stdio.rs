@@ -8,10 +8,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
-use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
+use toolbridge_mcp::{LineReader, LineWriter, Readership, ServeError, ServerInfo, serve_traced, stdio};
 
-/// How often a server looks after itself.
-const CHECK: Duration = Duration::from_secs(1);
+/// How often a server looks whether it is still needed.
+const CHECK: Duration = Duration::from_millis(500);
+
+/// How many of those looks there are between two times that it gives memory back.
+const CHECKS_PER_TRIM: u32 = 2;
 
 /// Why nothing could be served on stdin and stdout.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +42,9 @@ impl StdioError {
     }
 }
 
-/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, a
-/// SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else may use them.
+/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, nobody
+/// reads stdout any more, a SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else
+/// may use them.
 ///
 /// `trace` names a file for a trace; without it `TOOLBRIDGE_TRACE` may.
 ///
@@ -77,6 +81,7 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let (stdin, stdout) = stdio()?;
+        let readership = stdout.readership()?;
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
             served = serve_traced(source, info, lines_in, lines_out, tracer) => {
@@ -84,7 +89,7 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
-            () = orphaned() => Ok(()),
+            () = forsaken(&readership) => Ok(()),
         }
     });
     // A thread that waits for a terminal or a file must not hold the process.
@@ -92,14 +97,16 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
     served
 }
 
-/// Waits until the process that started this one is gone. Usually stdin ends then; not if somebody else
-/// holds its other end.
-async fn orphaned() {
+/// Waits until nobody needs this process any more: the one that started it is gone, or nobody can read what it
+/// answers. Usually stdin ends then; not if somebody holds its other end.
+async fn forsaken(readership: &Readership) {
     let parent = rustix::process::getppid();
-    loop {
+    for check in 1_u32.. {
         tokio::time::sleep(CHECK).await;
-        give_memory_back();
-        if rustix::process::getppid() != parent {
+        if check.is_multiple_of(CHECKS_PER_TRIM) {
+            give_memory_back();
+        }
+        if rustix::process::getppid() != parent || readership.is_gone() {
             return;
         }
     }

@@ -17,7 +17,10 @@ pub(super) const WORDS: &[&[u8]] = &[
     br#""toolUseId":"#,
     br#""traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01""#,
     br#"{"result":{}}"#,
+    br#"{"result":{"content":[{"type":"text","text":"a"}]}}"#,
     br#""result":"#,
+    br#""content":[{"type":"x"}]"#,
+    br#""type":"t""#,
     br#"{"error":{"message":"m","type":"T"}}"#,
     br#"{"progress":{"progress":1,"total":2,"message":"m"}}"#,
     br#""\u0061":"#,
@@ -103,6 +106,30 @@ fn is_call(node: &Node) -> bool {
     has_name && has_arguments && has_meta
 }
 
+/// Whether every client can read it: whichever of the members that stand twice it takes.
+fn is_result(node: &Node) -> bool {
+    let is_block = |block: &Node| {
+        let types = block.all("type");
+        block.is_object() && !types.is_empty() && types.iter().all(|name| matches!(name.kind, Kind::Text(_)))
+    };
+    let contents = node.all("content");
+    node.is_object()
+        && depth(node) <= 128
+        && !contents.is_empty()
+        && contents.iter().all(|content| match &content.kind {
+            Kind::Array(blocks) => !blocks.is_empty() && blocks.iter().all(is_block),
+            _ => false,
+        })
+}
+
+fn depth(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Object(members) => 1 + members.iter().map(|member| depth(&member.value)).max().unwrap_or(0),
+        Kind::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 fn reply(frame: &Bytes) -> &'static str {
     let text = std::str::from_utf8(frame).ok();
     let node = text.and_then(json::read);
@@ -110,7 +137,7 @@ fn reply(frame: &Bytes) -> &'static str {
     let counts = (count("result"), count("error"), count("progress"));
     let Ok(reply) = read_reply(frame) else {
         let Some(node) = node else { return "broken" };
-        let has_result = counts == (1, 0, 0) && node.get("result").is_some_and(Node::is_object);
+        let has_result = counts == (1, 0, 0) && node.get("result").is_some_and(is_result);
         assert!(!has_result, "a result was taken for none");
         return "no reply";
     };
@@ -118,7 +145,9 @@ fn reply(frame: &Bytes) -> &'static str {
     match reply {
         Reply::Result(result) => {
             assert_eq!(counts, (1, 0, 0));
-            assert_eq!(result.as_str(), node.get("result").expect("counted").text(text));
+            let own = node.get("result").expect("counted");
+            assert_eq!(result.as_str(), own.text(text));
+            assert!(is_result(own), "something was taken for a result");
             "result"
         }
         Reply::Error(type_name, message) => {

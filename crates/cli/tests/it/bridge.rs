@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -298,7 +299,9 @@ fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() 
     let mut shell = Process(shell);
     let _held = shell.0.stdin.take().unwrap();
     let mut pid = String::new();
-    BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    // Held too: a bridge whose stdout nobody reads ends for that.
+    let mut stdout = BufReader::new(shell.0.stdout.take().unwrap());
+    stdout.read_line(&mut pid).unwrap();
     let proc = std::path::PathBuf::from(format!("/proc/{}/status", pid.trim()));
     let lives = || std::fs::read_to_string(&proc).is_ok_and(|status| !status.contains("State:\tZ"));
     eventually("the bridge runs", SOON, || {
@@ -306,6 +309,76 @@ fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() 
     });
     shell.signal(Signal::KILL);
     eventually("the bridge ends", Duration::from_secs(3), || !lives());
+}
+
+/// A socket pair for each direction, as Node gives its children.
+fn two_sockets(command: &mut std::process::Command) -> (OwnedFd, OwnedFd) {
+    let ((near_in, far_in), (near_out, far_out)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+    command.stdin(OwnedFd::from(far_in)).stdout(OwnedFd::from(far_out));
+    (near_in.into(), near_out.into())
+}
+
+#[test]
+fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
+    type Give = fn(&mut std::process::Command) -> (OwnedFd, OwnedFd);
+    type Row = (&'static str, Give, fn(OwnedFd));
+    let host = Host::start();
+    // What the client holds: the bridge's stdin, and its stdout.
+    let rows: [Row; 3] = [
+        (
+            "pipes",
+            |command| {
+                let (their_in, our_out) = std::io::pipe().unwrap();
+                let (our_in, their_out) = std::io::pipe().unwrap();
+                command.stdin(their_in).stdout(their_out);
+                (our_out.into(), our_in.into())
+            },
+            drop,
+        ),
+        ("two sockets", two_sockets, drop),
+        ("two sockets, one closed for reading alone", two_sockets, |stdout| {
+            // Somebody holds it, but will not read it.
+            let stdout = UnixStream::from(stdout);
+            stdout.shutdown(std::net::Shutdown::Read).unwrap();
+            std::mem::forget(stdout);
+        }),
+    ];
+    for (name, give, close) in rows {
+        for with_call in [false, true] {
+            let mut command = toolbridge();
+            command.arg("bridge").arg(&host.socket).arg(&host.schema);
+            let (stdin, stdout) = give(&mut command);
+            let mut bridge = Process(command.spawn().unwrap());
+            // Its ends are in the command too.
+            drop(command);
+            let (mut input, mut answers) =
+                (std::fs::File::from(stdin), BufReader::new(std::fs::File::from(stdout)));
+            let mut say = |message: Value| input.write_all(format!("{message}\n").as_bytes()).unwrap();
+            say(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } }));
+            answers.read_line(&mut String::new()).unwrap();
+            if with_call {
+                say(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+                    "name": "write_note", "arguments": { "text": "x", "ms": 600_000 } } }));
+            }
+            close(answers.into_inner().into());
+            assert_eq!(bridge.wait_within(SOON).code(), Some(0), "{name}, with a call: {with_call}");
+            drop(input);
+        }
+    }
+    // Those handlers are cancelled: the next one gets its turn.
+    assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
+}
+
+#[test]
+fn a_client_that_has_said_its_last_word_on_a_socket_for_both_directions_still_gets_its_answer() {
+    let host = Host::start();
+    let mut client = host.client();
+    // Longer than the bridge takes to notice that nobody reads, and shorter than calls have when stdin has ended.
+    let call = client.start_call("wait", json!({ "ms": 800 }));
+    client.end_input();
+    assert_eq!(text(&client.answer(call)), "waited 800 ms");
+    assert_eq!(client.bridge.wait_within(SOON).code(), Some(0));
 }
 
 #[test]
@@ -326,6 +399,52 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
     let answer = client.call("echo", json!({ "text": "" }));
     assert!(text(&answer).starts_with("cannot reach the parent process at `"), "{answer}");
     assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);
+}
+
+/// Stops a host, and waits until all of its threads rest.
+fn stop(host: &Host) {
+    host.process.signal(Signal::STOP);
+    let threads = std::path::PathBuf::from(format!("/proc/{}/task", host.process.pid()));
+    let rests = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" T"))
+    };
+    eventually("the host is stopped", SOON, || {
+        std::fs::read_dir(&threads).unwrap().map(Result::unwrap).all(rests)
+    });
+}
+
+#[test]
+fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
+    let host = Host::start();
+    let mut client = host.client();
+    let waiting = client.start_call("wait", json!({ "ms": 600_000 }));
+    client.call("echo", json!({ "text": "" }));
+    stop(&host);
+    let stopped = Instant::now();
+    // On a kept connection, and on a new one, which the system makes for a process that is stopped too; and one whose
+    // request is larger than the system takes.
+    let mut calls = vec![waiting];
+    calls.extend((0..3).map(|_| client.start_call("echo", json!({ "text": "late" }))));
+    calls.push(client.start_call("echo", json!({ "text": "x".repeat(3_000_000) })));
+    for call in calls {
+        let answer = client.answer(call);
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let want = "the connection to the parent process was lost in the middle of a call: the parent process is stopped \
+                    (type: IPCConnectionError)";
+        assert_eq!(text(&answer), want);
+    }
+    // Two seconds, and a little for a busy machine.
+    assert!(stopped.elapsed() < Duration::from_secs(4), "{:?}", stopped.elapsed());
+    host.process.signal(Signal::CONT);
+    assert_eq!(client.call_text("echo", json!({ "text": "awake" })), "awake");
+
+    // Whoever rests for a moment only goes on as if nothing had been, and so does who takes long.
+    let short = client.start_call("wait", json!({ "ms": 3_000 }));
+    stop(&host);
+    std::thread::sleep(Duration::from_millis(300));
+    host.process.signal(Signal::CONT);
+    assert_eq!(text(&client.answer(short)), "waited 3000 ms");
 }
 
 #[test]
@@ -392,7 +511,7 @@ fn the_flags_of_shared_descriptors_are_put_back() {
     drop(writer);
 
     // The same with one socket for both directions.
-    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
     let mut command = toolbridge();
     command.arg("bridge").arg(&host.socket).arg(&host.schema);
     command.stdin(OwnedFd::from(far.try_clone().unwrap())).stdout(OwnedFd::from(far.try_clone().unwrap()));

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -743,6 +744,57 @@ fn a_bridge_that_never_reads_holds_up_nobody() {
     // The host ends in time although four answers were never taken.
     end(host);
     drop((deaf, witness));
+}
+
+#[test]
+fn answers_that_nobody_reads_cost_bounded_memory_and_hold_up_nobody() {
+    const CALLS: usize = 120;
+    const BYTES: usize = 9_000_000;
+    let host = Host::start();
+    let mut deaf: Vec<_> = (0..CALLS).map(|_| Wire::connect(&host.socket)).collect();
+    for wire in &mut deaf {
+        wire.send(request("blob", json!({ "bytes": BYTES })).to_string());
+    }
+    // Some wait to begin, until it is clear that nobody reads; who wants little waits with them, and not long.
+    let mut witness = Wire::connect(&host.socket);
+    for _ in 0..20 {
+        assert_lives(&mut witness);
+    }
+    for wire in &deaf {
+        let mut ends = [PollFd::new(wire, PollFlags::IN)];
+        poll(&mut ends, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap();
+        assert!(ends[0].revents().contains(PollFlags::IN), "a call did not end");
+    }
+    let most = memory_kib(&host, "VmHWM:") * 1024;
+    assert!(most < 600_000_000, "{most} bytes at most for {CALLS} answers of {BYTES}");
+    // Where there was no room, the answer is an error.
+    let (mut results, mut errors) = (0, 0);
+    for wire in &mut deaf {
+        let answer = wire.receive();
+        match answer["error"]["message"].as_str() {
+            None => {
+                assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(BYTES));
+                results += 1;
+            }
+            Some(message) => {
+                assert_eq!(answer["error"]["type"], "IPCError");
+                let want = "the answer of tool `blob` cannot be sent: 268435456 bytes of answers wait to be read, which \
+                            is the limit; this one has 9";
+                assert!(message.starts_with(want), "{message}");
+                errors += 1;
+            }
+        }
+    }
+    assert!(results >= 20 && errors >= 20, "{results} results and {errors} errors");
+    // Whoever reads gets everything.
+    for wire in &mut deaf {
+        wire.send(request("blob", json!({ "bytes": 1_000_000 })).to_string());
+    }
+    for wire in &mut deaf {
+        assert!(wire.receive().get("result").is_some());
+    }
+    drop((deaf, witness));
+    end(host);
 }
 
 #[test]

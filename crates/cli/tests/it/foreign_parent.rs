@@ -390,6 +390,70 @@ fn no_more_than_sixty_four_idle_connections_are_kept() {
 }
 
 #[test]
+fn idle_connections_give_way_to_a_call_that_is_not_accepted() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let ids: Vec<_> = (0..2).map(|_| client.start_call("greet", json!({}))).collect();
+    let asked: Vec<_> = (0..2).map(|_| parent.next_request().0).collect();
+    for n in &asked {
+        parent.answer(*n, &text_result("hello"));
+    }
+    for id in ids {
+        client.answer(id);
+    }
+    // Two are kept, and one call finds no connection; nobody accepts the one that it makes.
+    let calls: Vec<_> = (0..3).map(|_| client.start_call("greet", json!({ "who": "again" }))).collect();
+    for n in &asked {
+        assert_eq!(
+            parse(&parent.wire(*n).receive_bytes().unwrap()),
+            request("greet", json!({ "who": "again" }))
+        );
+    }
+    for n in &asked {
+        parent.answer(*n, &text_result("again"));
+        parent.wire(*n).expect_closed();
+        parent.close(*n);
+    }
+    let (n, _) = parent.next_request();
+    parent.answer(n, &text_result("again"));
+    for call in calls {
+        assert_eq!(client.answer(call)["result"], text_result("again")["result"]);
+    }
+    // It was accepted, so it is kept.
+    assert_eq!(parent.serve_one(&mut client, "later"), n);
+    parent.end(client);
+}
+
+#[test]
+fn of_idle_connections_only_one_is_kept_for_long() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let ids: Vec<_> = (0..5).map(|_| client.start_call("greet", json!({}))).collect();
+    let asked: Vec<_> = (0..5).map(|_| parent.next_request().0).collect();
+    for n in asked {
+        parent.answer(n, &text_result("hello"));
+    }
+    for id in ids {
+        client.answer(id);
+    }
+    let started = Instant::now();
+    while parent.connections.iter().flatten().count() > 1 {
+        match parent.next_event(PATIENCE).expect("a connection is closed in time") {
+            Event::Connection => panic!("a connection that nobody asked for"),
+            Event::Bytes(n) => {
+                parent.wire(n).expect_closed();
+                parent.close(n);
+            }
+        }
+    }
+    assert!(started.elapsed() > Duration::from_secs(2), "they are kept for a while");
+    parent.expect_quiet();
+    let kept = parent.connections.iter().position(Option::is_some).unwrap();
+    assert_eq!(parent.serve_one(&mut client, "later"), kept);
+    parent.end(client);
+}
+
+#[test]
 fn a_connection_closed_between_two_calls_is_made_again() {
     let mut parent = Parent::start();
     let mut client = parent.client();
@@ -429,6 +493,95 @@ fn a_connection_lost_in_the_middle_is_an_error_and_never_retried() {
         parent.expect_quiet();
     }
     parent.serve_one(&mut client, "later");
+    parent.end(client);
+}
+
+/// Listens, forks, and serves: the parent until it is killed, or the fork when the parent has gone. Says who lives on.
+const FORKING: &str = r#"
+import os, signal, socket, struct, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(16)
+signal.alarm(60)
+def serve():
+    while True:
+        connection, _ = listener.accept()
+        while True:
+            head = connection.recv(4, socket.MSG_WAITALL)
+            if len(head) < 4:
+                break
+            body = connection.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+            if b'"hang"' in body:
+                # What the parent has is the fork's too.
+                print(os.fork() or signal.pause(), flush=True)
+                signal.pause()
+            if b'"slow"' in body:
+                signal.signal(signal.SIGALRM, lambda *_: None)
+                signal.setitimer(signal.ITIMER_REAL, 3)
+                signal.pause()
+            answer = b'{"result":{"content":[{"type":"text","text":"served"}]}}'
+            connection.sendall(struct.pack(">I", len(answer)) + answer)
+if sys.argv[2] == "leave it to a fork":
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+        os._exit(0)
+else:
+    print("ready", flush=True)
+serve()
+"#;
+
+/// Ends the process that a script has left to live on.
+struct Left(i32);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        _ = rustix::process::kill_process(
+            rustix::process::Pid::from_raw(self.0).unwrap(),
+            rustix::process::Signal::KILL,
+        );
+    }
+}
+
+#[test]
+fn a_call_to_a_parent_that_is_gone_ends_though_a_fork_of_it_has_the_socket() {
+    let parent = Parent::absent();
+    let mut command = python(FORKING);
+    command.arg(parent.socket()).arg("serve").stdout(Stdio::piped());
+    let mut script = Process(command.spawn().unwrap());
+    let mut lines = BufReader::new(script.0.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let mut client = parent.client();
+    assert_eq!(client.call_text("greet", json!({})), "served");
+    let waiting = client.start_call("greet", json!({ "who": "hang" }));
+    let _fork = Left(lines.next().unwrap().unwrap().parse().unwrap());
+    script.signal(rustix::process::Signal::KILL);
+    script.wait_within(PATIENCE);
+    let killed = Instant::now();
+    // One that the parent had read, and ones that nobody will.
+    for call in [waiting, client.start_call("greet", json!({})), client.start_call("greet", json!({}))] {
+        let answer = client.answer(call);
+        assert_error_type(&answer, "IPCConnectionError");
+        assert!(error_text(&answer).contains("the parent process is gone"), "{answer}");
+    }
+    // Two seconds each, and a little for a busy machine.
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    parent.end(client);
+}
+
+#[test]
+fn a_parent_that_has_left_its_socket_to_a_fork_is_served_by_the_fork() {
+    let parent = Parent::absent();
+    let mut command = python(FORKING);
+    command.arg(parent.socket()).arg("leave it to a fork").stdout(Stdio::piped());
+    let mut script = Process(command.spawn().unwrap());
+    let mut lines = BufReader::new(script.0.stdout.take().unwrap()).lines();
+    let _fork = Left(lines.next().unwrap().unwrap().parse().unwrap());
+    script.wait_within(PATIENCE);
+    let mut client = parent.client();
+    assert_eq!(client.call_text("greet", json!({})), "served");
+    // Longer than a parent that is gone is waited for.
+    assert_eq!(client.call_text("greet", json!({ "who": "slow" })), "served");
     parent.end(client);
 }
 
@@ -531,7 +684,7 @@ fn a_broken_frame_is_an_error_and_its_connection_is_dead() {
         ("length 0xFFFFFFFF", vec![0xFF; 4], "IPCMessageSizeError"),
         ("invalid JSON", frame(r#"{"result":"#), "IPCError"),
         ("not JSON at all", frame("hello"), "IPCError"),
-        ("two values", frame("{\"result\":{\"content\":[]}} {}"), "IPCError"),
+        ("two values", frame(r#"{"result":{"content":[{"type":"text","text":""}]}} {}"#), "IPCError"),
         ("NaN", frame(r#"{"result":{"content":[{"type":"text","text":NaN}]}}"#), "IPCError"),
         (
             "invalid UTF-8",
@@ -577,6 +730,84 @@ fn an_answer_that_is_neither_result_nor_error_is_an_error() {
         assert!(error_text(&got).ends_with(" (type: IPCError)"), "{answer}: {got}");
         parent.serve_one(&mut client, "later");
     }
+    parent.end(client);
+}
+
+#[test]
+fn a_result_without_a_block_that_has_a_type_is_an_error() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    for (result, want) in [
+        (json!(null), "it is not an object"),
+        (json!("text"), "it is not an object"),
+        (json!({}), "it has no `content`"),
+        (json!({ "isError": false, "structuredContent": { "a": 1 } }), "it has no `content`"),
+        (json!({ "content": null }), "its `content` is not a list"),
+        (json!({ "content": "text" }), "its `content` is not a list"),
+        (json!({ "content": { "type": "text", "text": "a" } }), "its `content` is not a list"),
+        (json!({ "content": [] }), "its `content` is empty"),
+        (json!({ "content": [], "isError": true }), "its `content` is empty"),
+        (json!({ "content": ["text"] }), "`content[0]` is not an object"),
+        (json!({ "content": [{ "type": "text", "text": "a" }, null] }), "`content[1]` is not an object"),
+        (json!({ "content": [{ "text": "a" }] }), "`content[0]` has no `type` that is a string"),
+        (json!({ "content": [{ "type": 7 }] }), "`content[0]` has no `type` that is a string"),
+    ] {
+        let id = client.start_call("greet", json!({}));
+        let (n, _) = parent.next_request();
+        parent.answer(n, &json!({ "result": result }));
+        let got = client.answer(id);
+        let right =
+            "a result is an object whose `content` is a list of at least one block, an object with a `type`";
+        let want =
+            format!("invalid message: the parent's `result` is unusable: {want}; {right} (type: IPCError)");
+        assert_eq!(error_text(&got), want, "{result}");
+        parent.serve_one(&mut client, "later");
+    }
+    parent.end(client);
+}
+
+#[test]
+fn a_result_may_be_nested_to_a_limit_and_no_deeper() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    for (around, place) in [
+        (1, r#"{"content":[{"type":"text","text":"a"}],"structuredContent":DEEP}"#),
+        (1, r#"{"content":[{"type":"text","text":"a"}],"_meta":DEEP}"#),
+        (3, r#"{"content":[{"type":"new","value":DEEP}]}"#),
+    ] {
+        for (depth, is_good) in [(100, true), (128, true), (129, false), (100_000, false)] {
+            let levels = depth - around;
+            let deep = format!("{}{}", r#"{"a":"#.repeat(levels - 1) + "{}", "}".repeat(levels - 1));
+            let result = place.replace("DEEP", &deep);
+            let (_, line) =
+                answer_line(&mut parent, r#"{"name":"greet"}"#, &format!(r#"{{"result":{result}}}"#));
+            if is_good {
+                assert!(line.contains(&result), "{depth} levels: {line:.200}");
+            } else {
+                let want = format!("it is nested {depth} levels deep, the limit is 128 (type: IPCError)");
+                assert!(line.contains(&want), "{depth} levels: {line:.200}");
+            }
+        }
+    }
+    parent.serve_one(&mut client, "later");
+    parent.end(client);
+}
+
+#[test]
+fn an_error_beside_a_result_is_shown_to_the_client() {
+    let mut parent = Parent::start();
+    let mut client = parent.client();
+    let id = client.start_call("greet", json!({}));
+    let (n, _) = parent.next_request();
+    let both = json!({
+        "result": text_result("fine")["result"],
+        "error": error_frame("the disk is full", "DiskError")["error"],
+    });
+    parent.answer(n, &both);
+    let got = client.answer(id);
+    assert_error_type(&got, "IPCError");
+    assert!(error_text(&got).contains("the disk is full (DiskError)"), "{got}");
+    parent.serve_one(&mut client, "later");
     parent.end(client);
 }
 

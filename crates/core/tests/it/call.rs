@@ -435,20 +435,102 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_no_object_is_an_error() {
-    struct Odd(ToolList);
+async fn what_a_source_returns_is_checked_whatever_the_source() {
+    struct Odd(ToolList, String);
     impl ToolSource for Odd {
         fn tools(&self) -> &ToolList {
             &self.0
         }
         fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
-            Box::pin(async { Ok(RawJson::parse("[1]").unwrap()) })
+            Box::pin(async { Ok(RawJson::parse(self.1.clone()).unwrap()) })
         }
     }
-    let call = ToolCall::new("t", RawJson::empty_object());
-    let error =
-        Lane::default().call(&Odd(ToolList::default()), call, CallContext::default()).await.unwrap_err();
-    assert_eq!(error.type_name(), "ToolOutputError");
+    let deep = |levels| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let with =
+        |member: &str, levels| format!(r#"{{"content":[{{"type":"text"}}],"{member}":{}}}"#, deep(levels));
+    let rows = [
+        ("[1]".to_owned(), Some("it is not an object")),
+        ("null".into(), Some("it is not an object")),
+        ("{}".into(), Some("it has no `content`")),
+        (r#"{"content":null}"#.into(), Some("its `content` is not a list")),
+        (r#"{"content":"text"}"#.into(), Some("its `content` is not a list")),
+        (r#"{"content":[]}"#.into(), Some("its `content` is empty")),
+        (r#"{"content":["text"]}"#.into(), Some("`content[0]` is not an object")),
+        (r#"{"content":[{"text":"a"}]}"#.into(), Some("`content[0]` has no `type` that is a string")),
+        (with("structuredContent", 128), Some("it is nested 129 levels deep, the limit is 128")),
+        (with("_meta", 50_000), Some("it is nested 50001 levels deep, the limit is 128")),
+        (with("structuredContent", 127), None),
+        (r#"{"content":[{"type":"text","text":""}]}"#.into(), None),
+    ];
+    for (result, want) in rows {
+        let call = ToolCall::new("t", RawJson::empty_object());
+        let source = Odd(ToolList::default(), result.clone());
+        let got = Lane::default().call(&source, call, CallContext::default()).await;
+        match (got, want) {
+            (Ok(passed), None) => assert_eq!(passed.as_str(), result),
+            (Err(error), Some(want)) => {
+                assert_eq!(error.type_name(), "ToolOutputError");
+                let text = error.to_string();
+                let begin = format!("tool `t` returned an unusable result: {want}");
+                assert!(text.starts_with(&begin), "{text}");
+                let right = "; a result is an object whose `content` is a list of at least one block, an object with a `type`";
+                assert!(text[begin.len()..].is_empty() || &text[begin.len()..] == right, "{text}");
+            }
+            (got, want) => panic!("{got:?} and not {want:?} for {result:.100}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
+    // Lists in lists, as deep as the caller likes.
+    let nested =
+        |levels: usize| RawJson::parse(format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
+    let object = move |levels: usize| {
+        RawJson::of(&std::collections::BTreeMap::from([("a", nested(levels - 1))])).unwrap()
+    };
+    let (good, bad, other) = (object(127), object(128), object(126));
+    let tools = Toolset::builder()
+        .tool("nothing", "", async |_: NoArgs| {})
+        .tool("none", "", async |_: NoArgs| None::<String>)
+        .tool("no_blocks", "", async |_: NoArgs| toolbridge_core::ToolResult::default())
+        .tool("good", "", move |_: NoArgs| toolbridge_core::ToolResult::text("t").structured(good.clone()))
+        .tool("bad", "", move |_: NoArgs| toolbridge_core::ToolResult::text("t").structured(bad.clone()))
+        .tool("bad_meta", "", move |_: NoArgs| toolbridge_core::ToolResult::text("t").meta(object(128)))
+        .tool("bad_block", "", move |_: NoArgs| {
+            toolbridge_core::ToolResult::default().and(toolbridge_core::Content::Other(other.clone()))
+        })
+        .tool("bad_resource", "", move |_: NoArgs| {
+            toolbridge_core::ToolResult::default()
+                .and(toolbridge_core::Content::Resource { resource: object(126) })
+        })
+        .build()
+        .unwrap();
+    let lane = Lane::default();
+    let text =
+        |text: &str| Ok(format!(r#"{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}"#));
+    let deep = || Err("it is nested 129 levels deep, the limit is 128");
+    for (tool, want) in [
+        ("nothing", text("null")),
+        ("none", text("null")),
+        ("no_blocks", text("")),
+        ("good", Ok(String::new())),
+        ("bad", deep()),
+        ("bad_meta", deep()),
+        ("bad_block", Err("`content[0]` has no `type` that is a string")),
+        ("bad_resource", deep()),
+    ] {
+        let call = ToolCall::new(tool, RawJson::empty_object());
+        match (lane.call(&tools, call, CallContext::default()).await, want) {
+            (Ok(result), Ok(want)) => assert!(want.is_empty() || result.as_str() == want, "{tool}: {result}"),
+            (Err(error), Err(want)) => {
+                let begin = format!("tool `{tool}` returned an unusable result: {want}");
+                assert!(error.to_string().starts_with(&begin), "{tool}: {error}");
+                assert_eq!(error.type_name(), "ToolOutputError");
+            }
+            (got, want) => panic!("{tool}: {got:?} and not {want:?}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

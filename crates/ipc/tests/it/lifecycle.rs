@@ -233,7 +233,7 @@ fn answer_one(stream: &mut UnixStream) {
     stream.read_exact(&mut prefix).unwrap();
     let mut request = vec![0; u32::from_be_bytes(prefix) as usize];
     stream.read_exact(&mut request).unwrap();
-    let answer = br#"{"result":{"content":[]}}"#;
+    let answer = br#"{"result":{"content":[{"type":"text","text":""}]}}"#;
     stream.write_all(&[&u32::try_from(answer.len()).unwrap().to_be_bytes()[..], answer].concat()).unwrap();
 }
 
@@ -261,6 +261,35 @@ async fn what_was_not_sent_is_sent_again_on_another_connection() {
     parent.join().unwrap();
 }
 
+/// Returns what no client could use, to whoever calls anything.
+struct Odd(Toolset, &'static str);
+
+impl ToolSource for Odd {
+    fn tools(&self) -> &ToolList {
+        self.0.tools()
+    }
+
+    fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
+        Box::pin(async { Ok(RawJson::parse(self.1).unwrap()) })
+    }
+}
+
+#[tokio::test]
+async fn a_session_sends_no_result_that_is_none() {
+    for (result, want) in [
+        ("{}", "it has no `content`"),
+        (r#"{"content":[]}"#, "its `content` is empty"),
+        (r#"{"content":[{}]}"#, "`content[0]` has no `type` that is a string"),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let session = Session::builder(Odd(tools(), result)).dir(dir.path()).start().await.unwrap();
+        let error = call(&remote(&session), "hello").await.unwrap_err();
+        let want = format!("ToolOutputError: tool `hello` returned an unusable result: {want}; ");
+        assert!(error.starts_with(&want), "{error}");
+        session.stop().await;
+    }
+}
+
 /// Holds on to the arguments of calls of `hold` until they are released.
 struct Holding {
     tools: Toolset,
@@ -280,7 +309,9 @@ impl ToolSource for Holding {
         Box::pin(async move {
             self.held.fetch_add(1, Ordering::Relaxed);
             let _released = self.release.acquire().await;
-            Ok(RawJson::from(&serde_json::json!({ "content": [], "size": call.arguments.as_bytes().len() })))
+            Ok(RawJson::from(
+                &serde_json::json!({ "content": [{ "type": "text", "text": "" }], "size": call.arguments.as_bytes().len() }),
+            ))
         })
     }
 }

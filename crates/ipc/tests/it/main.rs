@@ -1,6 +1,7 @@
 //! Sessions in this process: their files, their end, and what others leave behind.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fork;
 mod lifecycle;
 mod sweep;
 

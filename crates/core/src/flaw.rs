@@ -1,0 +1,186 @@
+//! What can be wrong with a tool result, seen by its text alone.
+
+use crate::json::{Fault, Span, Walk};
+
+/// How deep a result may be nested, itself the first level. Many clients read JSON by recursion, and give up or
+/// overflow their stack a little deeper.
+pub const MAX_RESULT_DEPTH: usize = 128;
+
+/// Why a JSON text is no MCP `CallToolResult` that every client can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Whoever wrote it did not write JSON.
+    #[error("it is not JSON; {RIGHT}")]
+    NotJson,
+    /// It is a number, say.
+    #[error("it is not an object; {RIGHT}")]
+    NoObject,
+    /// There is no `content`.
+    #[error("it has no `content`; {RIGHT}")]
+    NoContent,
+    /// The `content` is a string, say.
+    #[error("its `content` is not a list; {RIGHT}")]
+    NoList,
+    /// The `content` has no blocks.
+    #[error("its `content` is empty; {RIGHT}")]
+    NoBlock,
+    /// A block is a string, say.
+    #[error("`content[{place}]` is not an object; {RIGHT}")]
+    NotABlock {
+        /// Which one; the first is 0.
+        place: usize,
+    },
+    /// A block does not say what it is.
+    #[error("`content[{place}]` has no `type` that is a string; {RIGHT}")]
+    NoType {
+        /// Which one; the first is 0.
+        place: usize,
+    },
+    /// Objects and lists in objects and lists, without end.
+    #[error("it is nested {depth} levels deep, the limit is {MAX_RESULT_DEPTH}")]
+    TooDeep {
+        /// How deep it is.
+        depth: usize,
+    },
+}
+
+const RIGHT: &str =
+    "a result is an object whose `content` is a list of at least one block, an object with a `type`";
+
+/// A tool result in a text, known to be one.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultSpan<'a>(pub(crate) Span<'a>);
+
+/// Goes over the value that comes next as a tool result. Nothing is decoded, and nothing is gone over twice: where a
+/// member stands more than once, each must be right, whichever of them a client takes.
+pub(crate) fn result<'a>(walk: &mut Walk<'a>) -> Result<Result<ResultSpan<'a>, Flaw>, Fault> {
+    let begin = walk.skip_space();
+    let Some(mut members) = walk.enter() else {
+        walk.value()?;
+        return Ok(Err(Flaw::NoObject));
+    };
+    let (mut flaw, mut has_content, mut deepest) = (None, false, 1);
+    while let Some(key) = members.next_key()? {
+        if key.is("content") {
+            has_content = true;
+            let (found, depth) = content(&mut members)?;
+            flaw = flaw.or(found);
+            deepest = deepest.max(1 + depth);
+        } else {
+            deepest = deepest.max(1 + members.depth()?);
+        }
+    }
+    walk.go_on_behind(&members);
+    let flaw = flaw
+        .or((!has_content).then_some(Flaw::NoContent))
+        .or((deepest > MAX_RESULT_DEPTH).then_some(Flaw::TooDeep { depth: deepest }));
+    Ok(flaw.map_or_else(|| Ok(ResultSpan(walk.since(begin))), Err))
+}
+
+/// What is wrong with the list of blocks that comes next, and how deep it is nested.
+fn content(walk: &mut Walk<'_>) -> Result<(Option<Flaw>, usize), Fault> {
+    if !walk.begin_list() {
+        return Ok((Some(Flaw::NoList), walk.depth()?));
+    }
+    let (mut flaw, mut deepest) = (None, 1);
+    let mut place = 0;
+    while walk.next_item(place == 0)? {
+        let (found, depth) = block(walk, place)?;
+        flaw = flaw.or(found);
+        deepest = deepest.max(1 + depth);
+        place += 1;
+    }
+    Ok((flaw.or((place == 0).then_some(Flaw::NoBlock)), deepest))
+}
+
+fn block(walk: &mut Walk<'_>, place: usize) -> Result<(Option<Flaw>, usize), Fault> {
+    let Some(mut members) = walk.enter() else { return Ok((Some(Flaw::NotABlock { place }), walk.depth()?)) };
+    let (mut types, mut deepest) = (None, 1);
+    while let Some(key) = members.next_key()? {
+        if key.is("type") {
+            types = Some(types.unwrap_or(true) && members.is_at_string());
+        }
+        deepest = deepest.max(1 + members.depth()?);
+    }
+    walk.go_on_behind(&members);
+    Ok(((types != Some(true)).then_some(Flaw::NoType { place }), deepest))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::RawJson;
+    use crate::flaw::MAX_RESULT_DEPTH;
+
+    #[track_caller]
+    fn check(text: &str, want: &str) {
+        let got = RawJson::parse(text.to_owned()).unwrap().into_result();
+        match got {
+            Ok(result) => assert_eq!((result.as_str(), want), (text.trim(), "")),
+            Err(flaw) => {
+                let said = flaw.to_string();
+                let (said, right) = said.split_once("; ").unwrap_or((&said, super::RIGHT));
+                assert_eq!((said, right), (want, super::RIGHT), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_has_blocks_and_each_has_a_type() {
+        check(r#"{"content":[{"type":"text","text":"a"}]}"#, "");
+        check(
+            r#" { "isError" : true , "content" : [ { "text" : [ ] , "type" : "x" } , {"type":""} ] , "x" : 1 } "#,
+            "",
+        );
+        check(r#"{"c\u006fntent":[{"\u0074ype":"text"}]}"#, "");
+        for other in ["[]", "null", "7", r#""content""#, r#"[{"content":[{"type":"text"}]}]"#] {
+            check(other, "it is not an object");
+        }
+        for other in ["{}", r#"{"contents":[]}"#, r#"{"x":{"content":[{"type":"text"}]}}"#] {
+            check(other, "it has no `content`");
+        }
+        for other in ["null", "7", r#""text""#, "{}", r#"{"type":"text"}"#] {
+            check(&format!(r#"{{"content":{other}}}"#), "its `content` is not a list");
+        }
+        check(r#"{"content":[]}"#, "its `content` is empty");
+        check(r#"{"content":[ ],"isError":true}"#, "its `content` is empty");
+        for other in ["null", "7", r#""text""#, "[]", r#"[{"type":"text"}]"#] {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` is not an object");
+            check(&format!(r#"{{"content":[{{"type":"text"}},{other}]}}"#), "`content[1]` is not an object");
+        }
+        for other in
+            ["{}", r#"{"text":"type"}"#, r#"{"type":null}"#, r#"{"type":["text"]}"#, r#"{"x":{"type":"a"}}"#]
+        {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` has no `type` that is a string");
+        }
+        // Whichever of them a client takes.
+        check(r#"{"content":[{"type":"text"}],"content":[]}"#, "its `content` is empty");
+        check(r#"{"content":[{"type":"text","type":5}]}"#, "`content[0]` has no `type` that is a string");
+        check(r#"{"content":[{"type":5,"type":"text"}]}"#, "`content[0]` has no `type` that is a string");
+    }
+
+    #[test]
+    fn nesting_has_a_limit_wherever_it_is() {
+        let rows = [
+            // How deep the place is, and what stands around it.
+            (1, r#"{"content":[{"type":"text"}],"structuredContent":DEEP}"#),
+            (1, r#"{"_meta":DEEP,"content":[{"type":"text"}]}"#),
+            (3, r#"{"content":[{"type":"text"},{"type":"new","x":DEEP}]}"#),
+            (2, r#"{"content":[{"type":"text"}],"x":{"y":1,"z":DEEP}}"#),
+        ];
+        for (around, text) in rows {
+            for (depth, want) in [
+                (MAX_RESULT_DEPTH, String::new()),
+                (MAX_RESULT_DEPTH + 1, "it is nested 129 levels deep, the limit is 128".into()),
+                (100_000, "it is nested 100000 levels deep, the limit is 128".into()),
+            ] {
+                let levels = depth - around;
+                for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+                    let middle = if open == "[" { "" } else { "1" };
+                    let deep = format!("{}{middle}{}", open.repeat(levels), close.repeat(levels));
+                    check(&text.replace("DEEP", &deep), &want);
+                }
+            }
+        }
+    }
+}

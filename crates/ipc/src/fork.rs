@@ -1,0 +1,164 @@
+//! What a fork of this process must not keep: its sessions' sockets and locks.
+//!
+//! A fork has a copy of every descriptor. With a session's it would keep the session from ever seeming dead: the socket
+//! would go on to take connections, and the lock would be held. Programs that are executed lose them anyway; a fork that
+//! goes on without (Python's `multiprocessing`, a daemon) loses them here.
+
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+/// A place for a descriptor; -1 when it is free.
+type Slot = AtomicI32;
+
+const FREE: i32 = -1;
+
+/// Places, and where there are more. They are never given back: a fork may look at them at any instant, and must neither
+/// wait for a lock nor allocate.
+struct Places {
+    slots: [Slot; 64],
+    more: AtomicPtr<Places>,
+}
+
+static PLACES: Places = Places::new();
+
+impl Places {
+    const fn new() -> Self {
+        Self { slots: [const { AtomicI32::new(FREE) }; 64], more: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    fn next(&self) -> Option<&'static Self> {
+        let more = self.more.load(Ordering::Acquire);
+        #[expect(unsafe_code, reason = "a list that only ever grows, and that a fork can walk along")]
+        // SAFETY: it is null, or what `or_more` has leaked.
+        unsafe {
+            more.as_ref()
+        }
+    }
+
+    /// The places behind these; new ones if there are none.
+    fn or_more(&self) -> &'static Self {
+        if let Some(next) = self.next() {
+            return next;
+        }
+        let new = Box::into_raw(Box::new(Self::new()));
+        let empty = std::ptr::null_mut();
+        if self.more.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            #[expect(unsafe_code, reason = "another thread was quicker, so nobody has seen these")]
+            // SAFETY: it came from a box a few lines above.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        self.next().expect("there are more now")
+    }
+}
+
+/// A descriptor that forks of this process do not keep. For them its number stands for a socket that leads nowhere, so that
+/// it is still theirs to close.
+#[derive(Debug)]
+pub(crate) struct Private<T> {
+    // Free before the descriptor is closed, and its number perhaps another's.
+    place: Place,
+    inner: T,
+}
+
+/// A slot that is taken.
+#[derive(Debug)]
+struct Place(&'static Slot);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.store(FREE, Ordering::Release);
+    }
+}
+
+impl<T: AsFd> Private<T> {
+    /// Keeps it from forks for as long as it is open.
+    pub(crate) fn new(inner: T) -> Self {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(watch_forks);
+        let fd = inner.as_fd().as_raw_fd();
+        let mut places = &PLACES;
+        loop {
+            let is_taken =
+                |slot: &&Slot| slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            if let Some(slot) = places.slots.iter().find(is_taken) {
+                return Self { place: Place(slot), inner };
+            }
+            places = places.or_more();
+        }
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        &self.inner
+    }
+
+    /// The same descriptor as something else.
+    pub(crate) fn try_map<U, E>(self, with: impl FnOnce(T) -> Result<U, E>) -> Result<Private<U>, E> {
+        let Self { place, inner } = self;
+        Ok(Private { inner: with(inner)?, place })
+    }
+}
+
+fn watch_forks() {
+    #[expect(unsafe_code, reason = "the C library calls back in every fork")]
+    // SAFETY: the function is there for as long as the program, and does only what a fork may do.
+    let watched = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
+    if watched != 0 {
+        tracing::warn!(error = watched, "forks of this process will keep its sessions alive");
+    }
+}
+
+/// Called in a fork before anything else there: only what is safe in a signal handler, no lock and no allocation.
+extern "C" fn let_go() {
+    #[expect(unsafe_code, reason = "system calls on descriptors that others own")]
+    // SAFETY: they are open, and what owns them in this fork finds them open afterwards, unless there was no descriptor
+    // left for another one to put in their place.
+    unsafe {
+        let nowhere = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
+        let mut places = Some(&PLACES);
+        while let Some(some) = places {
+            for slot in &some.slots {
+                let fd = slot.swap(FREE, Ordering::Relaxed);
+                if fd != FREE && (nowhere < 0 || libc::dup2(nowhere, fd) < 0) {
+                    libc::close(fd);
+                } else if fd != FREE {
+                    libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+                }
+            }
+            places = some.next();
+        }
+        if nowhere >= 0 {
+            libc::close(nowhere);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_there_are_always_more() {
+        let file = || Private::new(File::open("/dev/null").unwrap());
+        let is_registered = |file: &Private<File>| {
+            let fd = file.get().as_raw_fd();
+            let mut places = Some(&PLACES);
+            while let Some(some) = places {
+                if some.slots.iter().any(|slot| slot.load(Ordering::Acquire) == fd) {
+                    return true;
+                }
+                places = some.next();
+            }
+            false
+        };
+        let many: Vec<_> = (0..300).map(|_| file()).collect();
+        assert!(many.iter().all(is_registered));
+        let first = many[0].place.0.as_ptr();
+        drop(many);
+        assert_eq!(file().place.0.as_ptr(), first);
+        let mapped = file().try_map(Ok::<_, ()>).unwrap();
+        assert!(is_registered(&mapped));
+    }
+}
