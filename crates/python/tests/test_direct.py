@@ -249,20 +249,3 @@ def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
     done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
     assert list(short_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt()])
-def test_one_that_ends_the_program_ends_it(short_path: Path, error: BaseException) -> None:
-    def leave() -> None:
-        raise error
-
-    async def main() -> None:
-        async with Session(leave, directory=short_path) as session:
-            with Bridge(session.mcp_config()) as bridge:
-                result = await asyncio.to_thread(bridge.call, "leave")
-                assert "was ended" in text_of(result)
-                await asyncio.sleep(PATIENCE_SECONDS)
-
-    with pytest.raises(type(error)):
-        asyncio.run(main())
-    assert list(short_path.iterdir()) == []

@@ -140,7 +140,7 @@ class _Thread:
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run,
-            args=(asyncio.run, self._serve(session)),
+            args=(lambda: asyncio.run(self._serve(session)),),
             name="toolbridge-session",
             daemon=True,
         )

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
-from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
@@ -23,8 +23,9 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from .failure import ends_program, fail
 from .progress import current_call
-from .results import error_result, result_of
+from .results import result_of
 
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
@@ -181,45 +182,19 @@ async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
     return result
 
 
-async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
+"""What comes to an answer. It begins in its task, so that one which never begins leaves nothing unawaited."""
+
+
+async def answered(call: _native.Call, work: Work) -> None:
     """Gives a call its answer, whatever comes of the work."""
     current_call.set(call)
     try:
-        call.answer(await work)
+        call.answer(await work())
     except BaseException as error:
         fail(call, error)
-        if not isinstance(error, Exception):
+        if issubclass(type(error), asyncio.CancelledError) or ends_program(error):
             raise
-
-
-def fail(call: _native.Call, error: BaseException) -> None:
-    """Gives a call an answer that says what went wrong."""
-    if isinstance(error, ModelRetry):
-        call.answer(error_result(error.message))
-    elif isinstance(error, ValidationError):
-        call.fail("ValidationError", explained(call.name, error))
-    elif isinstance(error, ApprovalRequired | CallDeferred):
-        reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
-        call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
-    elif isinstance(error, Exception):
-        call.fail(type(error).__name__, text_of(error) or "no message")
-    else:
-        call.fail(type(error).__name__, f"tool `{call.name}` was ended")
-
-
-def text_of(error: Exception) -> str:
-    """What an error says, if it can."""
-    try:
-        return str(getattr(error, "message", None) or error)
-    except Exception:
-        return ""
-
-
-def explained(tool: str, error: ValidationError) -> str:
-    """What is wrong with arguments, for the model: where, and what."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"at `/{'/'.join(map(str, fault['loc']))}`: {fault['msg']}" for fault in faults]
-    return f"invalid arguments for tool `{tool}`: {'; '.join(lines)}"
 
 
 @dataclass
@@ -243,13 +218,13 @@ class Host:
         return self.toolbox.to_json()
 
     @property
-    def decide(self) -> Callable[[_native.Call], None] | None:
+    def decide(self) -> Callable[[_native.Call], object] | None:
         decider = self.decider
-        return None if decider is None else lambda call: self.start(call, decider(call))
+        return None if decider is None else lambda call: self.start(call, partial(decider, call))
 
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""
-        self.start(call, self.toolbox.call(call))
+        self.start(call, partial(self.toolbox.call, call))
 
     @property
     def direct(self) -> Set[str]:
@@ -260,40 +235,54 @@ class Host:
         threading.Thread(target=self._serve, args=(calls,), name="toolbridge-tool", daemon=True).start()
 
     def _serve(self, calls: _native.Calls) -> None:
-        while (call := calls.next()) is not None:
+        is_over = False
+        while not is_over:
+            # Some have a thread raise an exception from outside, to stop a function that may be over by then.
+            with suppress(BaseException):
+                is_over = self._serve_one(calls)
+
+    def _serve_one(self, calls: _native.Calls) -> bool:
+        """Waits for a call and sees to it. Returns whether there will be none any more."""
+        call = calls.next()
+        if call is not None:
             self.context.copy().run(self.call_directly, call)
-            del call  # not while the next one is waited for: its arguments may be large
+        return call is None
 
     def call_directly(self, call: _native.Call) -> None:
-        """Calls a function, in a thread where it may block."""
+        """Calls a function, in a thread where it may block. Whatever it raises, the thread goes on."""
         current_call.set(call)
         try:
             value = self.functions[call.name](call.arguments)
             if inspect.isawaitable(value):
-                context = contextvars.copy_context()
-                self.loop.call_soon_threadsafe(self._start_later, call, value, context=context)
+                self._await_later(call, value)
             else:
                 call.answer(self.toolbox.result(call.name, value))
         except BaseException as error:
             fail(call, error)
-            if not isinstance(error, Exception):
-                with suppress(RuntimeError):  # the loop has ended already
-                    self.loop.call_soon_threadsafe(_raise, error)
 
-    def _start_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
-        """Goes on with a call whose function has returned something to be awaited."""
+    def _await_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
+        """Goes on with a call whose function has returned something to be awaited, on the loop."""
 
         async def work() -> bytes:
             return self.toolbox.result(call.name, await value)
 
-        self.start(call, work())
+        def start() -> None:
+            # One that is cancelled before it begins would complain that nobody has awaited it.
+            self.start(call, work).add_done_callback(lambda _: _close(value))
 
-    def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+        except BaseException:  # the loop has ended already
+            _close(value)
+            raise
+
+    def start(self, call: _native.Call, work: Work) -> asyncio.Task[None]:
         task = self.loop.create_task(answered(call, work))
         self._running.add(task)
         task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):
             task.cancel()
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -309,6 +298,6 @@ class Host:
             await asyncio.wait(running, timeout=END_PATIENCE_SECONDS)
 
 
-def _raise(error: BaseException) -> None:
-    """What ends the whole program does so where its loop runs."""
-    raise error
+def _close(value: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(value):
+        value.close()
