@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,16 +18,17 @@ from pydantic_ai.models import (
     check_allow_model_requests,
 )
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
 from ._run_context import current_run_context, knows_runs
-from ._waiting import completed
+from ._waiting import Stop, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .conversation import conversation
-from .errors import InvalidRequestError
+from .errors import InvalidRequestError, ModelFailure
+from .meter import Meter
 from .output import wanted
 from .permission import CanUseTool, decided
 from .settings import (
@@ -38,6 +39,7 @@ from .settings import (
     TransportType,
     given_documents,
     known,
+    warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
 from .teller import MessageCallback, Teller
@@ -79,6 +81,12 @@ class _Prepared:
     host: Host
     reader: Reader
     parameters: ModelRequestParameters
+    stop: Stop
+    meter: Meter | None
+
+    def meter_answered(self) -> None:
+        if self.meter is not None:
+            self.meter.is_answered = True
 
 
 class ClaudeCodeModel(Model[None]):
@@ -337,8 +345,10 @@ class ClaudeCodeModel(Model[None]):
     ) -> RequestWithMetadata:
         """Asks the model; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
-            json = await completed(self._native.request, ready.json, ready.host)
-            return answer_of(json, ready.reader, self.model_name)
+            json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
+            answer = answer_of(json, ready.reader, self.model_name)
+            ready.meter_answered()
+            return answer
 
     @asynccontextmanager
     async def request_stream(
@@ -350,10 +360,17 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[StreamedResponse]:
         """Asks the model; the answer comes as it is made. Leaving the context ends the request."""
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
-            stream = await completed(self._native.stream, ready.json, ready.host)
+            stream = await completed(self._native.stream, ready.json, ready.host, stop=ready.stop)
+            if ready.meter is not None:
+                ready.meter.is_counted = True
             try:
                 yield ClaudeCodeStreamedResponse(
-                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self.model_name
+                    ready.parameters,
+                    _stream=stream,
+                    _reader=ready.reader,
+                    _model_name=self.model_name,
+                    _stop=ready.stop,
+                    _answered=ready.meter_answered,
                 )
             finally:
                 stream.close()
@@ -392,11 +409,17 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[_Prepared]:
         """A request that can be started; what belongs to it goes when the context is left."""
         check_allow_model_requests()
+        warn_unsupported(merge_model_settings(self.settings, model_settings), self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
         registered = self._registered
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._named())
             run = run_context or current_run_context()
+            stop = Stop()
+            meter = None if run is None else Meter(run, stop)
+            if meter is not None:
+                stack.callback(meter.settle)
             tools = await self._tools(parameters, given_documents(given), run, registered, stack)
             read = await conversation(messages, parameters)
             own = known(given)
@@ -412,9 +435,12 @@ class ClaudeCodeModel(Model[None]):
             )
             stack.push_async_callback(host.end)
             heard_by = (given.get("message_callback") or self._message_callback, listener)
-            if callbacks := [one for one in heard_by if one is not None]:
-                host.message = teller = Teller(callbacks)
+            callbacks = [one for one in heard_by if one is not None]
+            if callbacks or meter is not None:
+                host.message = teller = Teller(callbacks, meter)
                 stack.push_async_exit(teller.end)
+            if meter is not None and run is not None and run.tool_manager is not None:
+                tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
             request = {
                 "messages": read.messages,
                 "settings": own,
@@ -422,7 +448,16 @@ class ClaudeCodeModel(Model[None]):
                 "output_schema": output.schema,
             }
             reader = Reader(host.server_name, output)
-            yield _Prepared(to_json(request), host, reader, parameters)
+            yield _Prepared(to_json(request), host, reader, parameters, stop, meter)
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        """Has errors say which model failed."""
+        try:
+            yield
+        except ModelFailure as error:
+            error.model_name = self.model_name
+            raise
 
     async def _tools(
         self,

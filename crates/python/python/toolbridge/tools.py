@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+from pydantic_ai.exceptions import AgentRunError, ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
@@ -24,8 +25,9 @@ from pydantic_core import to_json
 
 from . import _native
 from .failure import ends_program, fail
+from .meter import Meter
 from .progress import current_call
-from .results import result_of
+from .results import error_result, result_of
 
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
@@ -123,6 +125,10 @@ class Toolbox:
     managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
     is_structured: bool = False
     """Whether objects are structured content too. A model only ever sees one of the two."""
+    meter: Meter | None = None
+    """Counts the calls of an agent's run,"""
+    metered: ToolManager[Any] | None = None
+    """which this manager makes."""
 
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
         """Adds the tools of a manager, or those of them that are given."""
@@ -147,17 +153,40 @@ class Toolbox:
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
         manager = self.managers[call.name]
-        if (manager.tools or {})[call.name].tool_def.defer:
-            value = await resolved(manager, part)
-        else:
-            # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
-            value = await manager.handle_call(part, wrap_validation_errors=False)
+        if self.meter is None or manager is not self.metered:
+            return self.result(call.name, await handled(manager, part))
+        try:
+            self.meter.begin_call()
+        except AgentRunError as error:
+            return error_result(error.message)  # nobody will read it: the request ends
+        try:
+            value = await handled(manager, part)
+        except (ModelRetry, ValidationError):
+            max_retries = (manager.tools or {})[call.name].max_retries
+            self.meter.failed(call.name, max_retries, _retries(manager))
+            raise
+        finally:
+            self.meter.end_call()
+        _retries(manager).pop(call.name, None)
         return self.result(call.name, value)
 
     def result(self, name: str, value: Any) -> bytes:
         """What a tool returned, as the JSON text of an MCP result."""
         is_structured = self.is_structured and output_schema(self.definitions[name]) is not None
         return result_of(name, value, is_structured=is_structured)
+
+
+async def handled(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+    """Calls a tool; returns what it does."""
+    if (manager.tools or {})[part.tool_name].tool_def.defer:
+        return await resolved(manager, part)
+    # The model sees each error, so none of them is to be wrapped for the agent.
+    return await manager.handle_call(part, wrap_validation_errors=False)
+
+
+def _retries(manager: ToolManager[Any]) -> dict[str, int]:
+    """How often each tool has failed in a row, as the context of a call shows it."""
+    return {} if manager.ctx is None else manager.ctx.retries
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
