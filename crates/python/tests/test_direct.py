@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import subprocess
 import textwrap
 import threading
@@ -19,6 +20,7 @@ from support import PATIENCE_SECONDS, PYTHON, Bridge, hanging
 
 from toolbridge import Session, read_only
 from toolbridge.direct import direct_functions
+from toolbridge.tools import Host, Toolbox
 
 REQUEST = contextvars.ContextVar("request", default="none")
 
@@ -249,3 +251,31 @@ def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
     done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
     assert list(short_path.iterdir()) == []
+
+
+class Unwanted:
+    """A call that is cancelled before Python hears of it."""
+
+    name, arguments, tool_use_id = "later", b"{}", None
+
+    def on_cancel(self, _: Callable[[], object]) -> bool:
+        return False
+
+    def answer(self, result: bytes) -> None: ...
+
+    def fail(self, type_name: str, message: str) -> None: ...
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaited() -> None:
+    async def wait() -> None: ...
+
+    # Every warning is an error here, also of what is collected.
+    host = Host(Toolbox(), server_name="tools", transport="auto", functions={"later": lambda _: wait()})
+    call: Any = Unwanted()
+    host.call(call)
+    await asyncio.to_thread(host.call_directly, call)
+    await asyncio.sleep(0)
+    await host.end()
+    await asyncio.sleep(0)
+    gc.collect()

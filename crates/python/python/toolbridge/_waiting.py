@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from . import _native
+from .errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from ._native import Done
@@ -17,6 +18,21 @@ Ts = TypeVarTuple("Ts")
 
 # While the interpreter is whole: whatever is still under way is given back, and no thread comes back later.
 atexit.register(_native.shutdown)
+
+
+def check_asyncio() -> None:
+    """Refuses to run where there is no event loop of asyncio's.
+
+    Raises:
+        InvalidRequestError: When there is none.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidRequestError(
+            "this needs asyncio, and no event loop of asyncio's runs here",
+            hint="with trio, run it in a thread: `trio.to_thread.run_sync(asyncio.run, …)`",
+        ) from None
 
 
 class Stop:

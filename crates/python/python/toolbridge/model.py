@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -24,7 +26,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
 from ._run_context import current_run_context, knows_runs
-from ._waiting import Stop, completed
+from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
@@ -44,6 +46,8 @@ from .settings import (
 from .stream import ClaudeCodeStreamedResponse
 from .teller import MessageCallback, Teller
 from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
+
+_Kind = TypeVar("_Kind", bound="ClaudeCodeModel")
 
 _PROFILE = ModelProfile(
     supports_tools=True,
@@ -215,7 +219,10 @@ class ClaudeCodeModel(Model[None]):
         Raises:
             InvalidRequestError: When a setting makes no sense, or two exclude each other.
         """
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(settings=settings, profile=_profile(profile))
+        self._given = given
+        """What a copy is made of."""
         self._model_name = model_name
         self._message_callback = message_callback
         self._can_use_tool = can_use_tool
@@ -266,6 +273,34 @@ class ClaudeCodeModel(Model[None]):
             "restrictions": to_jsonable_python(restrictions),
         }
         self._native = _native.Model(to_json(config))
+
+    def __copy__(self) -> Self:
+        return self._copied(self._given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Whoever is called stays who it is: a copy of what a method belongs to would hear of nothing.
+        plain = {name: value for name, value in self._given.items() if name not in _SHARED}
+        return self._copied({**self._given, **deepcopy(plain, memo)})
+
+    def _copied(self, given: Mapping[str, Any]) -> Self:
+        copied = _remade(type(self), given)
+        vars(copied).update({name: value for name, value in vars(self).items() if name not in vars(copied)})
+        copied._registered = self._registered
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = vars(_remade(type(self), self._given))
+        more = {name: value for name, value in vars(self).items() if name not in made}
+        parts = {**self._given, "set_agent_toolsets": self._registered, **more}
+        for name, value in parts.items():
+            try:
+                pickle.dumps(value)
+            except Exception as error:
+                raise pickle.PicklingError(
+                    f"`{name}` of the model cannot be pickled: {error}. Functions of modules can be; "
+                    "tools, and what else belongs to one process, can be given in each request"
+                ) from error
+        return _remade, (type(self), self._given), {"_registered": self._registered, **more}
 
     @property
     def model_name(self) -> str:
@@ -408,6 +443,7 @@ class ClaudeCodeModel(Model[None]):
         listener: Callable[[dict[str, Any]], None] | None = None,
     ) -> AsyncGenerator[_Prepared]:
         """A request that can be started; what belongs to it goes when the context is left."""
+        check_asyncio()
         check_allow_model_requests()
         warn_unsupported(merge_model_settings(self.settings, model_settings), self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
@@ -493,6 +529,17 @@ class ClaudeCodeModel(Model[None]):
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
         return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
+
+
+_SHARED = frozenset({"message_callback", "can_use_tool", "settings", "profile"})
+"""What a copy has in common with its model."""
+
+
+def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
+    """A model of that class, made as one was before. What a subclass adds is not made, but copied."""
+    model = kind.__new__(kind)
+    ClaudeCodeModel.__init__(model, **given)
+    return model
 
 
 def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:

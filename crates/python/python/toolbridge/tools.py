@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
@@ -24,6 +24,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from .errors import InvalidRequestError
 from .failure import ends_program, fail
 from .meter import Meter
 from .progress import current_call
@@ -75,11 +76,69 @@ def offered(toolsets: Toolsets) -> Offered:
         elif isinstance(one, _native.Documents):
             documents.append(one)
         else:
-            tools.append(one)
+            tools.append(one if isinstance(one, Tool) else as_tool(one))
     functions = FunctionToolset(tools) if tools else None
     if functions is not None:
         found.append(functions)
     return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents), functions)
+
+
+def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What pydantic-ai can make a tool of, which wants a function with a name.
+
+    Raises:
+        InvalidRequestError: When the function can be none.
+    """
+    inner, is_partial = function, False
+    while isinstance(inner, partial):
+        inner, is_partial = inner.func, True
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if not callable(inner):
+        raise InvalidRequestError(
+            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets or `Documents`"
+        )
+    call = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.isasyncgenfunction(call):
+        hint = "collect what it yields, and return that; `report_progress` says how far it is"
+        raise InvalidRequestError(f"`{name}` is an async generator, and a tool has one result", hint=hint)
+    if not is_partial and hasattr(function, "__name__"):
+        return function
+    if inspect.iscoroutinefunction(call):
+
+        async def call_later(*args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        return _named(call_later, function, inner, name)
+
+    def call_now(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return _named(call_now, function, inner, name)
+
+
+def _named(
+    outer: Callable[..., Any], function: Callable[..., Any], inner: Callable[..., Any], name: str
+) -> Callable[..., Any]:
+    """A function that has the name and the docstring of the inner one, and the parameters that are left."""
+    hinted = inner if inspect.isroutine(inner) else type(inner).__call__
+    outer.__name__ = outer.__qualname__ = name
+    outer.__doc__ = inspect.getdoc(inner)
+    outer.__module__ = getattr(inner, "__module__", __name__)
+    # What partial has given already cannot be given again.
+    given = set(function.keywords) if isinstance(function, partial) else set()
+    hints = get_type_hints(hinted, include_extras=True)
+    signature = inspect.signature(function)
+    left = [
+        one.replace(annotation=hints.get(one.name, one.annotation))
+        for one in signature.parameters.values()
+        if one.name not in given
+    ]
+    outer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=left, return_annotation=hints.get("return", signature.return_annotation)
+    )
+    names = {one.name for one in left} | {"return"}
+    outer.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
+    return outer
 
 
 def described(tool: ToolDefinition) -> dict[str, Any]:
@@ -101,10 +160,9 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
     return said
 
 
-def output_schema(tool: ToolDefinition) -> dict[str, Any] | None:
-    """The schema of what the tool returns, where that is a JSON object."""
-    schema = tool.return_schema
-    return schema if schema and schema.get("type") == "object" else None
+def returns_object(tool: ToolDefinition) -> bool:
+    """Whether the tool returns a JSON object, by its signature."""
+    return bool(tool.return_schema) and (tool.return_schema or {}).get("type") == "object"
 
 
 async def manager_of(
@@ -142,10 +200,9 @@ class Toolbox:
         """The tools as the native module reads them."""
         if not self.definitions:
             return None
-        tools = self.definitions.values()
-        if not self.is_structured:
-            return to_json([described(tool) for tool in tools])
-        return to_json([{**described(tool), "output_schema": output_schema(tool)} for tool in tools])
+        # No schema of what they return: a function of Python's may return something else than its signature
+        # says, which a client that was promised an object would refuse.
+        return to_json([described(tool) for tool in self.definitions.values()])
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
@@ -172,7 +229,7 @@ class Toolbox:
 
     def result(self, name: str, value: Any) -> bytes:
         """What a tool returned, as the JSON text of an MCP result."""
-        is_structured = self.is_structured and output_schema(self.definitions[name]) is not None
+        is_structured = self.is_structured and returns_object(self.definitions[name])
         return result_of(name, value, is_structured=is_structured)
 
 
