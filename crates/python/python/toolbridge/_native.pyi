@@ -48,7 +48,8 @@ class Task:
 class Calls:
     """Calls that wait for a thread."""
 
-    def next(self) -> Call | None: ...
+    def wait(self) -> bool: ...
+    def take(self) -> Call | None: ...
 
 @final
 class Call:

@@ -329,10 +329,11 @@ class Host:
 
     def _serve_one(self, calls: _native.Calls) -> bool:
         """Waits for a call and sees to it. Returns whether there will be none any more."""
-        call = calls.next()
-        if call is not None:
+        if not calls.wait():
+            return True
+        if (call := calls.take()) is not None:
             self.context.copy().run(self.call_directly, call)
-        return call is None
+        return False
 
     def call_directly(self, call: _native.Call) -> None:
         """Calls a function, in a thread where it may block. Whatever it raises, the thread goes on."""
