@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use tokio::sync::oneshot;
 use toolbridge::{CallContext, RawJson, ToolError};
 
@@ -51,9 +51,11 @@ impl Call {
         self.settle(answer);
     }
 
-    /// Answers with an error of the class `type_name`.
-    fn fail(&self, type_name: String, message: String) {
-        self.settle(Err(ToolError::new(type_name, message)));
+    /// Answers with an error of the class `type_name`. Any text will do: whoever has failed cannot be told that
+    /// failing failed, too.
+    fn fail(&self, type_name: &Bound<'_, PyString>, message: &Bound<'_, PyString>) {
+        let type_name = type_name.to_string_lossy().into_owned();
+        self.settle(Err(ToolError::new(type_name, message.to_string_lossy())));
     }
 
     /// Tells the caller how far it is. Does nothing when nobody listens, or when the answer was given.

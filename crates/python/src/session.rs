@@ -78,6 +78,12 @@ impl Session {
             Ok(())
         })
     }
+
+    /// Removes the files and cancels the calls, without waiting for them: for the end of the process.
+    fn close(&self, py: Python<'_>) {
+        let session = self.take();
+        py.detach(|| drop(session));
+    }
 }
 
 impl Session {

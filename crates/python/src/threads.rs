@@ -38,9 +38,20 @@ struct State {
     idle: usize,
 }
 
-/// What a thread has to do.
+/// What a thread has to do. Each has its own.
 #[pyclass(frozen, module = "toolbridge._native")]
-pub(crate) struct Calls(Arc<Waiting>);
+pub(crate) struct Calls {
+    waiting: Arc<Waiting>,
+    next: Mutex<Next>,
+}
+
+/// What comes next in a thread. It is kept here until it is taken: somebody may have the thread raise an exception
+/// meanwhile, and what was on its way to Python would be lost.
+enum Next {
+    Unknown,
+    Call(Call),
+    End,
+}
 
 impl Threads {
     pub(crate) fn new(start: Py<PyAny>) -> Self {
@@ -65,7 +76,7 @@ impl Threads {
 
     fn start(&self) {
         let started = Python::try_attach(|py| {
-            let calls = Calls(Arc::clone(&self.calls));
+            let calls = Calls { waiting: Arc::clone(&self.calls), next: Mutex::new(Next::Unknown) };
             self.start.bind(py).call1((calls,)).map(drop)
         });
         if let Some(Ok(())) = started {
@@ -85,9 +96,27 @@ impl Threads {
 
 #[pymethods]
 impl Calls {
-    /// Waits for the next call; `None` ends the thread.
-    fn next(&self, py: Python<'_>) -> Option<Call> {
-        py.detach(|| self.0.next())
+    /// Waits for the next call; returns whether there is one, or else the thread is to end.
+    fn wait(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*next, Next::Unknown) {
+                *next = self.waiting.next().map_or(Next::End, Next::Call);
+            }
+            matches!(*next, Next::Call(_))
+        })
+    }
+
+    /// The call that was waited for.
+    fn take(&self) -> Option<Call> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *next, Next::Unknown) {
+            Next::Call(call) => Some(call),
+            other => {
+                *next = other;
+                None
+            }
+        }
     }
 }
 

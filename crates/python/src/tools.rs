@@ -64,7 +64,6 @@ struct Described {
     idempotent: Option<bool>,
     open_world: Option<bool>,
     max_result_chars: Option<u32>,
-    output_schema: Option<Value>,
 }
 
 impl From<Described> for Tool {
@@ -89,9 +88,6 @@ impl From<Described> for Tool {
         }
         if let Some(chars) = said.max_result_chars {
             tool = tool.max_result_chars(chars);
-        }
-        if let Some(schema) = said.output_schema {
-            tool = tool.output_schema(schema);
         }
         tool
     }

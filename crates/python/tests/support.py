@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -199,6 +200,10 @@ class Bridge:
             stdout=subprocess.PIPE,
             text=True,
         )
+        # A call that is never answered ends its test.
+        self._patience = threading.Timer(PATIENCE_SECONDS, self._process.kill)
+        self._patience.daemon = True
+        self._patience.start()
         self._ids = 0
         self.notifications: list[dict[str, Any]] = []
         """What it said without being asked."""
@@ -211,6 +216,7 @@ class Bridge:
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate(timeout=PATIENCE_SECONDS)
+        self._patience.cancel()
 
     def _say(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None

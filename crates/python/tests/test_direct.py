@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import subprocess
 import textwrap
 import threading
@@ -19,6 +20,7 @@ from support import PATIENCE_SECONDS, PYTHON, Bridge, hanging
 
 from toolbridge import Session, read_only
 from toolbridge.direct import direct_functions
+from toolbridge.tools import Host, Toolbox
 
 REQUEST = contextvars.ContextVar("request", default="none")
 
@@ -251,18 +253,29 @@ def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
     assert list(short_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt()])
-def test_one_that_ends_the_program_ends_it(short_path: Path, error: BaseException) -> None:
-    def leave() -> None:
-        raise error
+class Unwanted:
+    """A call that is cancelled before Python hears of it."""
 
-    async def main() -> None:
-        async with Session(leave, directory=short_path) as session:
-            with Bridge(session.mcp_config()) as bridge:
-                result = await asyncio.to_thread(bridge.call, "leave")
-                assert "was ended" in text_of(result)
-                await asyncio.sleep(PATIENCE_SECONDS)
+    name, arguments, tool_use_id = "later", b"{}", None
 
-    with pytest.raises(type(error)):
-        asyncio.run(main())
-    assert list(short_path.iterdir()) == []
+    def on_cancel(self, _: Callable[[], object]) -> bool:
+        return False
+
+    def answer(self, result: bytes) -> None: ...
+
+    def fail(self, type_name: str, message: str) -> None: ...
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaited() -> None:
+    async def wait() -> None: ...
+
+    # Every warning is an error here, also of what is collected.
+    host = Host(Toolbox(), server_name="tools", transport="auto", functions={"later": lambda _: wait()})
+    call: Any = Unwanted()
+    host.call(call)
+    await asyncio.to_thread(host.call_directly, call)
+    await asyncio.sleep(0)
+    await host.end()
+    await asyncio.sleep(0)
+    gc.collect()

@@ -101,9 +101,9 @@ async def test_of_more_runs_than_allowed_the_others_wait_in_order(
 
     handed_over = asyncio.Semaphore(0)
 
-    async def watched(*arguments: Any) -> Any:
+    async def watched(*arguments: Any, **options: Any) -> Any:
         handed_over.release()
-        return await completed(*arguments)
+        return await completed(*arguments, **options)
 
     monkeypatch.setattr(toolbridge.model, "completed", watched)
     runs = []

@@ -137,23 +137,40 @@ def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
     assert here.files == []
 
 
-@pytest.mark.parametrize("how", ["sys.exit(7)", "raise KeyboardInterrupt"])
-def test_a_tool_that_ends_the_program_ends_it(world: MakeWorld, transport: Transport, how: str) -> None:
+def test_ctrl_c_in_a_tool_ends_the_program(world: MakeWorld, transport: Transport) -> None:
     here = world("call leave {}\n---\ntext done")
     running = program(
         here,
         transport,
-        f"""
+        """
         @agent.tool_plain
         async def leave() -> None:
-            {how}
+            raise KeyboardInterrupt
         asyncio.run(agent.run("go"))
         """,
     )
     code, _, stderr = ended(running)
-    assert code == (7 if "exit" in how else -signal.SIGINT), stderr
+    assert code == -signal.SIGINT, stderr
     assert "never" not in stderr
     assert here.files == []
+
+
+def test_a_tool_that_exits_ends_its_call_and_not_the_program(world: MakeWorld, transport: Transport) -> None:
+    here = world("call leave {}\n---\ntext done")
+    running = program(
+        here,
+        transport,
+        """
+        @agent.tool_plain
+        async def leave() -> None:
+            sys.exit(7)
+        print(asyncio.run(agent.run("go")).output)
+        """,
+    )
+    code, stdout, stderr = ended(running)
+    assert (code, stdout) == (0, "done\n"), stderr
+    assert "SystemExit" in here.result_texts[0]
+    assert "never" not in stderr
 
 
 def test_a_stream_that_is_dropped_ends_with_its_loop(world: MakeWorld, transport: Transport) -> None:

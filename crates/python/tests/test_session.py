@@ -8,19 +8,23 @@ import doctest
 import json
 import logging
 import subprocess
+import textwrap
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import RunContext, ToolReturn
+from pydantic_ai.messages import BinaryContent
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, World, hanging, named, soon
+from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, hanging, named, prompt, soon
 
 import toolbridge.session
-from toolbridge import InvalidRequestError, Session, read_only, report_progress
+from toolbridge import ClaudeCodeModel, InvalidRequestError, Session, read_only, report_progress
 
 MakeWorld = Callable[[str], World]
 
@@ -138,14 +142,25 @@ def with_more() -> dict[str, int]:
     return ToolReturn({"a": 1}, content="and more")  # type: ignore[return-value]
 
 
+def picture() -> BinaryContent:
+    return BinaryContent(PICTURE, media_type="image/png")
+
+
+def surprise() -> Weather:
+    return BinaryContent(PICTURE, media_type="image/png")  # type: ignore[return-value]
+
+
+def whole() -> ToolReturn:
+    return ToolReturn({"a": 1}, content=["and more"])
+
+
+def other_table() -> dict[str, int]:
+    return {"a": "not one"}  # type: ignore[dict-item]
+
+
 def test_objects_are_structured_content_where_the_signature_says_so(short_path: Path) -> None:
     tools: list[Callable[..., Any]] = [weather, table, untyped, lying, with_more, add]
     with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
-        listed = bridge.tools
-        assert listed["weather"]["outputSchema"]["properties"].keys() == {"degrees", "sky"}
-        assert "outputSchema" in listed["table"]
-        assert "outputSchema" not in listed["untyped"]
-        assert "outputSchema" not in listed["add"]
         told = bridge.call("weather")
         assert told["structuredContent"] == {"degrees": 21.5, "sky": "clear"}
         assert json.loads(told["content"][0]["text"]) == told["structuredContent"]
@@ -155,6 +170,92 @@ def test_objects_are_structured_content_where_the_signature_says_so(short_path: 
         assert [block["text"] for block in bridge.call("with_more")["content"]] == ['{"a":1}', "and more"]
         for tool in ("untyped", "lying", "with_more"):
             assert "structuredContent" not in bridge.call(tool)
+
+
+def test_what_is_not_as_annotated_is_delivered_too(short_path: Path) -> None:
+    tools: list[Callable[..., Any]] = [weather, picture, surprise, whole, lying, other_table]
+    with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        # A client refuses a result without an object where it was promised one, and one that does not fit.
+        assert all("outputSchema" not in tool for tool in bridge.tools.values())
+        for tool in ("picture", "surprise"):
+            result = bridge.call(tool)
+            assert [block["type"] for block in result["content"]] == ["image"]
+            assert not result.get("isError")
+        assert [block["text"] for block in bridge.call("whole")["content"]] == ['{"a":1}', "and more"]
+        assert bridge.call("lying")["content"][0]["text"] == "{no object"
+        assert bridge.call("other_table")["structuredContent"] == {"a": "not one"}
+
+
+class Counter:
+    """Counts."""
+
+    def __call__(self, step: int = 1) -> int:
+        return step
+
+    async def later(self, step: int, *, times: int) -> int:
+        """Counts later."""
+        return step * times
+
+
+def test_what_is_no_plain_function_is_one_too(short_path: Path) -> None:
+    tools = [partial(add, b=2), Counter(), partial(partial(Counter().later, 3), times=2)]
+    with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        listed = bridge.tools
+        assert listed["add"]["description"] == "Adds two numbers."
+        assert listed["add"]["inputSchema"]["properties"].keys() == {"a"}
+        assert bridge.call("add", a=40)["content"][0]["text"] == "42"
+        assert bridge.call("Counter", step=3)["content"][0]["text"] == "3"
+        assert listed["later"]["inputSchema"]["properties"] == {}
+        assert bridge.call("later")["content"][0]["text"] == "6"
+
+
+def test_what_can_be_no_tool_is_said_at_once() -> None:
+    async def endless() -> Any:
+        yield 1
+
+    for generator in (endless, partial(endless)):
+        with pytest.raises(InvalidRequestError, match="`endless` is an async generator") as raised:
+            Session(generator)
+        assert raised.value.hint is not None
+    with pytest.raises(InvalidRequestError, match="a `int` is no tool"):
+        Session(3)  # type: ignore[arg-type]
+
+
+def test_without_asyncio_it_is_said_what_is_missing(short_path: Path) -> None:
+    # As trio does: it steps through coroutines without a loop of asyncio's.
+    entering = Session(add, directory=short_path).__aenter__()
+    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+        entering.send(None)
+    asking = ClaudeCodeModel().request(prompt(), None, ModelRequestParameters())
+    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+        asking.send(None)
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise LookupError('no')", "asyncio.run(forget())"])
+def test_a_session_that_is_never_left_removes_its_files_at_exit(short_path: Path, end: str) -> None:
+    text = f"""
+    import asyncio, os, sys
+    from toolbridge import Session
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def forget() -> None:
+        sessions.append(await Session(add, directory=sys.argv[1]).__aenter__())
+
+    sessions = [Session(add, directory=sys.argv[1]).__enter__()]
+    Session(add, directory=sys.argv[1]).__enter__()
+    assert len(os.listdir(sys.argv[1])) == 4
+    print("open", flush=True)
+    {end}
+    """
+    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.stdout == "open\n"
+    assert done.returncode == {"sys.exit(3)": 3, "raise LookupError('no')": 1}.get(end, 0), done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert "never awaited" not in done.stderr
+    assert list(short_path.iterdir()) == []
 
 
 def test_progress_is_reported_to_whoever_asked_for_it(short_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from . import _native
+from .errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from ._native import Done
@@ -19,9 +20,49 @@ Ts = TypeVarTuple("Ts")
 atexit.register(_native.shutdown)
 
 
-async def completed(start: Callable[[*Ts, Done[T]], _native.Task], *arguments: *Ts) -> T:
+def check_asyncio() -> None:
+    """Refuses to run where there is no event loop of asyncio's.
+
+    Raises:
+        InvalidRequestError: When there is none.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidRequestError(
+            "this needs asyncio, and no event loop of asyncio's runs here",
+            hint="with trio, run it in a thread: `trio.to_thread.run_sync(asyncio.run, …)`",
+        ) from None
+
+
+class Stop:
+    """Ends a request from within: whoever waits for it gets the error, or whoever waits next."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    def now(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+            for future in self._waiting:
+                if not future.done():
+                    future.set_exception(error)
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        if self.error is not None:
+            raise self.error
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+
+
+async def completed(
+    start: Callable[[*Ts, Done[T]], _native.Task], *arguments: *Ts, stop: Stop | None = None
+) -> T:
     """Starts a task and waits for it. Whoever cancels the wait cancels the task, there and then."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    if stop is not None:
+        stop.add(future)
 
     def done(value: T | None, error: BaseException | None) -> None:
         if future.done():

@@ -1,9 +1,17 @@
-"""What can go wrong, as exceptions. The native module raises them by name."""
+"""What can go wrong, as exceptions. The native module raises them by name.
+
+Those that are failures of a model are pydantic-ai's errors too, so that whoever catches these, such as its
+`FallbackModel`, needs to know nothing of this package.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
+
+from pydantic_ai import exceptions
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 
 
 class ClaudeCodeError(Exception):
@@ -22,7 +30,8 @@ class ClaudeCodeError(Exception):
         result: str | None = None,
         text: str | None = None,
     ) -> None:
-        super().__init__(message)
+        # Not `super()`: pydantic-ai's classes are told other things, each version's others.
+        Exception.__init__(self, message)
         self.message: str = message
         """What happened."""
         self.hint: str | None = hint
@@ -38,29 +47,107 @@ class ClaudeCodeError(Exception):
         if hint:
             self.add_note(f"hint: {hint}")
 
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bare, (type(self), self.message), dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        vars(self).update(state or {})
+
+
+def _bare(kind: type[ClaudeCodeError], message: str) -> ClaudeCodeError:
+    """What a pickled error begins with; the rest is its state."""
+    return kind.__new__(kind, message)
+
+
+class ModelFailure(ClaudeCodeError, ModelAPIError):
+    """A model that gave no answer, for whatever reason; `model_name` says which."""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        # For what this version has there besides: it is the same for all errors.
+        ModelAPIError.__init__(self, "default", message)
+        ClaudeCodeError.__init__(self, message, **facts)
+
 
 class InvalidRequestError(ClaudeCodeError, ValueError):
     """A request or a setting that makes no sense."""
 
 
-class CLINotFoundError(ClaudeCodeError):
+class CLINotFoundError(ModelFailure):
     """The Claude Code CLI is not installed, or not where it was said to be."""
 
 
-class CLIExecutionError(ClaudeCodeError):
-    """The CLI ran, or should have, and came to no result; `error_type` says more."""
+class CLIExecutionError(ModelFailure):
+    """The CLI ran, or should have, and came to no result; `error_type` says more.
+
+    One that has a status of the API is a `ModelHTTPError` too, and of the category that pydantic-ai has for
+    the status; a time-out is a `ModelTimeoutError`, where pydantic-ai has that.
+    """
+
+    def __new__(cls, message: str, **facts: Any) -> CLIExecutionError:
+        result = facts.get("result")
+        status = None if result is None else json.loads(result).get("api_error_status")
+        kind = _execution_error(facts.get("error_type"), status) if cls is CLIExecutionError else cls
+        return super().__new__(kind, message)
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        status = (self.result or {}).get("api_error_status")
+        if isinstance(self, ModelHTTPError) and isinstance(status, int):
+            ModelHTTPError.__init__(self, status, self.model_name, self.result)
+            ClaudeCodeError.__init__(self, message, **{**facts, "hint": None})
+            self.hint = facts.get("hint")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        status = getattr(self, "status_code", None)
+        return _bare_execution_error, (self.message, self.error_type, status), dict(vars(self))
+
+
+def _bare_execution_error(message: str, error_type: str | None, status: int | None) -> CLIExecutionError:
+    kind = _execution_error(error_type, status)
+    return kind.__new__(kind, message)
+
+
+_CATEGORIES = {
+    401: "ModelAuthenticationError",
+    403: "ModelAuthenticationError",
+    404: "ModelNotFoundError",
+    429: "ModelRateLimitError",
+    529: "ModelOverloadedError",
+}
+"""What newer versions of pydantic-ai call errors with these statuses."""
+
+
+@functools.cache
+def _execution_error(error_type: str | None, status: int | None) -> type[CLIExecutionError]:
+    """The class that is all of pydantic-ai's that the error is. It has no name of its own."""
+    names: list[str] = []
+    if isinstance(status, int):
+        other = "ModelServerError" if status >= 500 else "ModelRequestRejectedError"
+        names = ["ModelHTTPError", _CATEGORIES.get(status, other)]
+    elif error_type == "timeout":
+        names = ["ModelTimeoutError"]
+    others = [getattr(exceptions, name) for name in names if hasattr(exceptions, name)]
+    if not others:
+        return CLIExecutionError
+    about = {"__module__": __name__, "__doc__": CLIExecutionError.__doc__}
+    return type(CLIExecutionError.__name__, (CLIExecutionError, *others), about)
 
 
 class CLIInterruptedError(ClaudeCodeError):
     """The request was interrupted."""
 
 
-class CLIResponseParseError(ClaudeCodeError):
+class CLIResponseParseError(ModelFailure):
     """The CLI's output is not what it should be."""
 
 
-class StructuredOutputError(ClaudeCodeError):
+class StructuredOutputError(ClaudeCodeError, UnexpectedModelBehavior):
     """The model gave no output that fits the schema; `text` is what it said instead."""
+
+    body: str | None = None
 
 
 class ToolNotFoundError(ClaudeCodeError):
@@ -71,7 +158,7 @@ class ToolsetNotRegisteredError(ClaudeCodeError):
     """A request names tools, but none are registered."""
 
 
-class IPCError(ClaudeCodeError):
+class IPCError(ModelFailure):
     """Something between this process and the bridge did not work."""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import pickle
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -18,16 +20,17 @@ from pydantic_ai.models import (
     check_allow_model_requests,
 )
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from . import _executable, _native
 from ._run_context import current_run_context, knows_runs
-from ._waiting import completed
+from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .conversation import conversation
-from .errors import InvalidRequestError
+from .errors import InvalidRequestError, ModelFailure
+from .meter import Meter
 from .output import wanted
 from .permission import CanUseTool, decided
 from .settings import (
@@ -38,10 +41,13 @@ from .settings import (
     TransportType,
     given_documents,
     known,
+    warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
 from .teller import MessageCallback, Teller
 from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
+
+_Kind = TypeVar("_Kind", bound="ClaudeCodeModel")
 
 _PROFILE = ModelProfile(
     supports_tools=True,
@@ -79,6 +85,12 @@ class _Prepared:
     host: Host
     reader: Reader
     parameters: ModelRequestParameters
+    stop: Stop
+    meter: Meter | None
+
+    def meter_answered(self) -> None:
+        if self.meter is not None:
+            self.meter.is_answered = True
 
 
 class ClaudeCodeModel(Model[None]):
@@ -207,7 +219,10 @@ class ClaudeCodeModel(Model[None]):
         Raises:
             InvalidRequestError: When a setting makes no sense, or two exclude each other.
         """
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(settings=settings, profile=_profile(profile))
+        self._given = given
+        """What a copy is made of."""
         self._model_name = model_name
         self._message_callback = message_callback
         self._can_use_tool = can_use_tool
@@ -258,6 +273,34 @@ class ClaudeCodeModel(Model[None]):
             "restrictions": to_jsonable_python(restrictions),
         }
         self._native = _native.Model(to_json(config))
+
+    def __copy__(self) -> Self:
+        return self._copied(self._given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Whoever is called stays who it is: a copy of what a method belongs to would hear of nothing.
+        plain = {name: value for name, value in self._given.items() if name not in _SHARED}
+        return self._copied({**self._given, **deepcopy(plain, memo)})
+
+    def _copied(self, given: Mapping[str, Any]) -> Self:
+        copied = _remade(type(self), given)
+        vars(copied).update({name: value for name, value in vars(self).items() if name not in vars(copied)})
+        copied._registered = self._registered
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = vars(_remade(type(self), self._given))
+        more = {name: value for name, value in vars(self).items() if name not in made}
+        parts = {**self._given, "set_agent_toolsets": self._registered, **more}
+        for name, value in parts.items():
+            try:
+                pickle.dumps(value)
+            except Exception as error:
+                raise pickle.PicklingError(
+                    f"`{name}` of the model cannot be pickled: {error}. Functions of modules can be; "
+                    "tools, and what else belongs to one process, can be given in each request"
+                ) from error
+        return _remade, (type(self), self._given), {"_registered": self._registered, **more}
 
     @property
     def model_name(self) -> str:
@@ -337,8 +380,10 @@ class ClaudeCodeModel(Model[None]):
     ) -> RequestWithMetadata:
         """Asks the model; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
-            json = await completed(self._native.request, ready.json, ready.host)
-            return answer_of(json, ready.reader, self.model_name)
+            json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
+            answer = answer_of(json, ready.reader, self.model_name)
+            ready.meter_answered()
+            return answer
 
     @asynccontextmanager
     async def request_stream(
@@ -350,10 +395,17 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[StreamedResponse]:
         """Asks the model; the answer comes as it is made. Leaving the context ends the request."""
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
-            stream = await completed(self._native.stream, ready.json, ready.host)
+            stream = await completed(self._native.stream, ready.json, ready.host, stop=ready.stop)
+            if ready.meter is not None:
+                ready.meter.is_counted = True
             try:
                 yield ClaudeCodeStreamedResponse(
-                    ready.parameters, _stream=stream, _reader=ready.reader, _model_name=self.model_name
+                    ready.parameters,
+                    _stream=stream,
+                    _reader=ready.reader,
+                    _model_name=self.model_name,
+                    _stop=ready.stop,
+                    _answered=ready.meter_answered,
                 )
             finally:
                 stream.close()
@@ -391,12 +443,19 @@ class ClaudeCodeModel(Model[None]):
         listener: Callable[[dict[str, Any]], None] | None = None,
     ) -> AsyncGenerator[_Prepared]:
         """A request that can be started; what belongs to it goes when the context is left."""
+        check_asyncio()
         check_allow_model_requests()
+        warn_unsupported(merge_model_settings(self.settings, model_settings), self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
         registered = self._registered
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._named())
             run = run_context or current_run_context()
+            stop = Stop()
+            meter = None if run is None else Meter(run, stop)
+            if meter is not None:
+                stack.callback(meter.settle)
             tools = await self._tools(parameters, given_documents(given), run, registered, stack)
             read = await conversation(messages, parameters)
             own = known(given)
@@ -412,9 +471,12 @@ class ClaudeCodeModel(Model[None]):
             )
             stack.push_async_callback(host.end)
             heard_by = (given.get("message_callback") or self._message_callback, listener)
-            if callbacks := [one for one in heard_by if one is not None]:
-                host.message = teller = Teller(callbacks)
+            callbacks = [one for one in heard_by if one is not None]
+            if callbacks or meter is not None:
+                host.message = teller = Teller(callbacks, meter)
                 stack.push_async_exit(teller.end)
+            if meter is not None and run is not None and run.tool_manager is not None:
+                tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
             request = {
                 "messages": read.messages,
                 "settings": own,
@@ -422,7 +484,16 @@ class ClaudeCodeModel(Model[None]):
                 "output_schema": output.schema,
             }
             reader = Reader(host.server_name, output)
-            yield _Prepared(to_json(request), host, reader, parameters)
+            yield _Prepared(to_json(request), host, reader, parameters, stop, meter)
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        """Has errors say which model failed."""
+        try:
+            yield
+        except ModelFailure as error:
+            error.model_name = self.model_name
+            raise
 
     async def _tools(
         self,
@@ -458,6 +529,17 @@ class ClaudeCodeModel(Model[None]):
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
         return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
+
+
+_SHARED = frozenset({"message_callback", "can_use_tool", "settings", "profile"})
+"""What a copy has in common with its model."""
+
+
+def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
+    """A model of that class, made as one was before. What a subclass adds is not made, but copied."""
+    model = kind.__new__(kind)
+    ClaudeCodeModel.__init__(model, **given)
+    return model
 
 
 def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from . import _native
+from .text import encodable
 
 current_call: ContextVar[_native.Call | None] = ContextVar("toolbridge_current_call", default=None)
 """The call that this task, or this worker thread, works on."""
@@ -20,4 +21,4 @@ def report_progress(progress: float, total: float | None = None, message: str | 
     """
     call = current_call.get()
     if call is not None:
-        call.report_progress(progress, total, message)
+        call.report_progress(progress, total, None if message is None else encodable(message))

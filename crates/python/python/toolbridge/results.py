@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -17,14 +18,28 @@ from pydantic_ai.messages import (
     is_multi_modal_content,
 )
 from pydantic_ai.tools import ToolDenied
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from .text import encodable
 
 
 def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
     """The JSON text of the MCP result for what a tool returned.
 
     A structured one has the value as an object too, and not only as text.
+
+    Raises:
+        PydanticSerializationError: When there is no JSON for it. The message says why.
     """
+    try:
+        return _result(tool, value, is_structured)
+    except BaseException as error:  # it may run code of anybody's
+        reason = encodable(str(error)) if isinstance(error, Exception) else type(error).__name__
+        said = f"what tool `{tool}` returned cannot be sent: {reason}"
+        raise PydanticSerializationError(said) from error
+
+
+def _result(tool: str, value: Any, is_structured: bool) -> bytes:
     if type(value) is str:  # most are, and are done with soon
         return to_json({"content": [_text(value)]})
     if isinstance(value, ToolDenied):
@@ -46,7 +61,7 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
 
 def error_result(message: str) -> bytes:
     """The JSON text of an MCP result that says what went wrong."""
-    return to_json({"content": [_text(message)], "isError": True})
+    return to_json({"content": [_text(encodable(message))], "isError": True})
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -56,11 +71,32 @@ def _text(text: str) -> dict[str, Any]:
 def _blocks(tool: str, value: Any) -> list[dict[str, Any]]:
     if value is None:
         return [_text("")]
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"`{type(value).__name__}` is no text; return a `BinaryContent`, or decode it")
     part = ToolReturnPart(tool_name=tool, content=value)
     items: list[Any] = part.content_items()
     if not any(is_multi_modal_content(item) for item in items):
-        return [_text(part.model_response_str())]
+        text = part.model_response_str()
+        if "null" in text and not isinstance(value, str):
+            _check_numbers(value)
+        return [_text(text)]
     return [_block(item) for item in part.content_items(mode="str")]
+
+
+def _check_numbers(value: Any) -> None:
+    """Refuses numbers that JSON does not have, which would be written as `null`."""
+    plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
+    for number in _numbers(plain):
+        if not math.isfinite(number):
+            raise ValueError(f"JSON has no number `{number}`")
+
+
+def _numbers(plain: Any) -> Iterator[float]:
+    if isinstance(plain, float):
+        yield plain
+    elif isinstance(plain, dict | list):
+        for one in plain.values() if isinstance(plain, dict) else plain:
+            yield from _numbers(one)
 
 
 def _more(content: Any) -> Iterable[dict[str, Any]]:

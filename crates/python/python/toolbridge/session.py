@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
@@ -19,18 +21,28 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
 
 from . import _executable, _native
-from ._waiting import completed
+from ._waiting import check_asyncio, completed
 from .direct import direct_functions
 from .errors import InvalidRequestError
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
 from .tools import Host, Toolbox, manager_of, offered
+
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Removes the files of sessions that nobody has left, while there is an interpreter to do so."""
+    for session in list(_open):
+        session.close()
 
 
 class Session:
     """Functions of this process on a socket, for the Claude Code CLI or any other MCP client.
 
     As `async with`, they run on the event loop there; as `with`, on one in a thread of its own. Functions
-    that are not `async` run in worker threads. Leaving the context removes the session's files.
+    that are not `async` run in worker threads. Leaving the context removes the session's files, and so does
+    the end of the program.
 
     >>> def add(a: int, b: int) -> int:
     ...     "Adds two numbers"
@@ -85,6 +97,7 @@ class Session:
         return self._session
 
     async def __aenter__(self) -> Session:
+        check_asyncio()
         if self._stack is not None:
             raise InvalidRequestError("the session runs already")
         async with AsyncExitStack() as stack:
@@ -99,6 +112,7 @@ class Session:
             )
             session = _native.Session(host, _executable.BRIDGE, self._directory)
             self._session = session
+            _open.add(self)
             stack.push_async_callback(host.end)
             stack.push_async_callback(completed, session.stop)
             self._stack = stack.pop_all()
@@ -113,6 +127,15 @@ class Session:
         stack, self._stack, self._session = self._stack, None, None
         if stack is not None:
             await stack.aclose()
+
+    def close(self) -> None:
+        """Removes the session's files at once, and waits for nothing. What still runs in it is cancelled.
+
+        Leaving the context does more. This is for the end of a program, which sees to it by itself.
+        """
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def __enter__(self) -> Session:
         self._thread = _Thread(self)
@@ -140,7 +163,7 @@ class _Thread:
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run,
-            args=(asyncio.run, self._serve(session)),
+            args=(lambda: asyncio.run(self._serve(session)),),
             name="toolbridge-session",
             daemon=True,
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, TypeAlias
 
+from pydantic_ai import exceptions
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
@@ -109,3 +111,25 @@ def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Document
     """The documents among the settings."""
     given = (settings or {}).get("documents") or ()
     return [given] if isinstance(given, _native.Documents) else list(given)
+
+
+_WARNING: type[UserWarning] = getattr(exceptions, "UnsupportedSettingWarning", UserWarning)
+
+# Of these pydantic-ai warns itself, where it has a class for that.
+_OTHERS_WARN: frozenset[str] = frozenset(
+    {"stop_sequences", "parallel_tool_calls", "extra_headers", "extra_body"}
+    if hasattr(exceptions, "UnsupportedSettingWarning")
+    else ()
+)
+
+_warned: set[str] = set()
+
+
+def warn_unsupported(settings: Mapping[str, Any] | None, unsupported: Set[str]) -> None:
+    """Warns, once for each, of settings that have no effect."""
+    given = {name for name, value in (settings or {}).items() if value is not None}
+    for name in sorted((given & unsupported) - _OTHERS_WARN - _warned):
+        _warned.add(name)
+        warnings.warn(
+            f"the setting `{name}` has no effect: the CLI has none of the kind", _WARNING, stacklevel=2
+        )

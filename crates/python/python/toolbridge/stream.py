@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from pydantic_ai.models import StreamedResponse
 from pydantic_core import from_json
 
 from . import _native
-from ._waiting import completed
+from ._waiting import Stop, completed
 from .answer import SYSTEM, CLIResponse, Reader
 
 
@@ -23,6 +23,9 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _stream: _native.Stream
     _reader: Reader
     _model_name: str
+    _stop: Stop
+    _answered: Callable[[], None]
+    """Is told that the whole answer is there."""
     _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
     _block: int = field(default=0, init=False)
     """The block that deltas belong to."""
@@ -34,7 +37,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """Text that waits for the output."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        while events := await completed(self._stream.next):
+        while events := await completed(self._stream.next, stop=self._stop):
             for event in events:
                 for known in self._read(from_json(event)):
                     yield known
@@ -84,6 +87,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
 
     def _end(self, answer: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
+        self._answered()
         cli_response = CLIResponse.of(answer)
         self._usage = cli_response.request_usage
         self._model_name = answer["model"] or self._model_name

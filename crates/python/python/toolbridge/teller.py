@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 from pydantic_core import from_json
 
+from .meter import Meter
+
 MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
 """Is called with each message of the CLI, on the event loop of the request."""
 
@@ -20,9 +22,12 @@ class Teller:
     """Tells all who listen in one request. What a listener raises is the event loop's to report."""
 
     callbacks: Sequence[MessageCallback]
+    meter: Meter | None = None
     _running: set[asyncio.Future[None]] = field(default_factory=set)
 
     def __call__(self, message: bytes) -> None:
+        if self.meter is not None:
+            self.meter.hear(message)
         for callback in self.callbacks:
             told = callback(from_json(message))
             if inspect.isawaitable(told):

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, get_type_hints
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai.exceptions import AgentRunError, ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
@@ -23,6 +24,9 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from .errors import InvalidRequestError
+from .failure import ends_program, fail
+from .meter import Meter
 from .progress import current_call
 from .results import error_result, result_of
 
@@ -72,11 +76,69 @@ def offered(toolsets: Toolsets) -> Offered:
         elif isinstance(one, _native.Documents):
             documents.append(one)
         else:
-            tools.append(one)
+            tools.append(one if isinstance(one, Tool) else as_tool(one))
     functions = FunctionToolset(tools) if tools else None
     if functions is not None:
         found.append(functions)
     return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents), functions)
+
+
+def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What pydantic-ai can make a tool of, which wants a function with a name.
+
+    Raises:
+        InvalidRequestError: When the function can be none.
+    """
+    inner, is_partial = function, False
+    while isinstance(inner, partial):
+        inner, is_partial = inner.func, True
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if not callable(inner):
+        raise InvalidRequestError(
+            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets or `Documents`"
+        )
+    call = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.isasyncgenfunction(call):
+        hint = "collect what it yields, and return that; `report_progress` says how far it is"
+        raise InvalidRequestError(f"`{name}` is an async generator, and a tool has one result", hint=hint)
+    if not is_partial and hasattr(function, "__name__"):
+        return function
+    if inspect.iscoroutinefunction(call):
+
+        async def call_later(*args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        return _named(call_later, function, inner, name)
+
+    def call_now(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return _named(call_now, function, inner, name)
+
+
+def _named(
+    outer: Callable[..., Any], function: Callable[..., Any], inner: Callable[..., Any], name: str
+) -> Callable[..., Any]:
+    """A function that has the name and the docstring of the inner one, and the parameters that are left."""
+    hinted = inner if inspect.isroutine(inner) else type(inner).__call__
+    outer.__name__ = outer.__qualname__ = name
+    outer.__doc__ = inspect.getdoc(inner)
+    outer.__module__ = getattr(inner, "__module__", __name__)
+    # What partial has given already cannot be given again.
+    given = set(function.keywords) if isinstance(function, partial) else set()
+    hints = get_type_hints(hinted, include_extras=True)
+    signature = inspect.signature(function)
+    left = [
+        one.replace(annotation=hints.get(one.name, one.annotation))
+        for one in signature.parameters.values()
+        if one.name not in given
+    ]
+    outer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=left, return_annotation=hints.get("return", signature.return_annotation)
+    )
+    names = {one.name for one in left} | {"return"}
+    outer.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
+    return outer
 
 
 def described(tool: ToolDefinition) -> dict[str, Any]:
@@ -98,10 +160,9 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
     return said
 
 
-def output_schema(tool: ToolDefinition) -> dict[str, Any] | None:
-    """The schema of what the tool returns, where that is a JSON object."""
-    schema = tool.return_schema
-    return schema if schema and schema.get("type") == "object" else None
+def returns_object(tool: ToolDefinition) -> bool:
+    """Whether the tool returns a JSON object, by its signature."""
+    return bool(tool.return_schema) and (tool.return_schema or {}).get("type") == "object"
 
 
 async def manager_of(
@@ -122,6 +183,10 @@ class Toolbox:
     managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
     is_structured: bool = False
     """Whether objects are structured content too. A model only ever sees one of the two."""
+    meter: Meter | None = None
+    """Counts the calls of an agent's run,"""
+    metered: ToolManager[Any] | None = None
+    """which this manager makes."""
 
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
         """Adds the tools of a manager, or those of them that are given."""
@@ -135,10 +200,9 @@ class Toolbox:
         """The tools as the native module reads them."""
         if not self.definitions:
             return None
-        tools = self.definitions.values()
-        if not self.is_structured:
-            return to_json([described(tool) for tool in tools])
-        return to_json([{**described(tool), "output_schema": output_schema(tool)} for tool in tools])
+        # No schema of what they return: a function of Python's may return something else than its signature
+        # says, which a client that was promised an object would refuse.
+        return to_json([described(tool) for tool in self.definitions.values()])
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
@@ -146,17 +210,40 @@ class Toolbox:
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
         manager = self.managers[call.name]
-        if (manager.tools or {})[call.name].tool_def.defer:
-            value = await resolved(manager, part)
-        else:
-            # Nested in the agent's request: its budget of retries is not ours, the model sees each error.
-            value = await manager.handle_call(part, wrap_validation_errors=False)
+        if self.meter is None or manager is not self.metered:
+            return self.result(call.name, await handled(manager, part))
+        try:
+            self.meter.begin_call()
+        except AgentRunError as error:
+            return error_result(error.message)  # nobody will read it: the request ends
+        try:
+            value = await handled(manager, part)
+        except (ModelRetry, ValidationError):
+            max_retries = (manager.tools or {})[call.name].max_retries
+            self.meter.failed(call.name, max_retries, _retries(manager))
+            raise
+        finally:
+            self.meter.end_call()
+        _retries(manager).pop(call.name, None)
         return self.result(call.name, value)
 
     def result(self, name: str, value: Any) -> bytes:
         """What a tool returned, as the JSON text of an MCP result."""
-        is_structured = self.is_structured and output_schema(self.definitions[name]) is not None
+        is_structured = self.is_structured and returns_object(self.definitions[name])
         return result_of(name, value, is_structured=is_structured)
+
+
+async def handled(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+    """Calls a tool; returns what it does."""
+    if (manager.tools or {})[part.tool_name].tool_def.defer:
+        return await resolved(manager, part)
+    # The model sees each error, so none of them is to be wrapped for the agent.
+    return await manager.handle_call(part, wrap_validation_errors=False)
+
+
+def _retries(manager: ToolManager[Any]) -> dict[str, int]:
+    """How often each tool has failed in a row, as the context of a call shows it."""
+    return {} if manager.ctx is None else manager.ctx.retries
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
@@ -181,45 +268,19 @@ async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
     return result
 
 
-async def answered(call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
+"""What comes to an answer. It begins in its task, so that one which never begins leaves nothing unawaited."""
+
+
+async def answered(call: _native.Call, work: Work) -> None:
     """Gives a call its answer, whatever comes of the work."""
     current_call.set(call)
     try:
-        call.answer(await work)
+        call.answer(await work())
     except BaseException as error:
         fail(call, error)
-        if not isinstance(error, Exception):
+        if issubclass(type(error), asyncio.CancelledError) or ends_program(error):
             raise
-
-
-def fail(call: _native.Call, error: BaseException) -> None:
-    """Gives a call an answer that says what went wrong."""
-    if isinstance(error, ModelRetry):
-        call.answer(error_result(error.message))
-    elif isinstance(error, ValidationError):
-        call.fail("ValidationError", explained(call.name, error))
-    elif isinstance(error, ApprovalRequired | CallDeferred):
-        reason = "needs an approval" if isinstance(error, ApprovalRequired) else "is run elsewhere"
-        call.fail(type(error).__name__, f"tool `{call.name}` {reason}, which cannot be had during a request")
-    elif isinstance(error, Exception):
-        call.fail(type(error).__name__, text_of(error) or "no message")
-    else:
-        call.fail(type(error).__name__, f"tool `{call.name}` was ended")
-
-
-def text_of(error: Exception) -> str:
-    """What an error says, if it can."""
-    try:
-        return str(getattr(error, "message", None) or error)
-    except Exception:
-        return ""
-
-
-def explained(tool: str, error: ValidationError) -> str:
-    """What is wrong with arguments, for the model: where, and what."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"at `/{'/'.join(map(str, fault['loc']))}`: {fault['msg']}" for fault in faults]
-    return f"invalid arguments for tool `{tool}`: {'; '.join(lines)}"
 
 
 @dataclass
@@ -243,13 +304,13 @@ class Host:
         return self.toolbox.to_json()
 
     @property
-    def decide(self) -> Callable[[_native.Call], None] | None:
+    def decide(self) -> Callable[[_native.Call], object] | None:
         decider = self.decider
-        return None if decider is None else lambda call: self.start(call, decider(call))
+        return None if decider is None else lambda call: self.start(call, partial(decider, call))
 
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""
-        self.start(call, self.toolbox.call(call))
+        self.start(call, partial(self.toolbox.call, call))
 
     @property
     def direct(self) -> Set[str]:
@@ -260,40 +321,55 @@ class Host:
         threading.Thread(target=self._serve, args=(calls,), name="toolbridge-tool", daemon=True).start()
 
     def _serve(self, calls: _native.Calls) -> None:
-        while (call := calls.next()) is not None:
+        is_over = False
+        while not is_over:
+            # Some have a thread raise an exception from outside, to stop a function that may be over by then.
+            with suppress(BaseException):
+                is_over = self._serve_one(calls)
+
+    def _serve_one(self, calls: _native.Calls) -> bool:
+        """Waits for a call and sees to it. Returns whether there will be none any more."""
+        if not calls.wait():
+            return True
+        if (call := calls.take()) is not None:
             self.context.copy().run(self.call_directly, call)
-            del call  # not while the next one is waited for: its arguments may be large
+        return False
 
     def call_directly(self, call: _native.Call) -> None:
-        """Calls a function, in a thread where it may block."""
+        """Calls a function, in a thread where it may block. Whatever it raises, the thread goes on."""
         current_call.set(call)
         try:
             value = self.functions[call.name](call.arguments)
             if inspect.isawaitable(value):
-                context = contextvars.copy_context()
-                self.loop.call_soon_threadsafe(self._start_later, call, value, context=context)
+                self._await_later(call, value)
             else:
                 call.answer(self.toolbox.result(call.name, value))
         except BaseException as error:
             fail(call, error)
-            if not isinstance(error, Exception):
-                with suppress(RuntimeError):  # the loop has ended already
-                    self.loop.call_soon_threadsafe(_raise, error)
 
-    def _start_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
-        """Goes on with a call whose function has returned something to be awaited."""
+    def _await_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
+        """Goes on with a call whose function has returned something to be awaited, on the loop."""
 
         async def work() -> bytes:
             return self.toolbox.result(call.name, await value)
 
-        self.start(call, work())
+        def start() -> None:
+            # One that is cancelled before it begins would complain that nobody has awaited it.
+            self.start(call, work).add_done_callback(lambda _: _close(value))
 
-    def start(self, call: _native.Call, work: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+        except BaseException:  # the loop has ended already
+            _close(value)
+            raise
+
+    def start(self, call: _native.Call, work: Work) -> asyncio.Task[None]:
         task = self.loop.create_task(answered(call, work))
         self._running.add(task)
         task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):
             task.cancel()
+        return task
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -309,6 +385,6 @@ class Host:
             await asyncio.wait(running, timeout=END_PATIENCE_SECONDS)
 
 
-def _raise(error: BaseException) -> None:
-    """What ends the whole program does so where its loop runs."""
-    raise error
+def _close(value: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(value):
+        value.close()

@@ -1,0 +1,118 @@
+"""What an agent's run uses up while the CLI works on one of its requests.
+
+To pydantic-ai all that the CLI does is one request, so what it looks after between requests is looked after
+here: the limits of the run, its usage, and how often a tool may fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+from pydantic_ai.usage import RequestUsage, RunUsage, UsageLimits
+from pydantic_core import from_json
+
+from ._waiting import Stop
+
+_SYNTHETIC = "<synthetic>"
+"""The model of messages that the CLI makes itself, such as those about errors."""
+
+_HEAD_BYTES = 64
+"""The type of a message is within as many."""
+
+
+class Meter:
+    """Counts in one request, and stops it at a limit of its run."""
+
+    def __init__(self, run: RunContext[Any], stop: Stop) -> None:
+        self._run = run
+        self._stop = stop
+        # Older versions of pydantic-ai do not say.
+        self._limits: UsageLimits | None = getattr(run, "usage_limits", None)
+        self._turns: dict[str, RequestUsage] = {}
+        self._calls = 0
+        self._failed: dict[str, int] = {}
+        """In which turn a tool has failed: all its failures in one turn are one."""
+        self.is_counted = False
+        """Whether pydantic-ai counts this as a request."""
+        self.is_answered = False
+        """Whether there is a response, whose tokens pydantic-ai counts."""
+
+    def hear(self, message: bytes) -> None:
+        """Is told each message of the CLI."""
+        head = message[:_HEAD_BYTES]
+        if b'"stream_event"' in head or not (b'"assistant"' in head or b'"user"' in head):
+            return
+        said = from_json(message)
+        if said.get("type") == "assistant":
+            answer = said.get("message") or {}
+            if answer.get("model") != _SYNTHETIC:
+                self._turns[answer.get("id") or ""] = _usage(answer.get("usage") or {})
+                self._check(UsageLimits.check_tokens)
+        elif said.get("type") == "user":
+            # Results of tools, with which the model will be asked again.
+            self._check(UsageLimits.check_before_request)
+
+    def begin_call(self) -> None:
+        """A tool is about to be called.
+
+        Raises:
+            UsageLimitExceeded: When that is one too many. The request ends.
+        """
+        self._calls += 1
+        self._check(UsageLimits.check_before_tool_call)
+        if self._stop.error is not None:
+            self._calls -= 1
+            raise self._stop.error
+
+    def end_call(self) -> None:
+        """The call has ended; if it succeeded, pydantic-ai has counted it."""
+        self._calls -= 1
+
+    def failed(self, tool: str, max_retries: int, retries: dict[str, int]) -> None:
+        """A tool wants to be called in another way. When that was too often, the request ends."""
+        if self._failed.get(tool) == len(self._turns):
+            return
+        self._failed[tool] = len(self._turns)
+        if retries.get(tool, 0) >= max_retries:
+            said = f"Tool {tool!r} exceeded max retries count of {max_retries}"
+            self._stop.now(UnexpectedModelBehavior(said))
+        retries[tool] = retries.get(tool, 0) + 1
+
+    def settle(self) -> None:
+        """The request is over: what pydantic-ai does not know of it is added to the run's usage."""
+        usage = self._run.usage
+        if not self.is_answered:
+            self._add_tokens(usage)
+        usage.requests += max(len(self._turns) - (self.is_answered or self.is_counted), 0)
+
+    def _add_tokens(self, usage: RunUsage) -> None:
+        for turn in self._turns.values():
+            usage.incr(turn)
+
+    def _check(self, check: Callable[[UsageLimits, RunUsage], None]) -> None:
+        if self._limits is None:
+            return
+        usage = copy(self._run.usage)
+        usage.details = dict(usage.details)
+        self._add_tokens(usage)
+        usage.requests += len(self._turns)
+        usage.tool_calls += self._calls
+        try:
+            check(self._limits, usage)
+        except UsageLimitExceeded as error:
+            self._stop.now(error)
+
+
+def _usage(said: dict[str, Any]) -> RequestUsage:
+    """The API's words for the tokens of one turn, where the input does not include what the cache had."""
+    write, read = said.get("cache_creation_input_tokens") or 0, said.get("cache_read_input_tokens") or 0
+    return RequestUsage(
+        input_tokens=(said.get("input_tokens") or 0) + write + read,
+        output_tokens=said.get("output_tokens") or 0,
+        cache_write_tokens=write,
+        cache_read_tokens=read,
+    )

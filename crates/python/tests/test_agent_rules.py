@@ -1,0 +1,239 @@
+"""What users of pydantic-ai rely on: its errors, its limits, its retries, its settings."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelRetry, RunContext, exceptions
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RunUsage, UsageLimits
+from support import World, prompt
+
+import toolbridge.settings
+from toolbridge import (
+    BridgeStartupError,
+    ClaudeCodeError,
+    CLIExecutionError,
+    CLIInterruptedError,
+    CLINotFoundError,
+    IPCConnectionError,
+    StructuredOutputError,
+)
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+ENDLESS = "\n---\n".join(['call note {"text": "again"}'] * 40)
+"""A model that calls a tool for as long as it may."""
+
+# The oldest pydantic-ai does not say what the limits of a run are.
+knows_limits = pytest.mark.skipif(
+    "usage_limits" not in RunContext.__dataclass_fields__, reason="pydantic-ai does not tell models of limits"
+)
+
+
+def note(text: str) -> str:
+    return f"noted: {text}"
+
+
+async def test_an_error_of_the_api_is_pydantic_ais_too(world: MakeWorld) -> None:
+    model = world("error 529 we are overloaded").model("stdio", model_name="claude-opus-4-5")
+    with pytest.raises(ModelHTTPError) as raised:
+        await model.request(prompt(), None, ModelRequestParameters())
+    error = raised.value
+    assert isinstance(error, CLIExecutionError)
+    assert type(error).__name__ == "CLIExecutionError"
+    assert (error.status_code, error.model_name) == (529, "claude-opus-4-5")
+    assert error.body == error.result
+    assert "overloaded" in str(error)
+    assert error.recoverable
+    category = getattr(exceptions, "ModelOverloadedError", ModelHTTPError)
+    assert isinstance(error, category)
+    for same in (pickle.loads(pickle.dumps(error)),):
+        assert type(same) is type(error)
+        assert str(same) == str(error)
+        assert vars(same) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "ModelRequestRejectedError"),
+        (401, "ModelAuthenticationError"),
+        (404, "ModelNotFoundError"),
+        (429, "ModelRateLimitError"),
+        (500, "ModelServerError"),
+    ],
+)
+def test_a_status_has_the_class_that_pydantic_ai_has_for_it(status: int, name: str) -> None:
+    error = CLIExecutionError("no", hint="wait", result=f'{{"api_error_status": {status}}}')
+    assert isinstance(error, ModelHTTPError)
+    assert isinstance(error, getattr(exceptions, name, ModelHTTPError))
+    assert (str(error), error.hint, error.status_code) == ("no", "wait", status)
+    assert error.__notes__ == ["hint: wait"]
+
+
+def test_failures_of_a_model_are_told_from_others() -> None:
+    failures = (CLINotFoundError, CLIExecutionError, BridgeStartupError, IPCConnectionError)
+    for kind in failures:
+        error = kind("no", hint="do")
+        assert isinstance(error, ModelAPIError)
+        assert (str(error), error.message, error.hint) == ("no", "no", "do")
+        assert str(pickle.loads(pickle.dumps(error))) == "no"
+    # Who interrupts a request wants no other model to go on with it.
+    assert not issubclass(CLIInterruptedError, ModelAPIError)
+    assert isinstance(StructuredOutputError("no", text="x"), UnexpectedModelBehavior)
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("error 529 we are overloaded", {}),
+        ("error 401 who are you", {}),
+        ("hang", {"timeout": 2.0}),
+        ("text ok", {"cli_path": "/no/claude"}),
+    ],
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_another_model_goes_on_where_this_one_fails(
+    world: MakeWorld, script: str, options: dict[str, Any], is_streamed: bool
+) -> None:
+    model = FallbackModel(world(script).model(**options), TestModel(custom_output_text="the other"))
+    agent = Agent(model)
+    if not is_streamed:
+        assert (await agent.run("go")).output == "the other"
+        return
+    try:
+        async with agent.run_stream("go") as result:
+            assert await result.get_output() == "the other"
+    except ModelAPIError as error:
+        # Older versions do not fall back once the stream is there; then its error is at least pydantic-ai's.
+        assert isinstance(error, ClaudeCodeError)  # noqa: PT017
+
+
+async def test_a_time_out_is_pydantic_ais(world: MakeWorld) -> None:
+    kind = getattr(exceptions, "ModelTimeoutError", ModelAPIError)
+    with pytest.raises(kind, match="no result within 2 s") as raised:
+        await world("hang").model(timeout=2.0).request(prompt(), None, ModelRequestParameters())
+    assert isinstance(raised.value, CLIExecutionError)
+    assert raised.value.error_type == "timeout"
+
+
+@knows_limits
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    ("limits", "match", "calls"),
+    [
+        (UsageLimits(tool_calls_limit=2), "tool_calls_limit of 2", 2),
+        (UsageLimits(request_limit=3), "request_limit of 3", 3),
+        (UsageLimits(output_tokens_limit=1), "output_tokens_limit of 1", None),
+        (UsageLimits(total_tokens_limit=1), "total_tokens_limit of 1", None),
+    ],
+)
+async def test_limits_hold_while_the_cli_runs(
+    world: MakeWorld, limits: UsageLimits, match: str, calls: int | None, is_streamed: bool
+) -> None:
+    here, called, usage = world(ENDLESS), [], RunUsage()
+    agent = Agent(here.model())
+
+    @agent.tool_plain
+    def note(text: str) -> str:
+        called.append(text)
+        return text
+
+    async def run() -> None:
+        if is_streamed:
+            async with agent.run_stream("go", usage_limits=limits, usage=usage) as result:
+                await result.get_output()
+        else:
+            await agent.run("go", usage_limits=limits, usage=usage)
+
+    before = time.monotonic()
+    with pytest.raises(UsageLimitExceeded, match=match):
+        await run()
+    assert time.monotonic() - before < 20
+    here.nothing_is_left()
+    if calls is None:
+        assert len(called) < 5
+    else:
+        assert (len(called), usage.tool_calls) == (calls, calls)
+        assert calls <= usage.requests <= calls + 1
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+
+
+async def test_usage_counts_the_turns_of_the_cli(world: MakeWorld) -> None:
+    here = world(
+        'call note {"text": "a"}\ncall note {"text": "b"}\n---\ncall note {"text": "c"}\n---\ntext ok'
+    )
+    result = await Agent(here.model(), tools=[note]).run("go")
+    usage = result.usage
+    assert (usage.requests, usage.tool_calls) == (3, 3)
+    assert usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_a_tool_may_want_another_try_as_often_as_it_may(world: MakeWorld, retries: int) -> None:
+    here = world(ENDLESS)
+    agent = Agent(here.model(), retries=retries)
+    seen: list[tuple[int, bool]] = []
+
+    @agent.tool
+    def note(ctx: RunContext[object], text: str) -> str:
+        seen.append((ctx.retry, ctx.last_attempt))
+        raise ModelRetry("another one")
+
+    with pytest.raises(UnexpectedModelBehavior, match=f"'note' exceeded max retries count of {retries}"):
+        await agent.run("go")
+    assert seen == [(n, n == retries) for n in range(retries + 1)]
+
+
+async def test_a_success_makes_a_tool_good_again(world: MakeWorld) -> None:
+    calls = ['call note {"text": "again"}'] * 6
+    here = world("\n---\n".join([*calls, "text ok"]))
+    agent = Agent(here.model(), retries=1)
+    seen: list[int] = []
+
+    @agent.tool
+    def note(ctx: RunContext[object], text: str) -> str:
+        seen.append(ctx.retry)
+        if len(seen) % 2:
+            raise ModelRetry("another one")
+        return "good"
+
+    assert (await agent.run("go")).output == "ok"
+    assert seen == [0, 1, 0, 1, 0, 1]
+
+
+async def test_wrong_arguments_count_as_tries_too(world: MakeWorld) -> None:
+    here = world("\n---\n".join(["call note {}"] * 9))
+    with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries count of 1"):
+        await Agent(here.model(), tools=[note], retries=1).run("go")
+    assert len(here.requests) <= 3
+
+
+async def test_a_setting_without_effect_is_said_once(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolbridge.settings, "_warned", set())
+    agent = Agent(world("text ok").model(), model_settings=ModelSettings(temperature=0.5, timeout=60))
+    with pytest.warns(UserWarning, match="`temperature` has no effect"):
+        await agent.run("go")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await agent.run("go")

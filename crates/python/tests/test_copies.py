@@ -1,0 +1,82 @@
+"""Copies of a model, and models that travel to another process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from support import World, prompt
+
+from toolbridge import ClaudeCodeModel
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def hear(self, message: dict[str, Any]) -> None:
+        self.heard.append(message["type"])
+
+
+class Named(ClaudeCodeModel):
+    """A model with something of its own."""
+
+    def __init__(self, nickname: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.nickname = nickname
+
+
+def hear(_: dict[str, Any]) -> None:
+    """Of a module, so that it can be named in another process."""
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def travelled(model: ClaudeCodeModel) -> ClaudeCodeModel:
+    there: ClaudeCodeModel = pickle.loads(pickle.dumps(model))
+    return there
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, travelled])
+async def test_a_copy_asks_as_its_model_does(
+    world: MakeWorld, copied: Callable[[ClaudeCodeModel], ClaudeCodeModel]
+) -> None:
+    here = world('call add {"a": 40, "b": 2}\n---\ntext {result}')
+    model = Named("mine", **here.options, settings=ModelSettings(timeout=50), message_callback=hear)
+    model.set_agent_toolsets([add], server_name="tools", transport="sdk")
+    if copied is travelled:
+        model.set_agent_toolsets(None)
+        model = Named("mine", **here.options, message_callback=hear)
+    other = copied(model)
+    assert other is not model
+    assert isinstance(other, Named)
+    assert other.nickname == "mine"
+    assert (other.model_name, other.settings) == (model.model_name, model.settings)
+    assert other.get_mcp_servers() == model.get_mcp_servers()
+    other.set_agent_toolsets([add], server_name="tools", transport="sdk")
+    assert (await other.request(prompt(), None, ModelRequestParameters())).text == "42"
+
+
+async def test_a_copy_tells_the_same_listener(world: MakeWorld) -> None:
+    listener = Listener()
+    model = world("text ok").model(message_callback=listener.hear)
+    await copy.deepcopy(model).request(prompt(), None, ModelRequestParameters())
+    assert "result" in listener.heard
+
+
+def test_what_cannot_travel_is_said() -> None:
+    model = ClaudeCodeModel(can_use_tool=lambda _: True)
+    with pytest.raises(pickle.PicklingError, match="`can_use_tool` of the model cannot be pickled"):
+        pickle.dumps(model)
+    assert isinstance(copy.deepcopy(model), ClaudeCodeModel)

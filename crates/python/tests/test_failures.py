@@ -1,0 +1,308 @@
+"""Whatever a function raises or returns, its call has an answer, and the next one too."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, model_serializer
+from pydantic_ai import Agent, ModelRetry, Tool
+from support import PATIENCE_SECONDS, PYTHON, Bridge, World, soon
+
+from toolbridge import Allow, PermissionRequest, Session, report_progress
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+NO_TEXT = os.fsdecode(b"\xff")
+"""A lone surrogate, for which there is no UTF-8."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Odd(Exception):
+    message = property(lambda self: {}[self])
+
+
+class Masked(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise ZeroDivisionError
+
+
+class NamelessKind(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise ZeroDivisionError
+
+
+class Nameless(Exception, metaclass=NamelessKind):
+    pass
+
+
+class Own(BaseException):
+    pass
+
+
+# What is raised, and what the answer has of it.
+FAILURES: list[tuple[Callable[[], BaseException], list[str]]] = [
+    (lambda: OSError(NO_TEXT), [r"\udcff", "OSError"]),
+    (lambda: ModelRetry(f"not {NO_TEXT}"), [r"not \udcff"]),
+    (lambda: SystemExit(7), ["called for the end of the program", "SystemExit"]),
+    (lambda: KeyboardInterrupt(), ["called for the end of the program", "KeyboardInterrupt"]),
+    (lambda: GeneratorExit(), ["GeneratorExit"]),
+    (lambda: Own("mine"), ["mine", "Own"]),
+    (lambda: Mute(), ["no message", "Mute"]),
+    (lambda: Leaving(), ["no message", "Leaving"]),
+    (lambda: Odd("odd"), ["no message", "Odd"]),
+    (lambda: Masked("masked"), ["Masked"]),
+    (lambda: Nameless("nameless"), ["nameless", "Nameless"]),
+    (lambda: ValueError(1, b"\xff", NO_TEXT), [r"(1, b'\xff', '\udcff')", "ValueError"]),
+    (lambda: ValueError(), ["no message", "ValueError"]),
+    (lambda: ExceptionGroup("both", [ValueError(NO_TEXT), Mute()]), ["both", "ExceptionGroup"]),
+    (lambda: BaseExceptionGroup("all", [SystemExit(1), Mute()]), ["all", "BaseExceptionGroup"]),
+    (lambda: asyncio.CancelledError(), ["was ended", "CancelledError"]),
+    (lambda: MemoryError(), ["no message", "MemoryError"]),
+]
+
+
+class Unwilling(BaseModel):
+    error: Any
+
+    @model_serializer
+    def serialize(self) -> str:
+        raise self.error
+
+
+def circle() -> list[Any]:
+    one: list[Any] = []
+    one.append({"one": one})
+    return one
+
+
+def deep() -> list[Any]:
+    one: list[Any] = []
+    for _ in range(10_000):
+        one = [one]
+    return one
+
+
+# What is returned, and what the answer has of what is wrong with it.
+VALUES: list[tuple[Any, str]] = [
+    (NO_TEXT, "surrogates not allowed"),
+    ({"a": [NO_TEXT]}, "surrogates not allowed"),
+    ({NO_TEXT: 1}, "surrogates not allowed"),
+    (float("nan"), "JSON has no number `nan`"),
+    ({"a": [None, float("-inf")]}, "JSON has no number `-inf`"),
+    (b"abc", "`bytes` is no text; return a `BinaryContent`"),
+    (bytearray(b"\xff"), "`bytearray` is no text"),
+    (circle(), "Circular reference"),
+    (deep(), "depth"),
+    (object(), "unknown type"),
+    (Unwilling(error=ValueError("no way")), "no way"),
+    (Unwilling(error=ValueError(NO_TEXT)), "serialize"),
+    (Unwilling(error=SystemExit(3)), "serialize"),
+]
+
+
+def fail(n: int) -> Any:
+    raise FAILURES[n][0]()
+
+
+async def fail_later(n: int) -> Any:
+    await asyncio.sleep(0)
+    raise FAILURES[n][0]()
+
+
+def give(n: int) -> Any:
+    return VALUES[n][0]
+
+
+async def give_later(n: int) -> Any:
+    await asyncio.sleep(0)
+    return VALUES[n][0]
+
+
+def good() -> str:
+    return "good"
+
+
+async def good_later() -> str:
+    return "good later"
+
+
+TOOLS: list[Callable[..., Any]] = [fail, fail_later, give, give_later, good, good_later]
+
+# All of them, and what the answers have.
+CALLS: list[tuple[str, int, list[str]]] = [
+    *((tool, n, want) for tool in ("fail", "fail_later") for n, (_, want) in enumerate(FAILURES)),
+    *((tool, n, [want]) for tool in ("give", "give_later") for n, (_, want) in enumerate(VALUES)),
+]
+
+
+def text_of(result: dict[str, Any]) -> str:
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def check(tool: str, n: int, want: list[str], is_error: object, text: str) -> None:
+    assert is_error is True, (tool, n, text)
+    assert all(one in text for one in want), (tool, n, text)
+    if tool.startswith("give"):
+        assert text.startswith(f"what tool `{tool}` returned cannot be sent: ")
+
+
+def test_whatever_a_function_of_a_session_raises_or_returns_is_an_answer(short_path: Path) -> None:
+    with Session(*TOOLS, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        for tool, n, want in CALLS:
+            result = bridge.call(tool, n=n)
+            check(tool, n, want, result.get("isError"), text_of(result))
+            assert text_of(bridge.call("good")) == "good"
+            assert text_of(bridge.call("good_later")) == "good later"
+    assert list(short_path.iterdir()) == []
+
+
+async def test_whatever_a_tool_of_an_agent_raises_or_returns_is_an_answer(world: MakeWorld) -> None:
+    # Older versions of pydantic-ai have functions run by anyio, which asks an error for its class.
+    rows = [row for row in CALLS if "Masked" not in row[2]]
+    calls = "\n".join(f'call {tool} {{"n": {n}}}' for tool, n, _ in rows)
+    here = world(f"{calls}\ncall good {{}}\ncall good_later {{}}\n---\ntext ok")
+    agent = Agent(here.model(), tools=TOOLS, retries=1000)
+    # In the main thread `KeyboardInterrupt` is the user's.
+    result = await asyncio.to_thread(lambda: asyncio.run(agent.run("go")))
+    assert result.output == "ok"
+    *texts, good_text, good_later_text = here.result_texts
+    assert (good_text, good_later_text) == ("good", "good later")
+    for (tool, n, want), answer, text in zip(rows, here.results, texts, strict=False):
+        check(tool, n, want, answer.get("is_error"), text)
+
+
+@pytest.mark.parametrize("tool", ["fail", "fail_later"])
+@pytest.mark.parametrize("n", [0, 2])
+def test_three_hundred_failures_cost_no_thread_and_no_turn(short_path: Path, tool: str, n: int) -> None:
+    with Session(*TOOLS, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        for _ in range(300):
+            assert bridge.call(tool, n=n)["isError"] is True
+        assert text_of(bridge.call("good")) == "good"
+        assert text_of(bridge.call("good_later")) == "good later"
+
+
+def test_an_exception_from_outside_costs_no_thread(short_path: Path) -> None:
+    threads: set[int] = set()
+
+    def who() -> str:
+        threads.add(threading.get_ident())
+        return "me"
+
+    with Session(who, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        for _ in range(300):
+            assert text_of(bridge.call("who")) == "me"
+            # As those do who stop functions that take too long.
+            raise_there = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            assert raise_there(ctypes.c_ulong(threads.pop()), ctypes.py_object(SystemExit)) == 1
+            assert "content" in bridge.call("who")
+            threads.clear()
+
+
+def test_what_is_reported_may_be_no_text(short_path: Path) -> None:
+    def report() -> str:
+        report_progress(1, 2, f"reading {NO_TEXT}")
+        return "done"
+
+    with Session(report, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        assert text_of(bridge.call("report")) == "done"
+        assert bridge.notifications[0]["params"]["message"] == r"reading \udcff"
+
+
+def test_ctrl_c_ends_a_program_whose_tool_is_at_work(short_path: Path) -> None:
+    text = """
+    import asyncio, subprocess, sys
+    from toolbridge import Session
+
+    async def busy() -> None:
+        print("busy", flush=True)
+        while True:
+            pass
+
+    async def main() -> None:
+        async with Session(busy, directory=sys.argv[1]) as session:
+            server = session.mcp_config("tools")["mcpServers"]["tools"]
+            toolbridge = server["command"].removesuffix("-bridge")
+            command = [toolbridge, "call", str(session.socket_path), "busy", "{}"]
+            await (await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)).wait()
+
+    loop = asyncio.new_event_loop()  # not `asyncio.run`, which has Ctrl-C wait for the loop
+    loop.run_until_complete(main())
+    """
+    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]
+    program = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "busy\n"
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=PATIENCE_SECONDS)
+    assert program.returncode != 0
+    assert "KeyboardInterrupt" in said
+
+
+def test_what_a_tool_raises_is_logged_with_its_traceback(
+    short_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(secret: str) -> None:
+        raise LookupError("no such order")
+
+    def strict(secret: int) -> None: ...
+
+    def picky(secret: str) -> None:
+        raise ModelRetry("another one")
+
+    caplog.set_level(logging.WARNING, "toolbridge")
+    with (
+        Session(broken, strict, picky, directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        for tool in ("broken", "strict", "picky"):
+            assert bridge.call(tool, secret="hunter2")["isError"] is True
+    soon(lambda: len(caplog.records) == 2)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert "`broken` failed" in caplog.text
+    assert 'raise LookupError("no such order")' in caplog.text
+    assert "test_failures.py" in caplog.text
+    assert "`strict` failed" in caplog.text
+    assert "at `/secret`: Input should be a valid integer" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_what_can_use_tool_raises_is_logged_and_the_tool_denied(
+    world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = world("call good {}\n---\ntext ok")
+
+    def decide(request: PermissionRequest) -> Allow:
+        raise LookupError(f"nobody knows {NO_TEXT}")
+
+    caplog.set_level(logging.WARNING, "toolbridge")
+    agent = Agent(here.model(can_use_tool=decide), tools=[Tool(good)])
+    assert (await agent.run("go")).output == "ok"
+    assert r"nobody knows \udcff" in here.result_texts[0]
+    assert "raise LookupError" in caplog.text
