@@ -198,7 +198,11 @@ class Counter:
 
 
 def test_what_is_no_plain_function_is_one_too(short_path: Path) -> None:
-    tools = [partial(add, b=2), Counter(), partial(partial(Counter().later, 3), times=2)]
+    tools: list[Callable[..., Any]] = [
+        partial(add, b=2),
+        Counter(),
+        partial(partial(Counter().later, 3), times=2),
+    ]
     with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         listed = bridge.tools
         assert listed["add"]["description"] == "Adds two numbers."

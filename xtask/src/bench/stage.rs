@@ -140,8 +140,10 @@ impl<'a> Stage<'a> {
         let (socket, cli) = (self.within(CLI_SOCKET), self.within(CLI));
         _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
-        let script =
-            format!("#!/bin/sh\nexec '{}' relay '{}'\n", self.programs.floor.display(), socket.display());
+        // It is asked for its version first.
+        let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+        let floor = self.programs.floor.display();
+        let script = format!("#!/bin/sh\n{version}\nexec '{floor}' relay '{}'\n", socket.display());
         std::fs::write(&cli, script)?;
         std::fs::set_permissions(&cli, std::fs::Permissions::from_mode(0o700))?;
         self.parent.ask(&cli)?;
