@@ -56,7 +56,9 @@ async fn obey(line: &str, sessions: &mut Vec<Session>) -> Result<Value> {
             Ok(json!({}))
         }
         ("ask", cli) => {
-            let model = ClaudeCodeModel::builder().cli(cli).timeout(REQUEST_PATIENCE).build()?;
+            // A model that can read files gets every result whole.
+            let builder = ClaudeCodeModel::builder().cli(cli).builtin_tools(["Read"]);
+            let model = builder.timeout(REQUEST_PATIENCE).build()?;
             model.set_agent_toolsets(toolset(tools::OWN)?, "tools", Transport::Sdk)?;
             tokio::spawn(async move { model.request("Call the tools.").await.map(drop) });
             Ok(json!({}))
