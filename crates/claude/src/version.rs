@@ -9,10 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
+use toolbridge_ipc::session_dir;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
 use crate::process::{self, Process};
+use crate::room::Room;
 
 /// How long the CLI may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -107,8 +109,12 @@ pub(crate) async fn version_of(path: &Path) -> Version {
     {
         return *version;
     }
-    let Some(version) = cli_version(path).await.ok().and_then(|text| text.parse().ok()) else {
-        return Version::UNKNOWN;
+    let version = match cli_version(path).await {
+        Ok(text) => text.parse().unwrap_or(Version::UNKNOWN),
+        Err(error) => {
+            tracing::warn!(%error, "the CLI is taken for one of today");
+            return Version::UNKNOWN;
+        }
     };
     lock().get_or_insert_default().insert(path.into(), (changed, size, version));
     version
@@ -125,8 +131,11 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
     let mut command = process::command(path, None);
-    command.arg("--version").env_remove("CLAUDECODE");
-    let (mut process, mut pipes) = Process::start(command, None)?;
+    // Old versions make or read their settings even for this, and say nothing of a version when another one is just
+    // writing them.
+    let room = Room::new(&session_dir())?;
+    command.arg("--version").env_remove("CLAUDECODE").env("CLAUDE_CONFIG_DIR", room.path());
+    let (mut process, mut pipes) = Process::start(command, Some(room))?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {
@@ -144,7 +153,11 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         return Err(failed(format!("it ends with {status}")));
     }
     let text = String::from_utf8_lossy(&text[..count]).into_owned();
-    text.split_whitespace().next().map(Into::into).ok_or_else(|| failed("it says nothing".into()))
+    match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {
+        Some(version) => Ok(version.into()),
+        None if text.trim().is_empty() => Err(failed("it says nothing".into())),
+        None => Err(failed(format!("it says `{}`", text.trim()))),
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +174,34 @@ mod tests {
         for text in ["", "2", "2.1", "v2.1.3", "2.1.x", "2.1.3.4"] {
             assert!(text.parse::<Version>().is_err(), "{text}");
         }
+    }
+
+    /// What a CLI is taken to be that does as `script` says.
+    async fn said_by(script: &str) -> Result<String, String> {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("claude");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        cli_version(&path).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn the_version_is_asked_for_beside_the_settings_of_the_user() {
+        // As old versions do. Another one that starts at the same moment is not seen.
+        let script = "set -C; echo {} > \"$CLAUDE_CONFIG_DIR/.claude.json\" && echo '2.0.0 (Claude Code)'";
+        let (one, other) = tokio::join!(said_by(script), said_by(script));
+        assert_eq!([one.unwrap(), other.unwrap()], ["2.0.0", "2.0.0"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_version_is_quoted() {
+        assert_eq!(said_by("echo 'A notice.'; echo 2.1.50").await.unwrap(), "2.1.50");
+        let error = said_by("echo The settings are corrupted.").await.unwrap_err();
+        assert!(error.contains("does not say its version: it says `The settings are corrupted.`"), "{error}");
+        let error = said_by("true").await.unwrap_err();
+        assert!(error.contains("it says nothing"), "{error}");
     }
 
     #[test]
