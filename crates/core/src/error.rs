@@ -4,15 +4,19 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
+use crate::name::nearest;
+
 /// Why a call has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
     /// There is no such tool.
-    #[error("there is no tool `{name}`")]
+    #[error("there is no tool `{name}`{}", or_near(nearest))]
     NotFound {
         /// The name asked for.
         name: String,
+        /// The names there are that are almost the same, the nearest first.
+        nearest: Vec<String>,
     },
     /// The arguments do not fit the tool's input schema.
     #[error("invalid arguments for tool `{tool}`: at `{path}`: {reason}")]
@@ -97,14 +101,20 @@ impl ToolError {
     }
 }
 
-/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`.
+/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`. What is no error's own
+/// type, such as a `String`, is an `Error` too.
 pub(crate) fn class_name(type_name: &str) -> &str {
     let inner = match type_name.split_once("dyn ") {
         Some((_, inner)) => inner,
         None => type_name,
     };
     let end = inner.find(['<', '>', ' ']).unwrap_or(inner.len());
-    inner[..end].rsplit("::").next().unwrap_or(inner)
+    let is_word = |name: &str| name.chars().all(|char| char.is_alphanumeric() || char == '_');
+    match inner[..end].rsplit("::").next().unwrap_or(inner) {
+        "String" | "Cow" | "Value" | "Vec" | "Option" => "Error",
+        name if name.starts_with(char::is_uppercase) && is_word(name) => name,
+        _ => "Error",
+    }
 }
 
 fn with_causes(error: &dyn Error) -> String {
@@ -167,7 +177,7 @@ pub enum RegistrationError {
         reason: String,
     },
     /// A filter names a tool that is not there.
-    #[error("there is no tool `{name}` to choose; {}", there_are(known))]
+    #[error("there is no tool `{name}` to choose{}", there_are(name, known))]
     UnknownTool {
         /// The name asked for.
         name: String,
@@ -194,8 +204,23 @@ impl RegistrationError {
     }
 }
 
-fn there_are(names: &[String]) -> String {
-    if names.is_empty() { "there are none".into() } else { format!("there are: {}", names.join(", ")) }
+fn there_are(name: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        return "; there are none".into();
+    }
+    let near = or_near(&nearest(name, known.iter().map(String::as_str)));
+    let link = if near.is_empty() { ";" } else { "" };
+    format!("{near}{link} there are: {}", known.join(", "))
+}
+
+/// Asks whether one of these was meant, if there are any.
+pub(crate) fn or_near(names: &[String]) -> String {
+    let quoted = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    match &quoted[..] {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        [others @ .., last] => format!("; did you mean {} or {last}?", others.join(", ")),
+    }
 }
 
 /// What `main() -> Result<…>` prints: the fact, then what to do.
@@ -229,8 +254,12 @@ mod tests {
     fn the_class_name_is_the_last_segment_of_the_type() {
         let rows = [
             ("std::io::error::Error", "Error"),
-            ("alloc::string::String", "String"),
-            ("&str", "&str"),
+            ("alloc::string::String", "Error"),
+            ("&str", "Error"),
+            ("alloc::borrow::Cow<str>", "Error"),
+            ("()", "Error"),
+            ("(alloc::string::String, u8)", "Error"),
+            ("serde_json::value::Value", "Error"),
             ("my_crate::error::QuotaError", "QuotaError"),
             ("my_crate::Wrapped<other::Thing>", "Wrapped"),
             ("alloc::boxed::Box<dyn core::error::Error + core::marker::Send>", "Error"),

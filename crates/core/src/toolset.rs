@@ -177,7 +177,7 @@ impl ToolSource for Toolset {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
-            let tool = self.get(&call.name).ok_or(ToolError::NotFound { name: call.name })?;
+            let tool = self.get(&call.name).ok_or_else(|| self.list.not_found(&call.name))?;
             let ready = prepare(&tool.name, &tool.input, &tool.handler, &call.arguments)?;
             // They may be large, and the handler may take long.
             drop(call.arguments);

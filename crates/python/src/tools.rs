@@ -135,7 +135,7 @@ impl ToolSource for PyTools {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         if self.described.tools().get(&call.name).is_none() {
-            return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
+            return Box::pin(async { Err(self.described.tools().not_found(call.name)) });
         }
         let ToolCall { name, arguments, meta } = call;
         let asker = Arc::clone(&self.asker);

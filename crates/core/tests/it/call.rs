@@ -87,11 +87,11 @@ async fn every_shape_of_closure_and_return_value_works() {
             Err("QuotaError: the quota is used up: disk full"),
         ),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, String>("fine")), "{}", Ok(text("fine"))),
-        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("String: no")),
+        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("Error: no")),
         (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(anyhow::anyhow!("no"))), "{}", Err("Error: no")),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, String>(ToolResult::text("fine"))), "{}", Ok(text("fine"))),
-        (Tool::new("t", "", |_: NoArgs| Err::<ToolResult, _>(String::from("no"))), "{}", Err("String: no")),
-        (Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>("no")), "{}", Err("&str: no")),
+        (Tool::new("t", "", |_: NoArgs| Err::<ToolResult, _>(String::from("no"))), "{}", Err("Error: no")),
+        (Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>("no")), "{}", Err("Error: no")),
         (
             Tool::new("t", "", |_: NoArgs| -> Result<u8, Box<dyn std::error::Error + Send + Sync>> {
                 Ok("x".parse()?)
@@ -220,14 +220,35 @@ async fn an_error_message_does_not_repeat_a_big_argument() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_an_error() {
-    let tools = Toolset::builder().build().unwrap();
-    let call = ToolCall::new("nothing", RawJson::empty_object());
-    let error = tools.call(call, CallContext::default()).await.unwrap_err();
-    assert_eq!(
-        (error.type_name(), error.to_string().as_str()),
-        ("ToolNotFoundError", "there is no tool `nothing`")
-    );
+async fn an_unknown_tool_is_an_error_that_names_the_nearest_ones() {
+    let tool = |name: &str| Tool::new(name, "", |_: NoArgs| "");
+    let tools = ["add", "echo", "and", "odd"]
+        .iter()
+        .fold(Toolset::builder(), |tools, name| tools.with(tool(name)))
+        .build()
+        .unwrap();
+    let some = toolbridge_core::Selection::new(tools.clone(), ["add", "echo"]).unwrap();
+    let all = toolbridge_core::Combined::new().with(tools.clone()).unwrap();
+    let sources: [&dyn ToolSource; 3] = [&tools, &some, &all];
+    let rows = [
+        ("nothing", ["there is no tool `nothing`"; 3]),
+        ("ech", ["there is no tool `ech`; did you mean `echo`?"; 3]),
+        (
+            "ad",
+            [
+                "there is no tool `ad`; did you mean `add` or `and`?",
+                "there is no tool `ad`; did you mean `add`?",
+                "there is no tool `ad`; did you mean `add` or `and`?",
+            ],
+        ),
+    ];
+    for (name, want) in rows {
+        for (source, want) in sources.iter().zip(want) {
+            let call = ToolCall::new(name, RawJson::empty_object());
+            let error = source.call(call, CallContext::default()).await.unwrap_err();
+            assert_eq!((error.type_name(), error.to_string().as_str()), ("ToolNotFoundError", want));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -153,6 +153,12 @@ fn a_filter_keeps_exactly_the_named_tools() {
     let error = tools.filter(["a", "x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are: a, b, c");
     assert_eq!(error.hint(), "choose from the names above");
+    let orders = Toolset::builder().with(nothing("search_orders")).with(nothing("echo")).build().unwrap();
+    let error = orders.filter(["search_order"]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "there is no tool `search_order` to choose; did you mean `search_orders`? there are: search_orders, echo"
+    );
     let error = Toolset::builder().build().unwrap().filter(["x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are none");
     assert_eq!(error.hint(), "register tools before choosing from them");
