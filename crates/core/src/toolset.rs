@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, prepare};
 use crate::context::State;
+use crate::fault::Fault;
 use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
 use crate::name::check_tool_name;
 use crate::panic::caught;
@@ -273,7 +274,7 @@ impl Registered {
         match structured {
             Some(object) if object.is_object() => match promised.fault(object) {
                 None => Ok(()),
-                Some((path, reason)) => wrong(format!("at `{path}`: {reason}")),
+                Some(Fault { path, reason }) => wrong(format!("at `{path}`: {reason}")),
             },
             _ => wrong("it has an output schema, so it must return an object".into()),
         }
