@@ -53,7 +53,7 @@ pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
 pub use combined::Combined;
 pub use context::{CallContext, State};
-pub use error::{RegistrationError, ToolError, Warning};
+pub use error::{Hint, RegistrationError, ToolError, Warning};
 pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs};
 pub use json::RawJson;
 pub use lane::Lane;

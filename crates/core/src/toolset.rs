@@ -102,9 +102,9 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
         Some(schema) => Some(ObjectSchema::compile(&tool.name, "output", schema)?),
         None => None,
     };
-    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, RawJson::from(&tool.input_schema));
+    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, shown(tool.input_schema));
     schema.title = tool.title;
-    schema.output_schema = tool.output_schema.as_ref().map(RawJson::from);
+    schema.output_schema = tool.output_schema.map(shown);
     if tool.annotations != Annotations::default() {
         schema.annotations = Some(RawJson::of(&tool.annotations).expect("booleans can be written"));
     }
@@ -120,6 +120,12 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
         read_only: tool.annotations.read_only_hint == Some(true),
     };
     Ok((schema, Arc::new(registered)))
+}
+
+/// A schema as clients get it: many know one draft, and refuse a schema that names another one.
+fn shown(mut schema: serde_json::Value) -> RawJson {
+    schema.as_object_mut().map(|root| root.remove("$schema"));
+    RawJson::from(&schema)
 }
 
 impl Toolset {

@@ -437,6 +437,13 @@ async fn what_serde_says_of_a_value_does_not_repeat_it() {
 }
 
 #[tokio::test]
+async fn hints_are_not_for_the_model() {
+    let fails = |_: NoArgs| Toolset::builder().tool("", "", |_: NoArgs| "").build().map(|_| "");
+    let got = call_one(Tool::new("t", "", fails), "{}").await;
+    assert_eq!(got, Err("RegistrationError: a tool has an empty name".into()));
+}
+
+#[tokio::test]
 async fn a_deep_argument_is_an_error_and_no_stack_overflow() {
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     let got = call_one(Tool::new("t", "", async |args: Add| args.a), &deep).await.unwrap_err();
