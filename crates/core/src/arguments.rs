@@ -3,7 +3,7 @@
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, is_costly};
 use crate::handler::{Handler, Prepared};
 use crate::leniency::Leniency;
 use crate::shape::Shape;
@@ -53,6 +53,12 @@ impl ObjectSchema {
             Ok(value) => value,
             Err(error) => return Some(Fault::new("/", error.to_string())),
         };
+        if self.compiled.is_valid(&value) {
+            return None;
+        }
+        if is_costly(&self.schema, &value) {
+            return Some(Fault::unknown());
+        }
         let first = self.compiled.validate(&value).err()?;
         if !is_none(&first, &value) {
             return Some(Fault::of(&first, &self.schema));
@@ -79,13 +85,12 @@ pub(crate) fn prepare(
         leniency.as_mut().is_some_and(|leniency| leniency.allows(error, value))
     });
     match (fault, ready) {
-        (Some(fault), _) => Err(refuse(fault)),
         (None, Ok(ready)) => Ok(ready),
-        (None, Err(error)) => {
-            Err(refuse((handler.explain)(arguments).map_or_else(
-                || Fault::new("/", error.to_string()),
-                |(path, reason)| Fault::new(path, reason),
-            )))
+        (Some(fault), ready) if ready.is_ok() || fault != Fault::unknown() => Err(refuse(fault)),
+        (_, ready) => {
+            let error = ready.err().map(|error| Fault::new("/", error.to_string()));
+            let explained = (handler.explain)(arguments).map(|(path, reason)| Fault::new(path, reason));
+            Err(refuse(explained.or(error).unwrap_or_else(Fault::unknown)))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is wrong with a value, in words that help whoever wrote it.
 
 use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -29,10 +30,56 @@ impl Fault {
         Self { path: if path.is_empty() { "/".into() } else { path }, reason: reason.into() }
     }
 
+    /// That something does not fit, where to look for it would take too long.
+    pub(crate) fn unknown() -> Self {
+        Self::new("/", "the value does not fit the schema")
+    }
+
     /// What an error of the validator's says: of the branches of a choice, what is wrong in the one that was meant.
     pub(crate) fn of(error: &ValidationError<'_>, schema: &Value) -> Self {
         let meant = meant(error);
         Self::new(meant[0].instance_path().as_str(), reason(&meant, schema))
+    }
+}
+
+/// Whether the validator would collect so many errors that nobody should wait for it: it looks into every branch of every
+/// choice, and in a schema that refers to itself each level of the value may multiply them.
+pub(crate) fn is_costly(schema: &Value, value: &Value) -> bool {
+    const MAX_PARTS: u64 = 50_000;
+    Parts { root: schema, known: HashMap::new() }.of(schema, value) > MAX_PARTS
+}
+
+/// Counts how often parts of a value are looked at, each pair of a part and its schema once.
+struct Parts<'a> {
+    root: &'a Value,
+    known: HashMap<(*const Value, *const Value), u64>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(&mut self, schema: &'a Value, value: &'a Value) -> u64 {
+        let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
+        if let Some(known) = self.known.get(&pair) {
+            return *known;
+        }
+        // Should it lead back to itself.
+        self.known.insert(pair, 1);
+        let mut inner = Vec::new();
+        let target = schema["$ref"].as_str().and_then(|place| self.root.pointer(place.strip_prefix('#')?));
+        inner.extend(target.map(|target| (target, value)));
+        for keyword in ["anyOf", "oneOf", "allOf"] {
+            inner.extend(schema[keyword].as_array().into_iter().flatten().map(|branch| (branch, value)));
+        }
+        for (name, member) in value.as_object().into_iter().flatten() {
+            let named = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+            inner.extend(named.map(|schema| (schema, member)));
+        }
+        if let Some(schema) = schema.get("items") {
+            inner.extend(value.as_array().into_iter().flatten().map(|item| (schema, item)));
+        }
+        let parts =
+            inner.into_iter().fold(1_u64, |sum, (schema, value)| sum.saturating_add(self.of(schema, value)));
+        self.known.insert(pair, parts);
+        parts
     }
 }
 
@@ -133,7 +180,7 @@ fn reason(errors: &[&ValidationError<'_>], schema: &Value) -> String {
         }
     }
     for names in [&mut values, &mut types, &mut members] {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         names.retain(|name| seen.insert(name.clone()));
     }
     match (&values[..], &types[..], &members[..]) {

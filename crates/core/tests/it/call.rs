@@ -437,6 +437,46 @@ async fn what_serde_says_of_a_value_does_not_repeat_it() {
 }
 
 #[tokio::test]
+async fn an_error_deep_in_a_choice_of_itself_is_not_looked_for_for_ever() {
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind", rename_all = "lowercase")]
+    enum Expression {
+        Negative {
+            of: Box<Expression>,
+        },
+        Absolute {
+            of: Box<Expression>,
+        },
+        Number {
+            #[serde(rename = "value")]
+            _value: f64,
+        },
+    }
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        expression: Expression,
+    }
+    fn depth(expression: &Expression) -> usize {
+        match expression {
+            Expression::Negative { of } | Expression::Absolute { of } => 1 + depth(of),
+            Expression::Number { .. } => 0,
+        }
+    }
+    let tools = Toolset::builder().tool("t", "", async |args: Args| depth(&args.expression)).build().unwrap();
+    let nested = |levels: usize, value: serde_json::Value| {
+        let number = json!({ "kind": "number", "value": value });
+        let nested = (0..levels).fold(number, |of, _| json!({ "kind": "negative", "of": of }));
+        json!({ "expression": nested }).to_string()
+    };
+    let want = "ToolArgumentsError: invalid arguments for tool `t`: at `/expression";
+    let shallow = call(&tools, &nested(3, json!("x"))).await.unwrap_err();
+    assert_eq!(shallow, format!("{want}/of/of/of/value`: the value is not of type \"number\""));
+    assert_eq!(call(&tools, &nested(40, json!(1))).await, Ok(text("40")));
+    let deep = call(&tools, &nested(40, json!("SECRET"))).await.unwrap_err();
+    assert_eq!(deep, format!("{want}`: invalid type: string, expected f64"));
+}
+
+#[tokio::test]
 async fn hints_are_not_for_the_model() {
     let fails = |_: NoArgs| Toolset::builder().tool("", "", |_: NoArgs| "").build().map(|_| "");
     let got = call_one(Tool::new("t", "", fails), "{}").await;
