@@ -335,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_hint_is_shown_by_main_by_anyhow_and_by_eyre() {
-        let rows: [(fn() -> ClaudeCodeError, &str, &str); 4] = [
+        type Make = fn() -> ClaudeCodeError;
+        let rows: [(Make, &str, &str); 4] = [
             (
                 || ClaudeCodeError::execution(ExecutionKind::Authentication, "no login"),
                 "no login",

@@ -168,7 +168,7 @@ fn reason(errors: &[&ValidationError<'_>], schema: &Value) -> String {
     for error in errors {
         match error.kind() {
             Kind::Enum { options } => {
-                values.extend(options.as_array().into_iter().flatten().map(Value::to_string))
+                values.extend(options.as_array().into_iter().flatten().map(Value::to_string));
             }
             Kind::Constant { expected_value } => values.push(expected_value.to_string()),
             Kind::Type { kind: TypeKind::Single(kind) } => types.push(format!("\"{kind}\"")),

@@ -375,6 +375,13 @@ async fn what_the_handlers_type_takes_is_not_refused_for_the_schemas_sake() {
 
 #[tokio::test]
 async fn a_schema_says_more_than_a_type_that_takes_anything() {
+    #[derive(Deserialize)]
+    struct Loose {
+        #[serde(rename = "a")]
+        _a: Option<serde_json::Value>,
+        #[serde(rename = "b")]
+        _b: Option<String>,
+    }
     let schema = || {
         json!({
             "type": "object",
@@ -383,13 +390,6 @@ async fn a_schema_says_more_than_a_type_that_takes_anything() {
             "additionalProperties": false,
         })
     };
-    #[derive(Deserialize)]
-    struct Loose {
-        #[serde(rename = "a")]
-        _a: Option<serde_json::Value>,
-        #[serde(rename = "b")]
-        _b: Option<String>,
-    }
     let raw = Toolset::builder().with(Tool::raw("t", "", schema(), |_: RawJson| "")).build().unwrap();
     let value =
         Toolset::builder().with(Tool::raw("t", "", schema(), |_: serde_json::Value| "")).build().unwrap();
