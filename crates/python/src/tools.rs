@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
+    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolSource, Toolset, ToolsetBuilder,
 };
 
 use crate::call::Asker;
