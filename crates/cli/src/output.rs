@@ -67,7 +67,7 @@ pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
 }
 
 /// What happened, with its causes.
-fn fact(error: &anyhow::Error) -> String {
+pub(crate) fn fact(error: &anyhow::Error) -> String {
     let causes = error.chain().filter(|cause| !cause.is::<Hint>()).map(ToString::to_string);
     causes.collect::<Vec<_>>().join(": ")
 }
