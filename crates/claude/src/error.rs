@@ -4,23 +4,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolbridge_core::{RawJson, RegistrationError};
+use toolbridge_core::{Hint, RawJson, RegistrationError};
 use toolbridge_ipc::IpcError;
 
 use crate::Transport;
 
 /// Why there is no answer.
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaudeCodeError {
     /// The Claude Code CLI is not installed, or not where it was said to be.
-    #[error("cannot find the Claude Code CLI: {reason}")]
     CliNotFound {
         /// Where it was looked for.
         reason: String,
     },
     /// The CLI ran, or should have, and did not come to a result.
-    #[error("{message}")]
     CliExecution {
         /// What kind of failure it is.
         kind: ExecutionKind,
@@ -30,19 +27,16 @@ pub enum ClaudeCodeError {
         result: Option<RawJson>,
     },
     /// The request was interrupted, by [`interrupt`](crate::ClaudeCodeModel::interrupt) or inside the CLI.
-    #[error("the request was interrupted")]
     CliInterrupted {
         /// The CLI's result, where it came to one.
         result: Option<RawJson>,
     },
     /// The CLI's output is not what it should be.
-    #[error("cannot read the CLI's output: {reason}")]
     CliResponseParse {
         /// What is wrong with it.
         reason: String,
     },
     /// The model's answer does not fit the schema that was asked for.
-    #[error("the model gave no output that fits the schema: {reason}")]
     StructuredOutput {
         /// What is wrong with it.
         reason: String,
@@ -50,7 +44,6 @@ pub enum ClaudeCodeError {
         text: String,
     },
     /// A request's tool filter names a tool that is not in the toolset.
-    #[error("{}", unknown_tool(name, known))]
     ToolNotFound {
         /// The name asked for.
         name: String,
@@ -58,10 +51,8 @@ pub enum ClaudeCodeError {
         known: Vec<String>,
     },
     /// A request filters tools, but the model has none.
-    #[error("the request chooses tools, but no toolset is registered")]
     ToolsetNotRegistered,
     /// The CLI could not start the bridge to the tools, or there is none to start.
-    #[error("the tools of server `{server}` are not available: {reason}")]
     BridgeStartup {
         /// The server's name.
         server: String,
@@ -71,13 +62,11 @@ pub enum ClaudeCodeError {
         transport: Transport,
     },
     /// The request or a setting makes no sense.
-    #[error("{reason}")]
     InvalidRequest {
         /// What is wrong with it.
         reason: String,
     },
     /// This CLI would read the file or run the command that the prompt names.
-    #[error("Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it")]
     PromptExpansion {
         /// What it would expand.
         what: String,
@@ -85,11 +74,46 @@ pub enum ClaudeCodeError {
         version: String,
     },
     /// The session for the tools could not be started.
-    #[error(transparent)]
     Ipc(IpcError),
     /// The tools cannot be registered under that name.
-    #[error(transparent)]
     Registration(RegistrationError),
+}
+
+impl fmt::Display for ClaudeCodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CliNotFound { reason } => write!(f, "cannot find the Claude Code CLI: {reason}"),
+            Self::CliExecution { message, .. } => f.write_str(message),
+            Self::CliInterrupted { .. } => f.write_str("the request was interrupted"),
+            Self::CliResponseParse { reason } => write!(f, "cannot read the CLI's output: {reason}"),
+            Self::StructuredOutput { reason, .. } => {
+                write!(f, "the model gave no output that fits the schema: {reason}")
+            }
+            Self::ToolNotFound { name, known } => unknown_tool(name, known).fmt(f),
+            Self::ToolsetNotRegistered => {
+                f.write_str("the request chooses tools, but no toolset is registered")
+            }
+            Self::BridgeStartup { server, reason, .. } => {
+                write!(f, "the tools of server `{server}` are not available: {reason}")
+            }
+            Self::InvalidRequest { reason } => f.write_str(reason),
+            Self::PromptExpansion { what, version } => {
+                write!(
+                    f,
+                    "Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it"
+                )
+            }
+            Self::Ipc(error) => error.fmt(f),
+            Self::Registration(error) => error.fmt(f),
+        }
+    }
+}
+
+// By hand, because of the hint: see there.
+impl std::error::Error for ClaudeCodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(Hint::of(self.hint()?))
+    }
 }
 
 /// What kind of failure a [`CliExecution`](ClaudeCodeError::CliExecution) is.
@@ -303,4 +327,50 @@ pub(crate) fn starting(
     }
     let message = format!("cannot start `{}`: {error}", path.display());
     ClaudeCodeError::execution(ExecutionKind::Start, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_shown_by_main_by_anyhow_and_by_eyre() {
+        type Make = fn() -> ClaudeCodeError;
+        let rows: [(Make, &str, &str); 4] = [
+            (
+                || ClaudeCodeError::execution(ExecutionKind::Authentication, "no login"),
+                "no login",
+                "log in: run `claude` once, or set ANTHROPIC_API_KEY",
+            ),
+            (
+                || RegistrationError::EmptyName.into(),
+                "a tool has an empty name",
+                "give every tool a name, such as `search_orders`",
+            ),
+            (
+                || ClaudeCodeError::Ipc(IpcError::MessageSize { size: 2, limit: 1 }),
+                "message of 2 bytes is over the limit of 1 bytes",
+                "pass a path or an id instead of the data itself",
+            ),
+            (
+                || unknown_tool("ad", &["add".into()]).into(),
+                "there is no tool `ad` to choose; did you mean `add`? there are: add",
+                "choose from the names above",
+            ),
+        ];
+        for (error, fact, hint) in rows {
+            assert_eq!(error().to_string(), fact);
+            assert_eq!(format!("{:?}", error()), format!("{fact}\nhint: {hint}"), "what `main` prints");
+            let caused = format!("{fact}\n\nCaused by:\n    hint: {hint}");
+            let shown = format!("{:?}", anyhow::Error::from(error()));
+            assert!(shown.starts_with(&caused), "{shown}");
+            let shown = format!("{:?}", eyre::Report::from(error()));
+            assert!(shown.starts_with(&caused), "{shown}");
+            let shown = format!("{:?}", anyhow::Error::from(error()).context("cannot ask"));
+            assert!(shown.contains(&format!("0: {fact}\n    1: hint: {hint}")), "{shown}");
+        }
+        let no_hint = || ClaudeCodeError::invalid("the prompt is empty");
+        assert!(format!("{:?}", anyhow::Error::from(no_hint())).starts_with("the prompt is empty"));
+        assert!(std::error::Error::source(&no_hint()).is_none());
+    }
 }

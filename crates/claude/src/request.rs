@@ -248,7 +248,9 @@ impl Request {
     }
 
     /// Asks for output that fits this JSON Schema; [`ModelResponse::output`] reads it.
-    pub fn output_schema(mut self, schema: Value) -> Self {
+    pub fn output_schema(mut self, mut schema: Value) -> Self {
+        // The CLI knows one draft, and leaves a schema out that names another one.
+        schema.as_object_mut().map(|root| root.remove("$schema"));
         self.output_schema = Some(schema);
         self
     }

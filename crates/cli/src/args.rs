@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use toolbridge::Transport;
@@ -203,13 +204,19 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// How long to wait for the answer, in seconds [default: 120]
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    pub(crate) timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
     // Last: the heading holds for whatever comes after it.
     #[command(flatten, next_help_heading = "With --tools docs")]
     pub(crate) docs: DocsRoots,
+}
+
+/// A number of seconds, and some time at all.
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero()).ok_or("it must be a number of seconds above 0, such as 600")
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

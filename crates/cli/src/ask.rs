@@ -53,11 +53,7 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
     if let Some(name) = &args.model {
         builder = builder.model(name);
     }
-    if let Some(seconds) = args.timeout {
-        let limit = Duration::try_from_secs_f64(seconds).map_err(|_| WithHint {
-            error: format!("`--timeout` is {seconds}; it must be a number of seconds above 0"),
-            hint: "give seconds, such as `--timeout 600`".into(),
-        })?;
+    if let Some(limit) = args.timeout {
         builder = builder.timeout(limit);
     }
     if let Some(file) = &args.trace.file {

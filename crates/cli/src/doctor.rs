@@ -13,7 +13,7 @@ use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
 use crate::demo::{Answer, Client, demo_tools};
-use crate::output::{hint, print};
+use crate::output::{fact, hint, print};
 
 /// How a check went.
 #[derive(Clone, Copy, PartialEq)]
@@ -51,7 +51,7 @@ impl Check {
     }
 
     fn fail(what: &'static str, error: &anyhow::Error) -> Self {
-        Self { health: Health::Fail, what, text: format!("{error:#}"), hint: hint(error) }
+        Self { health: Health::Fail, what, text: fact(error), hint: hint(error) }
     }
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
+use toolbridge::core::Hint;
 use toolbridge::core::trace::TraceError;
 use toolbridge::docs::DocsError;
-use toolbridge::{ClaudeCodeError, IpcError, RegistrationError, StdioError};
+use toolbridge::{ClaudeCodeError, IpcError, StdioError};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 #[cfg(feature = "otel")]
@@ -55,19 +56,25 @@ impl std::error::Error for WithHint {}
 
 /// What to do about an error, where there is something to do.
 pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
-    let hint = (error.downcast_ref::<IpcError>().and_then(IpcError::hint))
-        .or_else(|| error.downcast_ref::<ClaudeCodeError>().and_then(ClaudeCodeError::hint))
+    let among_causes = error.chain().find_map(|cause| cause.downcast_ref::<Hint>());
+    let hint = (among_causes.map(Hint::text))
+        .or_else(|| error.downcast_ref::<IpcError>().and_then(IpcError::hint))
         .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
-        .or_else(|| error.downcast_ref::<RegistrationError>().map(RegistrationError::hint))
         .or_else(|| error.downcast_ref::<StdioError>().and_then(StdioError::hint))
         .or_else(|| error.downcast_ref::<TraceError>().map(TraceError::hint))
         .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
     hint.map(Into::into)
 }
 
+/// What happened, with its causes.
+pub(crate) fn fact(error: &anyhow::Error) -> String {
+    let causes = error.chain().filter(|cause| !cause.is::<Hint>()).map(ToString::to_string);
+    causes.collect::<Vec<_>>().join(": ")
+}
+
 /// Reports an error: the fact, then what to do.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    say(&format!("error: {error:#}"));
+    say(&format!("error: {}", fact(error)));
     if let Some(hint) = hint(error) {
         say(&format!("hint: {hint}"));
     }
@@ -78,7 +85,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 pub(crate) fn as_json(error: &anyhow::Error) -> Value {
     let type_name = (error.downcast_ref::<ClaudeCodeError>().map(ClaudeCodeError::type_name))
         .or_else(|| error.downcast_ref::<IpcError>().map(IpcError::type_name));
-    let mut entry = json!({ "type": type_name.unwrap_or("Error"), "message": format!("{error:#}") });
+    let mut entry = json!({ "type": type_name.unwrap_or("Error"), "message": fact(error) });
     if let Some(hint) = hint(error) {
         entry["hint"] = json!(hint);
     }

@@ -1,14 +1,18 @@
 //! Schemas compiled once, arguments checked before a handler runs.
 
+use jsonschema::ValidationError;
 use serde_json::Value;
 
+use crate::fault::{Fault, is_costly};
 use crate::handler::{Handler, Prepared};
+use crate::leniency::Leniency;
 use crate::shape::Shape;
-use crate::{RawJson, RegistrationError, ToolError};
+use crate::{RawJson, RegistrationError, ToolError, scan};
 
 /// A compiled JSON Schema of an object.
 #[derive(Debug)]
 pub(crate) struct ObjectSchema {
+    schema: Value,
     compiled: jsonschema::Validator,
     /// The same, where it says so little that a look at the text is enough.
     shape: Option<Shape>,
@@ -28,21 +32,39 @@ impl ObjectSchema {
             None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
         }
         let compiled = jsonschema::validator_for(schema).map_err(|error| bad(error.to_string()))?;
-        Ok(Self { compiled, shape: Shape::of(schema) })
+        Ok(Self { schema: schema.clone(), compiled, shape: Shape::of(schema) })
     }
 
     /// Where `value` does not fit, and why.
-    pub(crate) fn fault(&self, value: &RawJson) -> Option<(String, String)> {
+    pub(crate) fn fault(&self, value: &RawJson) -> Option<Fault> {
+        self.fault_but_for(value, |_, _| false)
+    }
+
+    /// The same, but for errors that are none after all.
+    fn fault_but_for(
+        &self,
+        value: &RawJson,
+        mut is_none: impl FnMut(&ValidationError<'_>, &Value) -> bool,
+    ) -> Option<Fault> {
         if self.shape.as_ref().is_some_and(|shape| shape.surely_fits(value.as_str())) {
             return None;
         }
         let value: Value = match value.decode() {
             Ok(value) => value,
-            Err(error) => return Some(("/".into(), error.to_string())),
+            Err(error) => return Some(Fault::new("/", error.to_string())),
         };
-        let error = self.compiled.validate(&value).err()?;
-        // Masked: a megabyte of argument must not come back as an error message.
-        Some((error.instance_path().to_string(), error.masked_with("the value").to_string()))
+        if self.compiled.is_valid(&value) {
+            return None;
+        }
+        if is_costly(&self.schema, &value) {
+            return Some(Fault::unknown());
+        }
+        let first = self.compiled.validate(&value).err()?;
+        if !is_none(&first, &value) {
+            return Some(Fault::of(&first, &self.schema));
+        }
+        let fault = self.compiled.iter_errors(&value).find(|error| !is_none(error, &value))?;
+        Some(Fault::of(&fault, &self.schema))
     }
 }
 
@@ -53,17 +75,81 @@ pub(crate) fn prepare(
     handler: &Handler,
     arguments: &RawJson,
 ) -> Result<Prepared, ToolError> {
-    let refuse = |(path, reason): (String, String)| {
-        let path = if path.is_empty() { "/".into() } else { path };
-        ToolError::Arguments { tool: tool.into(), path, reason }
-    };
+    let refuse = |Fault { path, reason }| ToolError::Arguments { tool: tool.into(), path, reason };
     if !arguments.is_object() {
-        return Err(refuse(("/".into(), "arguments must be a JSON object".into())));
+        return Err(refuse(Fault::new("/", "arguments must be a JSON object")));
     }
-    if let Some(fault) = schema.fault(arguments) {
-        return Err(refuse(fault));
+    let ready = read(handler, arguments);
+    let mut leniency = ready.is_ok().then(|| Leniency::new(&schema.schema, handler));
+    let fault = schema.fault_but_for(arguments, |error, value| {
+        leniency.as_mut().is_some_and(|leniency| leniency.allows(error, value))
+    });
+    match (fault, ready) {
+        (None, Ok(ready)) => Ok(ready),
+        (Some(fault), ready) if ready.is_ok() || fault != Fault::unknown() => Err(refuse(fault)),
+        (_, ready) => {
+            let error = ready.err().map(|error| Fault::new("/", error.to_string()));
+            let explained = (handler.explain)(arguments).map(|(path, reason)| Fault::new(path, reason));
+            Err(refuse(explained.or(error).unwrap_or_else(Fault::unknown)))
+        }
     }
-    (handler.prepare)(arguments).map_err(|error| {
-        refuse((handler.explain)(arguments).unwrap_or_else(|| ("/".into(), error.to_string())))
+}
+
+/// Reads arguments into the handler's type. `1.0` is an integer in JSON Schema and to models, and not to serde.
+pub(crate) fn read(handler: &Handler, arguments: &RawJson) -> Result<Prepared, serde_json::Error> {
+    (handler.prepare)(arguments).or_else(|error| {
+        let with_integers = with_integers(arguments.as_str()).and_then(|text| RawJson::parse(text).ok());
+        with_integers.and_then(|arguments| (handler.prepare)(&arguments).ok()).ok_or(error)
     })
+}
+
+/// The same JSON text, with every number that is an integer written as one; `None` when it is so already.
+fn with_integers(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let (mut written, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(byte) = bytes.get(at) {
+        let end = match byte {
+            b'"' | b'-' | b'0'..=b'9' => scan::value_end(bytes, at)?,
+            _ => at + 1,
+        };
+        if let Some(integer) = as_integer(&text.as_bytes()[at..end]) {
+            written.push_str(&text[copied..at]);
+            written.push_str(&integer);
+            copied = end;
+        }
+        at = end;
+    }
+    (copied > 0).then(|| written + &text[copied..])
+}
+
+/// The integer that is written as a fraction or with an exponent, if it is one that every number can hold.
+fn as_integer(number: &[u8]) -> Option<String> {
+    /// Above this not every integer has a number of its own.
+    const MAX: f64 = 9_007_199_254_740_992.0;
+    if !number.first()?.is_ascii_digit() && number.first() != Some(&b'-') {
+        return None;
+    }
+    number.iter().find(|byte| matches!(byte, b'.' | b'e' | b'E'))?;
+    let number: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
+    // Zero has no sign as an integer.
+    (number.fract() == 0.0 && number.abs() <= MAX).then(|| format!("{:.0}", number + 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_found_however_they_are_written() {
+        let rows = [
+            (r#"{"a":1.0,"b":[-2.00, 3e2 ,1.5E1]}"#, Some(r#"{"a":1,"b":[-2, 300 ,15]}"#)),
+            (r#"{"a":"1.0","b\"1.0":-0.0,"c":1.5}"#, Some(r#"{"a":"1.0","b\"1.0":0,"c":1.5}"#)),
+            (r#"{"a":1,"b":0.5,"c":"2.0","d":[true,null],"e":12345678901234567890123}"#, None),
+            (r#"{"a":1e300,"b":9007199254740993.0e9}"#, None),
+            ("1.0", Some("1")),
+        ];
+        for (text, want) in rows {
+            assert_eq!(with_integers(text).as_deref(), want, "{text}");
+        }
+    }
 }

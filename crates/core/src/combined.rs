@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolError, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolList, ToolSource};
 
 /// Several sources as one: your own functions beside a ready-made set, say.
 ///
@@ -60,7 +60,7 @@ impl ToolSource for Combined {
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         match self.of(&call.name) {
             Some(source) => source.call(call, context),
-            None => Box::pin(async { Err(ToolError::NotFound { name: call.name }) }),
+            None => Box::pin(async { Err(self.list.not_found(call.name)) }),
         }
     }
 

@@ -2,17 +2,23 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::name::nearest;
 
 /// Why a call has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
     /// There is no such tool.
-    #[error("there is no tool `{name}`")]
+    #[error("there is no tool `{name}`{}", or_near(nearest))]
     NotFound {
         /// The name asked for.
         name: String,
+        /// The names there are that are almost the same, the nearest first.
+        nearest: Vec<String>,
     },
     /// The arguments do not fit the tool's input schema.
     #[error("invalid arguments for tool `{tool}`: at `{path}`: {reason}")]
@@ -97,14 +103,20 @@ impl ToolError {
     }
 }
 
-/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`.
+/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`. What is no error's own
+/// type, such as a `String`, is an `Error` too.
 pub(crate) fn class_name(type_name: &str) -> &str {
     let inner = match type_name.split_once("dyn ") {
         Some((_, inner)) => inner,
         None => type_name,
     };
     let end = inner.find(['<', '>', ' ']).unwrap_or(inner.len());
-    inner[..end].rsplit("::").next().unwrap_or(inner)
+    let is_word = |name: &str| name.chars().all(|char| char.is_alphanumeric() || char == '_');
+    match inner[..end].rsplit("::").next().unwrap_or(inner) {
+        "String" | "Cow" | "Value" | "Vec" | "Option" => "Error",
+        name if name.starts_with(char::is_uppercase) && is_word(name) => name,
+        _ => "Error",
+    }
 }
 
 fn with_causes(error: &dyn Error) -> String {
@@ -112,8 +124,8 @@ fn with_causes(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // Many errors already repeat their cause.
-        if !text.contains(&more) {
+        // Many errors already repeat their cause; and hints are not for the model.
+        if !text.contains(&more) && !error.is::<Hint>() {
             text.push_str(": ");
             text.push_str(&more);
         }
@@ -122,27 +134,51 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// What to do about an error, as the last of its causes: `anyhow` and `eyre` show those, and never an error's `Debug`,
+/// which is what `main` prints of any other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("hint: {0}")]
+pub struct Hint(&'static str);
+
+impl Hint {
+    /// A hint that says `text`; one for each text there is.
+    #[must_use]
+    pub fn of(text: &'static str) -> &'static Self {
+        static ALL: Mutex<Vec<&'static Hint>> = Mutex::new(Vec::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hint) = all.iter().find(|hint| hint.0 == text) {
+            return hint;
+        }
+        // A source must live as long as its error; and there are not many texts.
+        let hint: &Self = Box::leak(Box::new(Self(text)));
+        all.push(hint);
+        hint
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn text(&self) -> &'static str {
+        self.0
+    }
+}
+
 /// Why a set of tools cannot be registered.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegistrationError {
     /// A tool without a name.
-    #[error("a tool has an empty name")]
     EmptyName,
     /// A name with characters that the CLI does not take.
-    #[error("tool name `{name}` has characters other than `A-Z a-z 0-9 _ -`")]
     BadName {
         /// The name.
         name: String,
     },
     /// A server name that the CLI does not take.
-    #[error("server name `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")]
     BadServerName {
         /// The name.
         name: String,
     },
     /// A full name that the CLI would leave out silently.
-    #[error("`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")]
     LongName {
         /// The server.
         server: String,
@@ -154,10 +190,8 @@ pub enum RegistrationError {
         limit: usize,
     },
     /// Two tools of one name.
-    #[error(transparent)]
-    Duplicate(#[from] crate::DuplicateName),
+    Duplicate(crate::DuplicateName),
     /// A schema that is not a JSON Schema of an object.
-    #[error("{which} schema of tool `{tool}` is not usable: {reason}")]
     BadSchema {
         /// The tool.
         tool: String,
@@ -167,13 +201,49 @@ pub enum RegistrationError {
         reason: String,
     },
     /// A filter names a tool that is not there.
-    #[error("there is no tool `{name}` to choose; {}", there_are(known))]
     UnknownTool {
         /// The name asked for.
         name: String,
         /// The names there are.
         known: Vec<String>,
     },
+}
+
+impl fmt::Display for RegistrationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("a tool has an empty name"),
+            Self::BadName { name } => {
+                write!(f, "tool name `{name}` has characters other than `A-Z a-z 0-9 _ -`")
+            }
+            Self::BadServerName { name } => {
+                write!(f, "server name `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
+            }
+            Self::LongName { server, tool, chars, limit } => {
+                write!(f, "`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")
+            }
+            Self::Duplicate(error) => error.fmt(f),
+            Self::BadSchema { tool, which, reason } => {
+                write!(f, "{which} schema of tool `{tool}` is not usable: {reason}")
+            }
+            Self::UnknownTool { name, known } => {
+                write!(f, "there is no tool `{name}` to choose{}", there_are(name, known))
+            }
+        }
+    }
+}
+
+// By hand, because of the hint: see there.
+impl Error for RegistrationError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(Hint::of(self.hint()))
+    }
+}
+
+impl From<crate::DuplicateName> for RegistrationError {
+    fn from(error: crate::DuplicateName) -> Self {
+        Self::Duplicate(error)
+    }
 }
 
 impl RegistrationError {
@@ -194,13 +264,28 @@ impl RegistrationError {
     }
 }
 
-fn there_are(names: &[String]) -> String {
-    if names.is_empty() { "there are none".into() } else { format!("there are: {}", names.join(", ")) }
+fn there_are(name: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        return "; there are none".into();
+    }
+    let near = or_near(&nearest(name, known.iter().map(String::as_str)));
+    let link = if near.is_empty() { ";" } else { "" };
+    format!("{near}{link} there are: {}", known.join(", "))
+}
+
+/// Asks whether one of these was meant, if there are any.
+pub(crate) fn or_near(names: &[String]) -> String {
+    let quoted = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    match &quoted[..] {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        [others @ .., last] => format!("; did you mean {} or {last}?", others.join(", ")),
+    }
 }
 
 /// What `main() -> Result<…>` prints: the fact, then what to do.
-impl std::fmt::Debug for RegistrationError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for RegistrationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}\nhint: {}", self.hint())
     }
 }
@@ -229,8 +314,12 @@ mod tests {
     fn the_class_name_is_the_last_segment_of_the_type() {
         let rows = [
             ("std::io::error::Error", "Error"),
-            ("alloc::string::String", "String"),
-            ("&str", "&str"),
+            ("alloc::string::String", "Error"),
+            ("&str", "Error"),
+            ("alloc::borrow::Cow<str>", "Error"),
+            ("()", "Error"),
+            ("(alloc::string::String, u8)", "Error"),
+            ("serde_json::value::Value", "Error"),
             ("my_crate::error::QuotaError", "QuotaError"),
             ("my_crate::Wrapped<other::Thing>", "Wrapped"),
             ("alloc::boxed::Box<dyn core::error::Error + core::marker::Send>", "Error"),

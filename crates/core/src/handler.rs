@@ -47,7 +47,24 @@ impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
             other => format!("/{}", other.to_string().replace('~', "~0").replace('/', "~1")),
         };
         let path = error.path().iter().map(step).collect::<String>();
-        Some((path, error.into_inner().to_string()))
+        Some((path, without_values(&error.into_inner())))
+    }
+}
+
+/// What serde says, without the value that it says it of, and without the line and column of it: that there is only one
+/// line is our doing.
+fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let shows_one = ["invalid type: ", "invalid value: ", "unknown variant "];
+    if !shows_one.iter().any(|start| text.starts_with(start)) {
+        return text.to_owned();
+    }
+    // The value may hold the words behind it, and those words never hold a value.
+    match (text.find(['`', '"']), text.rfind(", expected ").or_else(|| text.rfind(", there are "))) {
+        (Some(begin), Some(end)) if begin < end => format!("{}{}", text[..begin].trim_end(), &text[end..]),
+        _ => text.to_owned(),
     }
 }
 

@@ -48,3 +48,77 @@ pub fn check_server_name(server: &str, tools: &ToolList) -> Result<(), Registrat
     }
     tools.iter().try_for_each(|tool| check_full_name(server, &tool.name))
 }
+
+/// How many names are shown to somebody who asked for another one.
+const MAX_NEAREST: usize = 3;
+
+/// The names among `known` that are almost `name`, the nearest first.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+    // Nobody's slip, and comparing takes its time.
+    if name.len() > MAX_FULL_NAME_CHARS {
+        return Vec::new();
+    }
+    let wanted = letters(name);
+    // A third of the letters may be wrong, and never all of them.
+    let limit = (wanted.len() / 3).max(1).min(wanted.len().saturating_sub(1));
+    let mut near: Vec<_> = known
+        .filter(|known| known.len() <= MAX_FULL_NAME_CHARS)
+        .map(|known| (distance(&wanted, &letters(known)), known))
+        .filter(|(distance, _)| *distance <= limit)
+        .collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    near.into_iter().take(MAX_NEAREST).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn letters(name: &str) -> Vec<char> {
+    name.chars().map(|char| if char == '-' { '_' } else { char.to_ascii_lowercase() }).collect()
+}
+
+/// How many letters have to be put in, left out, changed or swapped with the next one to make `b` of `a`.
+fn distance(a: &[char], b: &[char]) -> usize {
+    // Three rows of the usual table: for one letter of `a` and the two before it.
+    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
+    for (i, letter) in a.iter().enumerate() {
+        let [before, last, row] = &mut rows;
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let changed = last[j] + usize::from(letter != other);
+            row[j + 1] = changed.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *letter == b[j - 1] && a[i - 1] == *other {
+                row[j + 1] = row[j + 1].min(before[j - 1] + 1);
+            }
+        }
+        rows.rotate_left(1);
+    }
+    rows[1][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_names_are_those_with_the_fewest_slips() {
+        let known = ["add", "and", "adder", "search_orders", "search_order", "get_weather", "x"];
+        let long = "x".repeat(10_000);
+        let rows: [(&str, &[&str]); 12] = [
+            ("ad", &["add", "and"]),
+            ("dad", &["add"]),
+            ("Add", &["add", "and"]),
+            ("search-orders", &["search_orders", "search_order"]),
+            ("serach_orders", &["search_orders", "search_order"]),
+            ("get_wether", &["get_weather"]),
+            ("weather", &[]),
+            ("delete", &[]),
+            ("y", &[]),
+            ("X", &["x"]),
+            ("", &[]),
+            (&long, &[]),
+        ];
+        for (name, want) in rows {
+            assert_eq!(nearest(name, known.into_iter()), want, "{name}");
+        }
+        let many = ["tool_1", "tool_2", "tool_3", "tool_4"];
+        assert_eq!(nearest("tool_5", many.into_iter()), ["tool_1", "tool_2", "tool_3"]);
+    }
+}

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RawJson, RegistrationError};
+use crate::name::nearest;
+use crate::{RawJson, RegistrationError, ToolError};
 
 /// One tool as a model sees it.
 #[derive(Debug, Clone)]
@@ -123,6 +124,14 @@ impl ToolList {
 
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
+    }
+
+    /// The error that there is no tool of that name, with those that may have been meant.
+    #[must_use]
+    pub fn not_found(&self, name: impl Into<String>) -> ToolError {
+        let name = name.into();
+        let nearest = nearest(&name, self.iter().map(|tool| tool.name.as_str()));
+        ToolError::NotFound { name, nearest }
     }
 }
 

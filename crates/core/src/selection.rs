@@ -1,6 +1,6 @@
 //! Some of a source's tools.
 
-use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolError, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolList, ToolSource};
 
 /// A source that has only some of another's tools: it lists no others and calls no others.
 ///
@@ -33,7 +33,7 @@ impl<S: ToolSource> ToolSource for Selection<S> {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         if self.list.get(&call.name).is_none() {
-            return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
+            return Box::pin(async { Err(self.list.not_found(call.name)) });
         }
         self.source.call(call, context)
     }

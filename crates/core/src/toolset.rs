@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, prepare};
 use crate::context::State;
+use crate::fault::Fault;
 use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
 use crate::name::check_tool_name;
 use crate::panic::caught;
@@ -101,9 +102,9 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
         Some(schema) => Some(ObjectSchema::compile(&tool.name, "output", schema)?),
         None => None,
     };
-    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, RawJson::from(&tool.input_schema));
+    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, shown(tool.input_schema));
     schema.title = tool.title;
-    schema.output_schema = tool.output_schema.as_ref().map(RawJson::from);
+    schema.output_schema = tool.output_schema.map(shown);
     if tool.annotations != Annotations::default() {
         schema.annotations = Some(RawJson::of(&tool.annotations).expect("booleans can be written"));
     }
@@ -119,6 +120,12 @@ fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationErr
         read_only: tool.annotations.read_only_hint == Some(true),
     };
     Ok((schema, Arc::new(registered)))
+}
+
+/// A schema as clients get it: many know one draft, and refuse a schema that names another one.
+fn shown(mut schema: serde_json::Value) -> RawJson {
+    schema.as_object_mut().map(|root| root.remove("$schema"));
+    RawJson::from(&schema)
 }
 
 impl Toolset {
@@ -177,7 +184,7 @@ impl ToolSource for Toolset {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
-            let tool = self.get(&call.name).ok_or(ToolError::NotFound { name: call.name })?;
+            let tool = self.get(&call.name).ok_or_else(|| self.list.not_found(&call.name))?;
             let ready = prepare(&tool.name, &tool.input, &tool.handler, &call.arguments)?;
             // They may be large, and the handler may take long.
             drop(call.arguments);
@@ -273,7 +280,7 @@ impl Registered {
         match structured {
             Some(object) if object.is_object() => match promised.fault(object) {
                 None => Ok(()),
-                Some((path, reason)) => wrong(format!("at `{path}`: {reason}")),
+                Some(Fault { path, reason }) => wrong(format!("at `{path}`: {reason}")),
             },
             _ => wrong("it has an output schema, so it must return an object".into()),
         }

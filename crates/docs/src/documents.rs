@@ -89,7 +89,7 @@ impl ToolSource for Documents {
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
             let Some(place) = self.place(&call.name) else {
-                return Err(ToolError::NotFound { name: call.name });
+                return Err(self.list.not_found(call.name));
             };
             let shared = Arc::clone(&self.shared);
             let is_dropped = Arc::new(AtomicBool::new(false));

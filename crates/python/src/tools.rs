@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolError, ToolSource, Toolset, ToolsetBuilder,
+    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolSource, Toolset, ToolsetBuilder,
 };
 
 use crate::call::Asker;
@@ -131,7 +131,7 @@ impl ToolSource for PyTools {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         if self.described.tools().get(&call.name).is_none() {
-            return Box::pin(async { Err(ToolError::NotFound { name: call.name }) });
+            return Box::pin(async { Err(self.described.tools().not_found(call.name)) });
         }
         let ToolCall { name, arguments, meta } = call;
         let asker = Arc::clone(&self.asker);

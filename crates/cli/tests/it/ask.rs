@@ -160,8 +160,7 @@ fn failures_say_what_to_do_in_words_or_in_json() {
     assert!(error["error"]["hint"].as_str().unwrap().contains("npm install"));
 
     for (args, want) in [
-        (&["go", "--timeout", "-1"][..], "`--timeout` is -1; it must be a number of seconds above 0"),
-        (&["go", "--timeout", "0.2"], "no result within 0.2 s"),
+        (&["go", "--timeout", "0.2"][..], "no result within 0.2 s"),
         (&["", "--tools", "demo"], "the prompt is empty"),
     ] {
         let slow = ScriptedModel::start("hang");

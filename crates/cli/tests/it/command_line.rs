@@ -14,6 +14,18 @@ use tempfile::TempDir;
 use crate::support::{Host, PATIENCE, Process, files, run, start_host, toolbridge};
 
 #[test]
+fn a_time_that_is_none_is_wrong_usage() {
+    for time in ["-5", "0", "-0.0", "nan", "inf", "1e300", "1e-300", "soon", ""] {
+        let (code, stdout, stderr) = run(toolbridge().args(["ask", "hi", "--timeout", time]));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{time}: {stderr}");
+        let want = format!(
+            "error: invalid value '{time}' for '--timeout <SECONDS>': it must be a number of seconds above 0, such as 600"
+        );
+        assert!(stderr.starts_with(&want) || time.is_empty(), "{time}: {stderr}");
+    }
+}
+
+#[test]
 fn help_and_version_are_data_and_wrong_words_are_errors() {
     let (code, stdout, stderr) = run(toolbridge().arg("--version"));
     assert_eq!(

@@ -87,11 +87,11 @@ async fn every_shape_of_closure_and_return_value_works() {
             Err("QuotaError: the quota is used up: disk full"),
         ),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, String>("fine")), "{}", Ok(text("fine"))),
-        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("String: no")),
+        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(String::from("no"))), "{}", Err("Error: no")),
         (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(anyhow::anyhow!("no"))), "{}", Err("Error: no")),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, String>(ToolResult::text("fine"))), "{}", Ok(text("fine"))),
-        (Tool::new("t", "", |_: NoArgs| Err::<ToolResult, _>(String::from("no"))), "{}", Err("String: no")),
-        (Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>("no")), "{}", Err("&str: no")),
+        (Tool::new("t", "", |_: NoArgs| Err::<ToolResult, _>(String::from("no"))), "{}", Err("Error: no")),
+        (Tool::new("t", "", async |_: NoArgs| Err::<ToolResult, _>("no")), "{}", Err("Error: no")),
         (
             Tool::new("t", "", |_: NoArgs| -> Result<u8, Box<dyn std::error::Error + Send + Sync>> {
                 Ok("x".parse()?)
@@ -155,7 +155,7 @@ async fn wrong_arguments_are_refused_with_their_place() {
         name: String,
         lines: Vec<Line>,
         #[serde(default)]
-        labels: BTreeMap<String, u8>,
+        labels: BTreeMap<String, std::net::Ipv4Addr>,
     }
     #[derive(Deserialize, JsonSchema)]
     struct Line {
@@ -164,13 +164,13 @@ async fn wrong_arguments_are_refused_with_their_place() {
     }
     let tools = Toolset::builder()
         .tool("t", "", async |args: Order| {
-            let labels = args.labels.values();
-            format!("{}{}", args.name, args.lines.iter().map(|l| l.count).chain(labels.copied()).sum::<u8>())
+            let count = args.lines.iter().map(|line| line.count).sum::<u8>();
+            format!("{}{count} {}", args.name, args.labels.len())
         })
         .build()
         .unwrap();
     let rows = [
-        (r#"{"name":"ab","lines":[{"count":3}]}"#, Ok("ab3")),
+        (r#"{"name":"ab","lines":[{"count":3}]}"#, Ok("ab3 0")),
         (r#"{"name":"a","lines":[]}"#, Err("at `/name`: the value is shorter than 2 characters")),
         (r#"{"name":"ab","lines":[{"count":1},{"count":100}]}"#, Err("at `/lines/1/count`: ")),
         (
@@ -178,18 +178,14 @@ async fn wrong_arguments_are_refused_with_their_place() {
             Err("at `/lines/0/count`: the value is not of type \"integer\""),
         ),
         (r#"{"lines":[]}"#, Err("at `/`: \"name\" is a required property")),
-        (
-            r#"{"name":"ab","lines":[{"count":1.0}]}"#,
-            Err("at `/lines/0/count`: invalid type: floating point `1.0`"),
-        ),
         // The schema's own words and the type's write a place in the same way.
         (
-            r#"{"name":"ab","lines":[],"labels":{"a/b~c":"x"}}"#,
-            Err("at `/labels/a~1b~0c`: the value is not of type \"integer\""),
+            r#"{"name":"ab","lines":[],"labels":{"a/b~c":1}}"#,
+            Err("at `/labels/a~1b~0c`: the value is not of type \"string\""),
         ),
         (
-            r#"{"name":"ab","lines":[],"labels":{"a/b~c":1.0}}"#,
-            Err("at `/labels/a~1b~0c`: invalid type: floating point `1.0`"),
+            r#"{"name":"ab","lines":[],"labels":{"a/b~c":"x"}}"#,
+            Err("at `/labels/a~1b~0c`: invalid IPv4 address syntax"),
         ),
         ("[]", Err("at `/`: arguments must be a JSON object")),
     ];
@@ -203,6 +199,288 @@ async fn wrong_arguments_are_refused_with_their_place() {
             (got, want) => panic!("{arguments}: {got:?}, not {want:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn the_error_of_a_wrong_argument_names_what_would_be_right_at_the_innermost_place() {
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        #[serde(rename = "shape")]
+        _shape: Option<Shape>,
+        #[serde(rename = "unit")]
+        _unit: Unit,
+    }
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind", rename_all = "lowercase")]
+    enum Shape {
+        Circle {
+            #[serde(rename = "radius")]
+            _radius: f64,
+        },
+        Square {
+            #[serde(rename = "side")]
+            _side: Option<Length>,
+        },
+    }
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Length {
+        #[schemars(range(max = 9))]
+        #[serde(rename = "length")]
+        _length: u8,
+    }
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    enum Unit {
+        Metre,
+        /// Twelve inches.
+        Foot,
+    }
+    let tools = Toolset::builder().tool("t", "", async |_: Args| "").build().unwrap();
+    let rows = [
+        (r#"{"unit":"SECRET"}"#, r#"at `/unit`: the value is not one of "metre", "foot""#),
+        (
+            r#"{"unit":"foot","shape":{"kind":"SECRET"}}"#,
+            r#"at `/shape/kind`: the value is not one of "circle", "square""#,
+        ),
+        (r#"{"unit":"foot","shape":{"kind":"circle"}}"#, r#"at `/shape`: "radius" is a required property"#),
+        (
+            r#"{"unit":"foot","shape":{"kind":"circle","radius":"SECRET"}}"#,
+            r#"at `/shape/radius`: the value is not of type "number""#,
+        ),
+        (
+            r#"{"unit":"foot","shape":{"kind":"square","side":{"length":77}}}"#,
+            "at `/shape/side/length`: the value is greater than the maximum of 9",
+        ),
+        (
+            r#"{"unit":"foot","shape":{"kind":"square","side":{"length":7,"lenght":7}}}"#,
+            "at `/shape/side`: there is no property `lenght`; did you mean `length`?",
+        ),
+        (r#"{"unit":"foot","shape":"SECRET"}"#, r#"at `/shape`: the value is not of types "object", "null""#),
+    ];
+    for (arguments, want) in rows {
+        let want = format!("ToolArgumentsError: invalid arguments for tool `t`: {want}");
+        assert_eq!(call(&tools, arguments).await, Err(want), "{arguments}");
+    }
+}
+
+fn from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u8),
+        Text(String),
+    }
+    match Either::deserialize(deserializer)? {
+        Either::Number(number) => Ok(number),
+        Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
+    }
+}
+
+#[tokio::test]
+async fn what_the_handlers_type_takes_is_not_refused_for_the_schemas_sake() {
+    #[derive(Deserialize, JsonSchema, Serialize)]
+    #[serde(deny_unknown_fields)]
+    struct Order {
+        #[serde(alias = "amount")]
+        #[schemars(range(max = 99))]
+        count: u8,
+        #[serde(deserialize_with = "from_text", default)]
+        number: u8,
+        #[serde(default)]
+        unit: Unit,
+        #[serde(default, alias = "parts")]
+        lines: Vec<Line>,
+        shape: Option<Shape>,
+    }
+    #[derive(Deserialize, JsonSchema, Serialize)]
+    struct Line {
+        #[serde(alias = "n", deserialize_with = "from_text")]
+        number: u8,
+        #[schemars(length(max = 3))]
+        note: Option<String>,
+    }
+    #[derive(Deserialize, JsonSchema, Serialize, Default)]
+    #[serde(rename_all = "lowercase")]
+    enum Unit {
+        #[default]
+        #[serde(alias = "meter")]
+        Metre,
+        Foot,
+    }
+    #[derive(Deserialize, JsonSchema, Serialize)]
+    #[serde(tag = "kind", rename_all = "lowercase")]
+    enum Shape {
+        #[serde(alias = "round")]
+        Circle {
+            #[serde(alias = "r")]
+            #[schemars(range(max = 9))]
+            radius: u8,
+        },
+        Square {
+            side: u8,
+        },
+    }
+    let tools = Toolset::builder()
+        .tool("t", "", async |order: Order| {
+            let lines = order.lines.iter().map(|line| line.number).sum::<u8>();
+            let (unit, shape) = (json!(order.unit), json!(order.shape));
+            format!("{} {} {lines} {unit} {shape}", order.count, order.number)
+        })
+        .build()
+        .unwrap();
+    let rows = [
+        // Taken by serde, though the schema knows nothing of it.
+        (r#"{"amount":1}"#, Ok(r#"1 0 0 "metre" null"#)),
+        (r#"{"count":1,"number":"5"}"#, Ok(r#"1 5 0 "metre" null"#)),
+        (r#"{"count":1.0,"number":2e0}"#, Ok(r#"1 2 0 "metre" null"#)),
+        (r#"{"count":1,"unit":"meter"}"#, Ok(r#"1 0 0 "metre" null"#)),
+        (r#"{"count":1,"parts":[{"n":1.0},{"number":"2"}]}"#, Ok(r#"1 0 3 "metre" null"#)),
+        (
+            r#"{"count":1,"shape":{"kind":"circle","r":1}}"#,
+            Ok(r#"1 0 0 "metre" {"kind":"circle","radius":1}"#),
+        ),
+        (
+            r#"{"count":1,"shape":{"kind":"round","radius":1}}"#,
+            Ok(r#"1 0 0 "metre" {"kind":"circle","radius":1}"#),
+        ),
+        // Refused by serde too, in the schema's words.
+        (r#"{"cuont":1}"#, Err("at `/`: there is no property `cuont`; did you mean `count`?")),
+        (r#"{"amount":1,"number":"x"}"#, Err("at `/")),
+        (r#"{"count":"1"}"#, Err("at `/count`: the value is not of type \"integer\"")),
+        (r#"{"count":1.5}"#, Err("at `/count`: the value is not of type \"integer\"")),
+        // Only the schema's business, beside something that is serde's.
+        (r#"{"count":100,"number":"5"}"#, Err("at `/count`: the value is greater than the maximum of 99")),
+        (
+            r#"{"amount":1,"lines":[{"n":1},{"n":1,"note":"long"}]}"#,
+            Err("at `/lines/1/note`: the value is longer than 3 characters"),
+        ),
+        (
+            r#"{"count":1,"shape":{"kind":"circle","radius":10}}"#,
+            Err("at `/shape/radius`: the value is greater than the maximum of 9"),
+        ),
+        (r#"{"count":1,"shape":{"kind":"round","radius":10}}"#, Err("at `/shape/")),
+    ];
+    for (arguments, want) in rows {
+        match (call(&tools, arguments).await, want) {
+            (Ok(got), Ok(want)) => assert_eq!(got, text(want), "{arguments}"),
+            (Err(got), Err(want)) => {
+                let want = format!("ToolArgumentsError: invalid arguments for tool `t`: {want}");
+                assert!(got.starts_with(&want), "{arguments}: {got}");
+            }
+            (got, want) => panic!("{arguments}: {got:?}, not {want:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_schema_says_more_than_a_type_that_takes_anything() {
+    #[derive(Deserialize)]
+    struct Loose {
+        #[serde(rename = "a")]
+        _a: Option<serde_json::Value>,
+        #[serde(rename = "b")]
+        _b: Option<String>,
+    }
+    let schema = || {
+        json!({
+            "type": "object",
+            "properties": { "a": { "type": "integer" }, "b": { "enum": ["x", "y"] } },
+            "required": ["a"],
+            "additionalProperties": false,
+        })
+    };
+    let raw = Toolset::builder().with(Tool::raw("t", "", schema(), |_: RawJson| "")).build().unwrap();
+    let value =
+        Toolset::builder().with(Tool::raw("t", "", schema(), |_: serde_json::Value| "")).build().unwrap();
+    let loose = Toolset::builder().with(Tool::raw("t", "", schema(), |_: Loose| "")).build().unwrap();
+    let rows = [
+        (r#"{"a":"x"}"#, r#"at `/a`: the value is not of type "integer""#),
+        (r#"{"a":1,"b":"z"}"#, r#"at `/b`: the value is not one of "x", "y""#),
+        (r#"{"a":1,"c":2}"#, "at `/`: there is no property `c`"),
+        (r#"{"b":"x"}"#, r#"at `/`: "a" is a required property"#),
+    ];
+    for tools in [&raw, &value, &loose] {
+        assert_eq!(call(tools, r#"{"a":1,"b":"x"}"#).await, Ok(text("")));
+        for (arguments, want) in rows {
+            let want = format!("ToolArgumentsError: invalid arguments for tool `t`: {want}");
+            assert_eq!(call(tools, arguments).await, Err(want), "{arguments}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_serde_says_of_a_value_does_not_repeat_it() {
+    #[derive(Deserialize)]
+    struct Args {
+        #[serde(rename = "number")]
+        _number: Option<u8>,
+        #[serde(rename = "unit")]
+        _unit: Option<Unit>,
+    }
+    #[derive(Deserialize)]
+    enum Unit {
+        Metre,
+        Foot,
+    }
+    let schema = json!({ "type": "object" });
+    let tools = Toolset::builder().with(Tool::raw("t", "", schema, |_: Args| "")).build().unwrap();
+    let rows = [
+        (r#"{"number":"SECRET, expected `x`"}"#, "at `/number`: invalid type: string, expected u8"),
+        (r#"{"number":7777777}"#, "at `/number`: invalid value: integer, expected u8"),
+        (r#"{"unit":"SECRET"}"#, "at `/unit`: unknown variant, expected `Metre` or `Foot`"),
+    ];
+    for (arguments, want) in rows {
+        let want = format!("ToolArgumentsError: invalid arguments for tool `t`: {want}");
+        assert_eq!(call(&tools, arguments).await, Err(want), "{arguments}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_deep_in_a_choice_of_itself_is_not_looked_for_for_ever() {
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind", rename_all = "lowercase")]
+    enum Expression {
+        Negative {
+            of: Box<Expression>,
+        },
+        Absolute {
+            of: Box<Expression>,
+        },
+        Number {
+            #[serde(rename = "value")]
+            _value: f64,
+        },
+    }
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        expression: Expression,
+    }
+    fn depth(expression: &Expression) -> usize {
+        match expression {
+            Expression::Negative { of } | Expression::Absolute { of } => 1 + depth(of),
+            Expression::Number { .. } => 0,
+        }
+    }
+    let tools = Toolset::builder().tool("t", "", async |args: Args| depth(&args.expression)).build().unwrap();
+    let nested = |levels: usize, value: serde_json::Value| {
+        let number = json!({ "kind": "number", "value": value });
+        let nested = (0..levels).fold(number, |of, _| json!({ "kind": "negative", "of": of }));
+        json!({ "expression": nested }).to_string()
+    };
+    let want = "ToolArgumentsError: invalid arguments for tool `t`: at `/expression";
+    let shallow = call(&tools, &nested(3, json!("x"))).await.unwrap_err();
+    assert_eq!(shallow, format!("{want}/of/of/of/value`: the value is not of type \"number\""));
+    assert_eq!(call(&tools, &nested(40, json!(1))).await, Ok(text("40")));
+    let deep = call(&tools, &nested(40, json!("SECRET"))).await.unwrap_err();
+    assert_eq!(deep, format!("{want}`: invalid type: string, expected f64"));
+}
+
+#[tokio::test]
+async fn hints_are_not_for_the_model() {
+    let fails = |_: NoArgs| Toolset::builder().tool("", "", |_: NoArgs| "").build().map(|_| "");
+    let got = call_one(Tool::new("t", "", fails), "{}").await;
+    assert_eq!(got, Err("RegistrationError: a tool has an empty name".into()));
 }
 
 #[tokio::test]
@@ -220,14 +498,35 @@ async fn an_error_message_does_not_repeat_a_big_argument() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_an_error() {
-    let tools = Toolset::builder().build().unwrap();
-    let call = ToolCall::new("nothing", RawJson::empty_object());
-    let error = tools.call(call, CallContext::default()).await.unwrap_err();
-    assert_eq!(
-        (error.type_name(), error.to_string().as_str()),
-        ("ToolNotFoundError", "there is no tool `nothing`")
-    );
+async fn an_unknown_tool_is_an_error_that_names_the_nearest_ones() {
+    let tool = |name: &str| Tool::new(name, "", |_: NoArgs| "");
+    let tools = ["add", "echo", "and", "odd"]
+        .iter()
+        .fold(Toolset::builder(), |tools, name| tools.with(tool(name)))
+        .build()
+        .unwrap();
+    let some = toolbridge_core::Selection::new(tools.clone(), ["add", "echo"]).unwrap();
+    let all = toolbridge_core::Combined::new().with(tools.clone()).unwrap();
+    let sources: [&dyn ToolSource; 3] = [&tools, &some, &all];
+    let rows = [
+        ("nothing", ["there is no tool `nothing`"; 3]),
+        ("ech", ["there is no tool `ech`; did you mean `echo`?"; 3]),
+        (
+            "ad",
+            [
+                "there is no tool `ad`; did you mean `add` or `and`?",
+                "there is no tool `ad`; did you mean `add`?",
+                "there is no tool `ad`; did you mean `add` or `and`?",
+            ],
+        ),
+    ];
+    for (name, want) in rows {
+        for (source, want) in sources.iter().zip(want) {
+            let call = ToolCall::new(name, RawJson::empty_object());
+            let error = source.call(call, CallContext::default()).await.unwrap_err();
+            assert_eq!((error.type_name(), error.to_string().as_str()), ("ToolNotFoundError", want));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge_core::{NoArgs, Tool, ToolSource, Toolset, ToolsetBuilder, check_server_name};
+use toolbridge_core::{
+    CallContext, NoArgs, RawJson, Tool, ToolCall, ToolSource, Toolset, ToolsetBuilder, check_server_name,
+};
 
 fn nothing(name: &str) -> Tool {
     Tool::new(name, "Does nothing", |_: NoArgs| "")
@@ -143,6 +145,27 @@ fn schemas_have_no_formats_that_only_rust_knows() {
     assert_eq!(schema.matches(r#""minimum":0"#).count(), 2, "{schema}");
 }
 
+#[tokio::test]
+async fn a_schema_may_say_its_draft_and_clients_are_not_told() {
+    for draft in ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"] {
+        let schema = json!({ "$schema": draft, "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
+        let tool = Tool::raw("t", "", schema.clone(), |args: Value| args).output_schema(schema);
+        let tools = Toolset::builder().with(tool).build().unwrap();
+        let shown = tools.tools().get("t").unwrap();
+        let want = r#"{"properties":{"a":{"minimum":1,"type":"integer"}},"type":"object"}"#;
+        assert_eq!(shown.input_schema.as_str(), want);
+        assert_eq!(shown.output_schema.as_ref().unwrap().as_str(), want);
+        for (arguments, is_right) in [(r#"{"a":1}"#, true), (r#"{"a":0}"#, false)] {
+            let call = ToolCall::new("t", RawJson::parse(arguments).unwrap());
+            assert_eq!(
+                tools.call(call, CallContext::default()).await.is_ok(),
+                is_right,
+                "{draft} {arguments}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_filter_keeps_exactly_the_named_tools() {
     let tools =
@@ -153,6 +176,12 @@ fn a_filter_keeps_exactly_the_named_tools() {
     let error = tools.filter(["a", "x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are: a, b, c");
     assert_eq!(error.hint(), "choose from the names above");
+    let orders = Toolset::builder().with(nothing("search_orders")).with(nothing("echo")).build().unwrap();
+    let error = orders.filter(["search_order"]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "there is no tool `search_order` to choose; did you mean `search_orders`? there are: search_orders, echo"
+    );
     let error = Toolset::builder().build().unwrap().filter(["x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are none");
     assert_eq!(error.hint(), "register tools before choosing from them");

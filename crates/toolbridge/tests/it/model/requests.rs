@@ -148,6 +148,15 @@ async fn output_fits_the_schema_or_is_an_error() {
     let error = response.output::<Vec<u8>>().unwrap_err();
     assert_eq!(error.type_name(), "StructuredOutputError");
 
+    // As schemars writes it, and others: the CLI refuses a draft that it does not know.
+    for draft in ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"] {
+        let world = World::new("call StructuredOutput {\"n\": 7}\n---\ntext done");
+        let mut schema = count_schema();
+        schema["$schema"] = draft.into();
+        let response = world.model().request(Request::new("count").output_schema(schema)).await.unwrap();
+        assert_eq!(response.output::<Count>().unwrap(), Count { n: 7 }, "{draft}");
+    }
+
     let world = World::answering(|_| Turn::text("I would rather not."));
     let request = Request::new("count").output_schema(count_schema());
     let error = world.model().request(request).await.unwrap_err();
