@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolbridge_core::{Hint, RawJson, RegistrationError};
+use toolbridge_core::{RawJson, RegistrationError, show_hint};
 use toolbridge_ipc::IpcError;
 
 use crate::Transport;
@@ -109,12 +109,7 @@ impl fmt::Display for ClaudeCodeError {
     }
 }
 
-// By hand, because of the hint: see there.
-impl std::error::Error for ClaudeCodeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(Hint::of(self.hint()?))
-    }
-}
+show_hint!(ClaudeCodeError);
 
 /// What kind of failure a [`CliExecution`](ClaudeCodeError::CliExecution) is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -294,14 +289,6 @@ impl From<RegistrationError> for ClaudeCodeError {
             RegistrationError::UnknownTool { name, known } => Self::ToolNotFound { name, known },
             error => Self::Registration(error),
         }
-    }
-}
-
-/// What `main() -> Result<…>` prints: the fact, then what to do.
-impl fmt::Debug for ClaudeCodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")?;
-        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 

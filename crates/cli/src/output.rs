@@ -8,9 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use toolbridge::core::Hint;
-use toolbridge::core::trace::TraceError;
-use toolbridge::docs::DocsError;
-use toolbridge::{ClaudeCodeError, IpcError, StdioError};
+use toolbridge::{ClaudeCodeError, IpcError};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 #[cfg(feature = "otel")]
@@ -57,13 +55,8 @@ impl std::error::Error for WithHint {}
 /// What to do about an error, where there is something to do.
 pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
     let among_causes = error.chain().find_map(|cause| cause.downcast_ref::<Hint>());
-    let hint = (among_causes.map(Hint::text))
-        .or_else(|| error.downcast_ref::<IpcError>().and_then(IpcError::hint))
-        .or_else(|| error.downcast_ref::<DocsError>().map(DocsError::hint))
-        .or_else(|| error.downcast_ref::<StdioError>().and_then(StdioError::hint))
-        .or_else(|| error.downcast_ref::<TraceError>().map(TraceError::hint))
-        .or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str()));
-    hint.map(Into::into)
+    let hint = among_causes.map(Hint::text);
+    hint.or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str())).map(Into::into)
 }
 
 /// What happened, with its causes.

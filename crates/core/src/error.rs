@@ -134,6 +134,28 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// Shows what an error's method `hint` says wherever the error is shown: as its [`Hint`] and in its `Debug`, which is what
+/// `main` prints. Its `Display` is the fact alone, and complete: a model or the wire gets nothing else.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! show_hint {
+    ($error:ty) => {
+        impl std::error::Error for $error {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some($crate::Hint::of(Option::from(self.hint())?))
+            }
+        }
+
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{self}")?;
+                let hint: Option<&str> = self.hint().into();
+                hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+            }
+        }
+    };
+}
+
 /// What to do about an error, as the last of its causes: `anyhow` and `eyre` show those, and never an error's `Debug`,
 /// which is what `main` prints of any other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -233,12 +255,7 @@ impl fmt::Display for RegistrationError {
     }
 }
 
-// By hand, because of the hint: see there.
-impl Error for RegistrationError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(Hint::of(self.hint()))
-    }
-}
+show_hint!(RegistrationError);
 
 impl From<crate::DuplicateName> for RegistrationError {
     fn from(error: crate::DuplicateName) -> Self {
@@ -280,13 +297,6 @@ pub(crate) fn or_near(names: &[String]) -> String {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
         [others @ .., last] => format!("; did you mean {} or {last}?", others.join(", ")),
-    }
-}
-
-/// What `main() -> Result<…>` prints: the fact, then what to do.
-impl fmt::Debug for RegistrationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}\nhint: {}", self.hint())
     }
 }
 

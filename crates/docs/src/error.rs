@@ -1,14 +1,15 @@
 //! Why the document tools cannot start.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use toolbridge_core::show_hint;
+
 /// Why the document tools cannot start.
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DocsError {
     /// A root does not exist.
-    #[error("the {root} folder `{}` does not exist", path.display())]
     MissingRoot {
         /// `manuals` or `vault`.
         root: &'static str,
@@ -16,7 +17,6 @@ pub enum DocsError {
         path: PathBuf,
     },
     /// A root is there, but cannot be used.
-    #[error("the {root} folder `{}` cannot be opened: {source}", path.display())]
     OpenRoot {
         /// `manuals` or `vault`.
         root: &'static str,
@@ -26,7 +26,6 @@ pub enum DocsError {
         source: io::Error,
     },
     /// One root lies in the other, so that writing to the vault could change the manuals.
-    #[error("the manuals folder `{}` and the vault folder `{}` are not apart", manuals.display(), vault.display())]
     OverlappingRoots {
         /// The manuals.
         manuals: PathBuf,
@@ -34,7 +33,6 @@ pub enum DocsError {
         vault: PathBuf,
     },
     /// A setting has a value that it cannot have.
-    #[error("`{name}` is `{value}`, which is not {expected}")]
     InvalidSetting {
         /// The environment variable or the builder's method.
         name: &'static str,
@@ -44,7 +42,6 @@ pub enum DocsError {
         expected: &'static str,
     },
     /// The folders or the example manual could not be made.
-    #[error("cannot make `{}`: {reason}", path.display())]
     Init {
         /// What was to be made.
         path: PathBuf,
@@ -52,6 +49,31 @@ pub enum DocsError {
         reason: String,
     },
 }
+
+impl fmt::Display for DocsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MissingRoot { root, path } => {
+                write!(f, "the {root} folder `{}` does not exist", path.display())
+            }
+            Self::OpenRoot { root, path, source } => {
+                write!(f, "the {root} folder `{}` cannot be opened: {source}", path.display())
+            }
+            Self::OverlappingRoots { manuals, vault } => write!(
+                f,
+                "the manuals folder `{}` and the vault folder `{}` are not apart",
+                manuals.display(),
+                vault.display()
+            ),
+            Self::InvalidSetting { name, value, expected } => {
+                write!(f, "`{name}` is `{value}`, which is not {expected}")
+            }
+            Self::Init { path, reason } => write!(f, "cannot make `{}`: {reason}", path.display()),
+        }
+    }
+}
+
+show_hint!(DocsError);
 
 impl DocsError {
     /// What to do about it.
@@ -66,12 +88,5 @@ impl DocsError {
             Self::InvalidSetting { .. } => "correct the value, or leave it out for the default",
             Self::Init { .. } => "choose a workspace that you may write to",
         }
-    }
-}
-
-/// What `main() -> Result<…>` prints: the fact, then what to do.
-impl std::fmt::Debug for DocsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}\nhint: {}", self.hint())
     }
 }

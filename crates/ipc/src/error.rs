@@ -1,18 +1,18 @@
 //! How the socket, a session or the bridge executable can fail.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use toolbridge_core::ToolError;
+use toolbridge_core::trace::TraceError;
+use toolbridge_core::{RegistrationError, ToolError, show_hint};
 
 use crate::user::strangeness;
 
 /// Why something between bridge and parent did not work.
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum IpcError {
     /// The parent's socket cannot be reached.
-    #[error("cannot reach the parent process at `{}`: {error}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -20,25 +20,21 @@ pub enum IpcError {
         error: io::Error,
     },
     /// The other end went away in the middle of a request.
-    #[error("the connection to the parent process was lost in the middle of a call: {reason}")]
     Lost {
         /// How it showed.
         reason: String,
     },
     /// The other end had gone before a byte of a message was sent.
-    #[error("the connection was closed before anything could be sent: {error}")]
     Unsent {
         /// What the system said.
         error: io::Error,
     },
     /// The other end went away in the middle of a message.
-    #[error("the connection closed after {bytes} bytes of an unfinished message")]
     Torn {
         /// How much of it had come, its length included.
         bytes: usize,
     },
     /// The other end belongs to another user.
-    #[error("refused a peer that runs as user {uid}, {}", strangeness(*uid, *own))]
     ForeignPeer {
         /// The peer's user id.
         uid: u32,
@@ -46,7 +42,6 @@ pub enum IpcError {
         own: u32,
     },
     /// A message is larger than the protocol allows.
-    #[error("message of {size} bytes is over the limit of {limit} bytes")]
     MessageSize {
         /// Its size.
         size: usize,
@@ -54,25 +49,21 @@ pub enum IpcError {
         limit: usize,
     },
     /// Bytes that are not a message of the protocol.
-    #[error("invalid message: {reason}")]
     Invalid {
         /// What is wrong with it.
         reason: String,
     },
     /// A message that began did not end in time.
-    #[error("a message that began did not end within {} s", limit.as_secs())]
     Slow {
         /// How long it may take.
         limit: std::time::Duration,
     },
     /// Reading or writing failed.
-    #[error("socket failed: {error}")]
     Io {
         /// What the system said.
         error: io::Error,
     },
     /// A schema file cannot be used.
-    #[error("schema file `{}` {reason}", path.display())]
     SchemaFile {
         /// The file.
         path: PathBuf,
@@ -80,7 +71,6 @@ pub enum IpcError {
         reason: String,
     },
     /// A socket path is longer than the system allows.
-    #[error("socket path `{}` has {} bytes, the limit is {limit}", path.display(), path.as_os_str().len())]
     PathTooLong {
         /// The path.
         path: PathBuf,
@@ -88,13 +78,11 @@ pub enum IpcError {
         limit: usize,
     },
     /// Something other than a socket lies at a socket path.
-    #[error("`{}` is not a socket", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
     /// A session's files cannot be made.
-    #[error("cannot start a session in `{}`: {what}: {error}", dir.display())]
     Start {
         /// The directory.
         dir: PathBuf,
@@ -104,18 +92,61 @@ pub enum IpcError {
         error: io::Error,
     },
     /// The CLI would not take a tool or server of that name.
-    #[error(transparent)]
-    Registration(#[from] toolbridge_core::RegistrationError),
+    Registration(RegistrationError),
     /// The trace cannot be written.
-    #[error(transparent)]
-    Trace(#[from] toolbridge_core::trace::TraceError),
+    Trace(TraceError),
     /// There is no bridge executable for the CLI to start.
-    #[error("no bridge executable: {reason}")]
     NoBridge {
         /// Where it was looked for.
         reason: String,
     },
 }
+
+impl fmt::Display for IpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect { path, error } => {
+                write!(f, "cannot reach the parent process at `{}`: {error}", path.display())
+            }
+            Self::Lost { reason } => {
+                write!(f, "the connection to the parent process was lost in the middle of a call: {reason}")
+            }
+            Self::Unsent { error } => {
+                write!(f, "the connection was closed before anything could be sent: {error}")
+            }
+            Self::Torn { bytes } => {
+                write!(f, "the connection closed after {bytes} bytes of an unfinished message")
+            }
+            Self::ForeignPeer { uid, own } => {
+                write!(f, "refused a peer that runs as user {uid}, {}", strangeness(*uid, *own))
+            }
+            Self::MessageSize { size, limit } => {
+                write!(f, "message of {size} bytes is over the limit of {limit} bytes")
+            }
+            Self::Invalid { reason } => write!(f, "invalid message: {reason}"),
+            Self::Slow { limit } => {
+                write!(f, "a message that began did not end within {} s", limit.as_secs())
+            }
+            Self::Io { error } => write!(f, "socket failed: {error}"),
+            Self::SchemaFile { path, reason } => write!(f, "schema file `{}` {reason}", path.display()),
+            Self::PathTooLong { path, limit } => write!(
+                f,
+                "socket path `{}` has {} bytes, the limit is {limit}",
+                path.display(),
+                path.as_os_str().len()
+            ),
+            Self::NotASocket { path } => write!(f, "`{}` is not a socket", path.display()),
+            Self::Start { dir, what, error } => {
+                write!(f, "cannot start a session in `{}`: {what}: {error}", dir.display())
+            }
+            Self::Registration(error) => error.fmt(f),
+            Self::Trace(error) => error.fmt(f),
+            Self::NoBridge { reason } => write!(f, "no bridge executable: {reason}"),
+        }
+    }
+}
+
+show_hint!(IpcError);
 
 impl IpcError {
     /// The error's class name, as the wire and the model see it.
@@ -174,18 +205,21 @@ impl IpcError {
     }
 }
 
-/// What `main() -> Result<…>` prints: the fact, then what to do.
-impl std::fmt::Debug for IpcError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")?;
-        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
-    }
-}
-
-// Messages are complete: they go over the wire, where a `source` would be lost.
 impl From<io::Error> for IpcError {
     fn from(error: io::Error) -> Self {
         Self::Io { error }
+    }
+}
+
+impl From<RegistrationError> for IpcError {
+    fn from(error: RegistrationError) -> Self {
+        Self::Registration(error)
+    }
+}
+
+impl From<TraceError> for IpcError {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(error)
     }
 }
 

@@ -211,9 +211,10 @@ impl<O: Outgoing> Front<O> {
         let meta = read_meta(call.meta.take());
         let mut trace = received.map(|received| self.shared.trace(received, &id, &call, &meta));
         let mut why = "InvalidRequestError";
-        let error = if self.shared.source.tools().get(&call.name).is_none() {
+        let tools = self.shared.source.tools();
+        let error = if tools.get(&call.name).is_none() {
             why = "ToolNotFoundError";
-            RpcError::invalid_params(format!("there is no tool `{}`", call.name))
+            RpcError::invalid_params(tools.not_found(&call.name).to_string())
         } else if self.calls.len() >= MAX_CALLS {
             RpcError::invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {

@@ -31,17 +31,6 @@ pub enum StdioError {
     },
 }
 
-impl StdioError {
-    /// What to do about it, where there is something to do.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Trace(error) => Some(error.hint()),
-            Self::Io { .. } => None,
-        }
-    }
-}
-
 /// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, nobody
 /// reads stdout any more, a SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else
 /// may use them.

@@ -100,6 +100,8 @@ fn every_broken_message_has_the_code_that_json_rpc_names() {
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{shown}: {answer}");
         assert!(!answer["error"]["message"].as_str().unwrap().is_empty(), "{shown}");
     }
+    client.start_call("ecko", json!({}));
+    assert_eq!(client.receive()["error"]["message"], "there is no tool `ecko`; did you mean `echo`?");
     // What needs no answer gets none.
     for silent in [
         r#"{"jsonrpc":"2.0","method":"no/such"}"#,

@@ -1,5 +1,6 @@
 //! The file that a trace goes to.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::{Event, TRACE_VARIABLE};
+use crate::show_hint;
 
 /// Why a trace file cannot be used.
-#[derive(thiserror::Error)]
-#[error("cannot write a trace to `{}`: {reason}", path.display())]
 pub struct TraceError {
     /// The file.
     pub path: PathBuf,
@@ -27,12 +27,13 @@ impl TraceError {
     }
 }
 
-/// What `main() -> Result<…>` prints: the fact, then what to do.
-impl std::fmt::Debug for TraceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}\nhint: {}", self.hint())
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write a trace to `{}`: {}", self.path.display(), self.reason)
     }
 }
+
+show_hint!(TraceError);
 
 /// The trace file that is asked for: `given`, else what `TOOLBRIDGE_TRACE` says. Absolute, because a bridge may
 /// be started in another directory.

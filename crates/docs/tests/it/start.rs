@@ -1,6 +1,7 @@
 //! Settings, where they come from, and what keeps the tools from starting.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::fs;
 
@@ -78,7 +79,9 @@ fn a_missing_root_is_an_error_with_a_hint() {
     let manuals = dir.path().join("manuals");
     assert_eq!(error.to_string(), format!("the manuals folder `{}` does not exist", manuals.display()));
     assert!(error.hint().contains("--init"));
-    assert_eq!(format!("{error:?}"), format!("{error}\nhint: {}", error.hint()), "what `main` prints");
+    let hint = format!("hint: {}", error.hint());
+    assert_eq!(format!("{error:?}"), format!("{error}\n{hint}"), "what `main` prints");
+    assert_eq!(error.source().unwrap().to_string(), hint, "what `anyhow` and `eyre` print");
     fs::create_dir(&manuals).unwrap();
     assert!(matches!(open().unwrap_err(), DocsError::MissingRoot { root: "vault", .. }));
     fs::write(dir.path().join("vault"), "a file").unwrap();

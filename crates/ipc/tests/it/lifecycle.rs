@@ -176,7 +176,10 @@ async fn a_directory_that_cannot_hold_a_session_is_one_clear_error() {
             missing.display()
         )
     );
-    assert_eq!(error.hint(), Some("set TMPDIR to a directory that exists, can be written and has space"));
+    let hint = "set TMPDIR to a directory that exists, can be written and has space";
+    assert_eq!(error.hint(), Some(hint));
+    let cause = std::error::Error::source(&error).unwrap();
+    assert_eq!(cause.to_string(), format!("hint: {hint}"), "what `anyhow` and `eyre` print");
 
     let long = dir.path().join("x".repeat(150));
     std::fs::create_dir(&long).unwrap();

@@ -74,7 +74,7 @@ async fn time_outs_and_errors_of_every_kind_are_told_by_both_sides() {
     let want = [
         "slow timed_out ToolTimeoutError",
         "own_error tool_error null",
-        "text_error tool_error &str",
+        "text_error tool_error Error",
         "fine ok null",
     ];
     assert_eq!(outcomes(&file, "bridge"), want);
