@@ -128,7 +128,13 @@ pub enum Returned {
     Value(Value),
     /// A result in full.
     Result(ToolResult),
+    /// A result in full, as JSON text.
+    Json(RawJson),
 }
+
+/// A result that is JSON text already, as other systems give it: that of an MCP `CallToolResult`. It is sent as it is.
+#[derive(Debug, Clone)]
+pub struct ResultJson(pub RawJson);
 
 pub(crate) type Outcome = Result<Returned, ToolError>;
 
@@ -153,7 +159,7 @@ pub trait IntoToolResult<M> {
 /// Marks a value that serde writes.
 #[derive(Debug)]
 pub struct Plain;
-/// Marks a [`ToolResult`].
+/// Marks a [`ToolResult`] or [`ResultJson`].
 #[derive(Debug)]
 pub struct Full;
 /// Marks a `Result` with an error that is one.
@@ -177,6 +183,12 @@ impl<T: Serialize> IntoToolResult<Plain> for T {
 impl IntoToolResult<Full> for ToolResult {
     fn into_tool_result(self) -> Result<Returned, ToolError> {
         Ok(Returned::Result(self))
+    }
+}
+
+impl IntoToolResult<Full> for ResultJson {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(Returned::Json(self.0))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tools as data.
 //!
 //! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** exposes a
-//! source to somebody. This crate holds what both sides speak about: [`ToolSchema`], [`ToolCall`],
+//! source to somebody. This crate holds what both sides speak about: [`ToolSpec`], [`ToolCall`],
 //! [`ToolResult`], [`ToolError`], and the source for functions in this process, [`Toolset`]. It knows
 //! no socket, no MCP, and no file but the one that a trace goes to ([`trace`]).
 //!
@@ -19,7 +19,7 @@
 //! let tools = Toolset::builder()
 //!     .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
 //!     .build()?;
-//! assert_eq!(tools.names().collect::<Vec<_>>(), ["add"]);
+//! assert_eq!(tools.names(), ["add"]);
 //! # Ok::<(), toolbridge_core::RegistrationError>(())
 //! ```
 
@@ -29,6 +29,7 @@ pub mod trace;
 mod arguments;
 mod budget;
 mod call;
+mod changes;
 mod combined;
 mod context;
 mod error;
@@ -42,30 +43,31 @@ mod panic;
 mod progress;
 mod result;
 mod scan;
-mod schema;
 mod selection;
 mod shape;
 mod source;
+mod spec;
 mod stateful;
 mod tool;
 mod toolset;
 
 pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
+pub use changes::{Changes, DerivedList};
 pub use combined::Combined;
 pub use context::{CallContext, State};
 pub use error::{Hint, RegistrationError, ToolError, Warning};
 pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
-pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs};
+pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs, ResultJson};
 pub use json::RawJson;
 pub use lane::Lane;
 pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use progress::{Progress, ProgressReceiver, Step, Underway};
 pub use result::{Content, ToolResult};
-pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
+pub use spec::{DuplicateName, ToolList, ToolSpec};
 pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{Tool, forget_widths};
+pub use tool::{Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};

@@ -132,7 +132,7 @@ impl SessionBuilder {
             move |error| IpcError::Start { dir, what, error }
         };
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
-        let tools = write_schema_file(self.source.0.tools());
+        let tools = write_schema_file(&self.source.0.tools());
         let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
         let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
 
@@ -206,7 +206,7 @@ impl Session {
     ///
     /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
     pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
-        check_server_name(name, self.source.0.tools())?;
+        check_server_name(name, &self.source.0.tools())?;
         let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
             reason: format!("the path cannot be written as JSON: {error}"),
         })?;

@@ -96,7 +96,7 @@ pub async fn serve_traced(
     tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
     let _end = FrontEnd(tracer.clone());
     let mut front = Front {
-        list: write_list(source.tools()),
+        list: write_list(&source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
         shared: Arc::new(Shared {
             source,

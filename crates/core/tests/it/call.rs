@@ -52,7 +52,7 @@ async fn call_one(tool: Tool, arguments: &str) -> Result<String, String> {
 }
 
 async fn call(tools: &Toolset, arguments: &str) -> Result<String, String> {
-    let name = tools.names().next().unwrap().to_owned();
+    let name = tools.names().remove(0);
     let call = ToolCall::new(name, RawJson::parse(arguments.to_owned()).unwrap());
     match tools.call(call, CallContext::default()).await {
         Ok(result) => Ok(result.as_str().to_owned()),
@@ -678,8 +678,8 @@ async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
 async fn a_source_that_panics_does_not_take_its_front_down() {
     struct Broken(ToolList);
     impl ToolSource for Broken {
-        fn tools(&self) -> &ToolList {
-            &self.0
+        fn tools(&self) -> ToolList {
+            self.0.clone()
         }
         fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
             panic!("broken")
@@ -737,8 +737,8 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
 async fn what_a_source_returns_is_checked_whatever_the_source() {
     struct Odd(ToolList, String);
     impl ToolSource for Odd {
-        fn tools(&self) -> &ToolList {
-            &self.0
+        fn tools(&self) -> ToolList {
+            self.0.clone()
         }
         fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
             Box::pin(async { Ok(RawJson::parse(self.1.clone()).unwrap()) })
@@ -867,7 +867,8 @@ async fn a_selection_lists_and_calls_no_others() {
         .unwrap();
     let some = toolbridge_core::Selection::new(tools, ["b", "a", "b"]).unwrap();
     assert_eq!(some.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    assert!(some.is_exclusive("a") && !some.is_exclusive("b"));
+    let is_exclusive = |name: &str| some.tools().get(name).unwrap().exclusive;
+    assert!(is_exclusive("a") && !is_exclusive("b"));
     let call = async |name: &str| {
         some.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default()).await
     };
@@ -884,7 +885,8 @@ async fn combined_sources_are_one() {
     let all = toolbridge_core::Combined::new().with(set("a")).unwrap().with(set("b")).unwrap();
     let all = all.with(quiet).unwrap();
     assert_eq!(all.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(all.is_exclusive("a") && !all.is_exclusive("c") && !all.is_exclusive("d"));
+    let is_exclusive = |name: &str| all.tools().get(name).is_some_and(|tool| tool.exclusive);
+    assert!(is_exclusive("a") && !is_exclusive("c") && !is_exclusive("d"));
     for name in ["a", "b", "c"] {
         let call = ToolCall::new(name, RawJson::empty_object());
         let result = all.call(call, CallContext::default()).await.unwrap();
