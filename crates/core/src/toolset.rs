@@ -160,27 +160,26 @@ impl Toolset {
     /// As [`ToolsetBuilder::build`]; the set is then as before.
     pub fn add(&self, tool: Tool) -> Result<(), RegistrationError> {
         let tool = register(tool)?;
-        self.change(|tools| tools.push(tool))
+        self.change(|tools| tools.push(tool)).map(drop)
     }
 
     /// Removes a tool while the set is in use; returns whether there was one. Its calls under way go on.
     pub fn remove(&self, name: &str) -> bool {
-        let mut found = false;
-        let removed = self.change(|tools| {
-            found = tools.iter().any(|tool| tool.spec.name == name);
-            tools.retain(|tool| tool.spec.name != name);
-        });
-        found && removed.is_ok()
+        self.change(|tools| tools.retain(|tool| tool.spec.name != name)).unwrap_or(false)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Registered>>)) -> Result<(), RegistrationError> {
+    /// Returns whether there are more or fewer tools now.
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Registered>>)) -> Result<bool, RegistrationError> {
         let mut now = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         let mut registered = now.registered.clone();
         change(&mut registered);
+        if registered.len() == now.registered.len() {
+            return Ok(false);
+        }
         *now = Arc::new(Tools::new(registered)?);
         drop(now);
         self.0.changed.send_replace(());
-        Ok(())
+        Ok(true)
     }
 
     /// The same functions and state, but only those tools; in this set's order. It is a set of its own: what is added
