@@ -9,6 +9,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use toolbridge_core::trace::{Process, Tracer, What, trace_path};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
+use tracing::Instrument as _;
 
 use crate::bridge::{McpServer, bridge_executable};
 use crate::files::{SessionFiles, SessionId, session_dir};
@@ -140,9 +141,10 @@ impl SessionBuilder {
         let id = self.id.text();
         let tools = self.source.0.tools().len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let server = Server::new(Arc::clone(&self.source.0)).traced(tracer.clone());
+        let server = Server::traced(Arc::clone(&self.source.0), tracer.clone());
         let stopped = stop.clone();
-        let server = tokio::spawn(async move { server.serve_private(listener, stopped).await });
+        let server =
+            tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
         tracing::debug!(socket = %files.socket().display(), "session started");
         Ok(Session {
             socket: files.socket().into(),
