@@ -87,7 +87,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn soak(place: &Place, options: &Options) -> Result<()> {
     let account = Account::new(options.seed);
     let house = House::open(place)?;
-    let (rounds, length) = house::rounds(options.time);
+    // A round a minute; and some, for what grows from one to the next.
+    let rounds = u32::try_from(options.time.as_secs().div_ceil(60))?.max(3);
+    let length = options.time / rounds;
     println!(
         "{} bridges, {rounds} rounds of {} s, seed {}",
         options.bridges,
@@ -118,7 +120,7 @@ fn soak(place: &Place, options: &Options) -> Result<()> {
 
 /// All clients and all troubles at once, until the time is over.
 fn round(
-    number: usize,
+    number: u32,
     length: Duration,
     place: &Place,
     house: &House,
@@ -126,7 +128,7 @@ fn round(
     options: &Options,
 ) -> Result<()> {
     let until = Instant::now() + length;
-    let random = |who: usize| Random::new(options.seed, (number * 1_000_000 + who) as u64);
+    let random = |who: usize| Random::new(options.seed, u64::from(number) << 32 | who as u64);
     std::thread::scope(|scope| {
         let seats = (0..options.bridges).map(|seat| {
             let mut seat = Seat { number: seat, place, house, account, random: random(1000 + seat) };

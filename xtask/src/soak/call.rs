@@ -172,11 +172,11 @@ impl Call {
 
     /// Structured values, there and back.
     fn of_parent(random: &mut Random, name: &str) -> Self {
-        let item = |random: &mut Random, id: usize| {
-            json!({ "id": id, "name": short(random, name), "parent": id.checked_sub(1), "price": 0.25 * id as f64,
+        let item = |random: &mut Random, id: u32| {
+            json!({ "id": id, "name": short(random, name), "parent": id.checked_sub(1), "price": 0.25 * f64::from(id),
                     "tags": [name, "ü"], "visible": random.once_in(2) })
         };
-        let items: Vec<_> = (0..random.within(0, 200)).map(|id| item(random, id)).collect();
+        let items: Vec<_> = (0..200).take(random.within(0, 200)).map(|id| item(random, id)).collect();
         let arguments = json!({ "items": items, "text": name });
         if random.once_in(2) {
             return Self::text("take", &arguments, name);

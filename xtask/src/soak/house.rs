@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use rustix::process::Signal;
@@ -176,10 +176,4 @@ fn befall(host: &Host, fate: Fate, account: &Account, random: &mut Random) -> Re
     }
     account.note(&host.name, "that is over");
     Ok(Ok(()))
-}
-
-/// How long a round takes, and how many there are.
-pub(crate) fn rounds(all: Duration) -> (usize, Duration) {
-    let rounds = (all.as_secs().div_ceil(60)).max(3);
-    (usize::try_from(rounds).unwrap_or(usize::MAX), all.div_f64(rounds as f64))
 }

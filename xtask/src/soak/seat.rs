@@ -49,7 +49,7 @@ pub(crate) struct Seat<'a> {
 
 impl Seat<'_> {
     /// One client after the other until then.
-    pub(crate) fn run(&mut self, round: usize, until: Instant) -> Result<()> {
+    pub(crate) fn run(&mut self, round: u32, until: Instant) -> Result<()> {
         for life in 0.. {
             if Instant::now() >= until {
                 break;
