@@ -8,8 +8,10 @@ mod call;
 mod client;
 mod host;
 mod house;
+mod note;
 mod random;
 mod seat;
+mod trouble;
 
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};

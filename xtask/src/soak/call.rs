@@ -133,7 +133,7 @@ impl Call {
             }
             11..=17 => {
                 let ms = random.within(0, 20) as u64;
-                let want = Want::Note { text: name.into(), seen: host.highest_note(), ms };
+                let want = Want::Note { text: name.into(), seen: host.notes.highest(), ms };
                 Self::tool("write_note", &json!({ "text": name, "ms": ms }), want)
             }
             18..=21 => {

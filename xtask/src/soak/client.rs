@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::account::{Account, Count, Wrong, hold};
 use super::call::{Call, Verdict, Want, excerpt};
-use super::host::{Host, LIMIT, Note, Place, wait_within};
+use super::host::{Host, LIMIT, Place, wait_within};
+use super::note::Note;
 
 /// Room for what is read at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -218,13 +219,13 @@ impl<'a> Client<'a> {
         let answered = Instant::now();
         let count = match asked.call.judge(answer)? {
             Verdict::Lost(text) => {
-                let is_explained = self.host.explains(asked.sent, answered);
+                let is_explained = self.host.troubles.explain(asked.sent, answered);
                 hold!(is_explained, "an error without a reason, to {}: {text}", excerpt(&asked.call.params));
                 Count::Explained
             }
             Verdict::Note(number) => {
                 if let Want::Note { seen, ms, .. } = asked.call.want {
-                    self.host.add_note(number, seen, Note { sent: asked.sent, answered, ms })?;
+                    self.host.notes.add(number, seen, Note { sent: asked.sent, answered, ms })?;
                 }
                 Count::Right
             }

@@ -1,6 +1,5 @@
 //! A process with tools, and what is done to it.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,13 +10,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::account::{Wrong, hold};
+use super::account::Wrong;
+use super::note::Notes;
+use super::trouble::Troubles;
 
 /// Longer than anything takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-
-/// A host that was stopped for less has lost nothing. (Bridges look twice, three quarters of a second apart.)
-const MOMENT: Duration = Duration::from_millis(700);
 
 /// Which program it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,25 +73,8 @@ pub(crate) struct Host {
     pub(crate) socket: PathBuf,
     pub(crate) schema: PathBuf,
     process: Mutex<(Child, Option<ChildStdin>)>,
-    troubles: Mutex<Vec<Trouble>>,
-    notes: Mutex<BTreeMap<u64, Note>>,
-}
-
-/// Something that was done to a host.
-struct Trouble {
-    from: Instant,
-    /// `None` as long as it goes on.
-    to: Option<Instant>,
-    /// Whether it is the host's end.
-    is_end: bool,
-}
-
-/// A note that was written.
-#[derive(Clone, Copy)]
-pub(crate) struct Note {
-    pub(crate) sent: Instant,
-    pub(crate) answered: Instant,
-    pub(crate) ms: u64,
+    pub(crate) troubles: Troubles,
+    pub(crate) notes: Notes,
 }
 
 impl Host {
@@ -117,8 +98,8 @@ impl Host {
             socket: path("socket")?,
             schema: path("schema")?,
             process: Mutex::new((child, Some(stdin))),
-            troubles: Mutex::default(),
-            notes: Mutex::default(),
+            troubles: Troubles::default(),
+            notes: Notes::default(),
         })
     }
 
@@ -128,7 +109,7 @@ impl Host {
 
     /// Kills it; its files are left to the next start.
     pub(crate) fn kill(&self) -> Result<()> {
-        self.begin(true);
+        self.troubles.begin_end();
         self.signal(Signal::KILL)?;
         self.wait()?;
         Ok(())
@@ -136,7 +117,7 @@ impl Host {
 
     /// Ends it in good order: by a signal, or by the end of its stdin.
     pub(crate) fn stop(&self, signal: Option<Signal>) -> Result<Result<(), Wrong>> {
-        self.begin(true);
+        self.troubles.begin_end();
         match signal {
             Some(signal) => self.signal(signal)?,
             None => drop(lock(&self.process).1.take()),
@@ -153,74 +134,20 @@ impl Host {
 
     /// Stops it for a while.
     pub(crate) fn halt(&self, how_long: Duration) -> Result<()> {
-        self.begin(false);
+        self.troubles.begin();
         self.signal(Signal::STOP)?;
         std::thread::sleep(how_long);
         self.signal(Signal::CONT)?;
-        if let Some(trouble) = lock(&self.troubles).last_mut() {
-            trouble.to = Some(Instant::now());
-        }
+        self.troubles.end();
         Ok(())
-    }
-
-    fn begin(&self, is_end: bool) {
-        lock(&self.troubles).push(Trouble { from: Instant::now(), to: None, is_end });
     }
 
     fn wait(&self) -> Result<ExitStatus> {
         wait_within(&mut lock(&self.process).0, LIMIT)?.with_context(|| format!("{} does not end", self.name))
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        lock(&self.troubles).iter().any(|trouble| trouble.is_end)
-    }
-
     pub(crate) fn has_files(&self) -> bool {
         self.socket.exists() || self.schema.exists()
-    }
-
-    /// Whether something was done to it that explains why a call had no answer.
-    pub(crate) fn explains(&self, sent: Instant, answered: Instant) -> bool {
-        loop {
-            let mut is_open = false;
-            for trouble in lock(&self.troubles).iter() {
-                if trouble.from <= answered && trouble.to.is_none_or(|to| to >= sent) {
-                    let lasted = trouble.to.unwrap_or_else(Instant::now) - trouble.from;
-                    if trouble.is_end || lasted >= MOMENT {
-                        return true;
-                    }
-                    is_open |= trouble.to.is_none();
-                }
-            }
-            if !is_open {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// The highest number that a note of this host had so far.
-    pub(crate) fn highest_note(&self) -> u64 {
-        lock(&self.notes).last_key_value().map_or(0, |(number, _)| *number)
-    }
-
-    /// Remembers a note: none is written twice, and they take turns.
-    pub(crate) fn add_note(&self, number: u64, seen: u64, note: Note) -> Result<(), Wrong> {
-        let mut notes = lock(&self.notes);
-        hold!(
-            number > seen,
-            "note {number} of {} was written before it was asked for, after {seen}",
-            self.name
-        );
-        hold!(notes.insert(number, note).is_none(), "{} has two notes with the number {number}", self.name);
-        for (first, second) in [(number - 1, number), (number, number + 1)] {
-            if let (Some(first), Some(second)) = (notes.get(&first), notes.get(&second)) {
-                let took = second.answered.saturating_duration_since(first.sent);
-                let least = Duration::from_millis(first.ms + second.ms);
-                hold!(took >= least, "two exclusive calls of {} overlap at note {number}", self.name);
-            }
-        }
-        Ok(())
     }
 
     /// How many descriptors it has open.

@@ -84,7 +84,7 @@ impl House {
             if let Err(wrong) = befall(&host, fate, account, random)? {
                 account.wrong(&wrong, &[&host.name]);
             }
-            if host.has_ended() {
+            if host.troubles.has_ended() {
                 let name = format!("host {slot}.{}.{number}", random.within(0, 9999));
                 let next = Host::start(place, host.kind, name)?;
                 account.note(&next.name, "started");

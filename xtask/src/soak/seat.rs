@@ -72,7 +72,7 @@ impl Seat<'_> {
         }
         if client.has_ended() {
             let status = client.wait()?;
-            let is_explained = client.host.explains(started, Instant::now());
+            let is_explained = client.host.troubles.explain(started, Instant::now());
             let wrong = format!("the bridge ended by itself with {status}");
             self.account.add(Count::BridgesStranded, 1);
             return Ok(if is_explained { Ok(()) } else { Err(Wrong::new(wrong)) });
@@ -100,7 +100,7 @@ impl Seat<'_> {
         let width = self.random.weighed(&[(3, 1), (6, 8), (1, 32)]);
         for _ in 0..self.random.within(1, 100) {
             let is_over = client.has_ended() || Instant::now() >= until;
-            if is_over || client.host.has_ended() && self.random.once_in(10) {
+            if is_over || client.host.troubles.has_ended() && self.random.once_in(10) {
                 break;
             }
             self.step(client)?;
