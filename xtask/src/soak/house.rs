@@ -1,6 +1,6 @@
 //! The hosts, and what happens to them.
 
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -41,6 +41,8 @@ struct Calm {
 
 pub(crate) struct House {
     hosts: Vec<Mutex<Arc<Host>>>,
+    /// How many hosts have taken another's place.
+    successors: AtomicUsize,
     calm: Mutex<Vec<Calm>>,
 }
 
@@ -52,7 +54,8 @@ impl House {
             .iter()
             .map(|host| Ok(Calm { descriptors: host.descriptors()?, resident_kib: Vec::new() }));
         let calm = Mutex::new(calm.collect::<Result<_>>()?);
-        Ok(Self { hosts: hosts.into_iter().map(Mutex::new).collect(), calm })
+        let hosts = hosts.into_iter().map(Mutex::new).collect();
+        Ok(Self { hosts, successors: AtomicUsize::new(0), calm })
     }
 
     /// Some host that runs, or did a moment ago.
@@ -73,10 +76,10 @@ impl House {
         random: &mut Random,
         until: Instant,
     ) -> Result<()> {
-        for number in 1.. {
+        loop {
             let pause = random.millis(200, if slot < LONG_LIVED { 10_000 } else { 4000 });
             if Instant::now() + pause >= until {
-                break;
+                return Ok(());
             }
             std::thread::sleep(pause);
             let host = Arc::clone(&lock(&self.hosts[slot]));
@@ -85,15 +88,19 @@ impl House {
                 account.wrong(&wrong, &[&host.name]);
             }
             if host.troubles.has_ended() {
-                let name = format!("host {slot}.{}.{number}", random.within(0, 9999));
-                let next = Host::start(place, host.kind, name)?;
-                account.note(&next.name, "started");
-                *lock(&self.hosts[slot]) = Arc::new(next);
-                let swept = eventually("what a host has left is gone", || Ok(!host.has_files()));
-                if let Err(error) = swept {
-                    account.wrong(&Wrong::left(format!("{}: {error}", host.name)), &[&host.name]);
-                }
+                self.replace(slot, &host, place, account)?;
             }
+        }
+    }
+
+    /// Starts another host in place of one that has ended, which also removes what that one has left.
+    fn replace(&self, slot: usize, ended: &Host, place: &Place, account: &Account) -> Result<()> {
+        let name = format!("host {slot}.{}", self.successors.fetch_add(1, Ordering::Relaxed) + 1);
+        let next = Host::start(place, ended.kind, name)?;
+        account.note(&next.name, "started");
+        *lock(&self.hosts[slot]) = Arc::new(next);
+        if let Err(error) = eventually("what a host has left is gone", || Ok(!ended.has_files())) {
+            account.wrong(&Wrong::left(format!("{}: {error}", ended.name)), &[&ended.name]);
         }
         Ok(())
     }
@@ -121,36 +128,34 @@ impl House {
     pub(crate) fn close(self, place: &Place, account: &Account) -> Result<()> {
         for calm in lock(&self.calm).iter() {
             // The first rounds show how much it needs.
-            let (first, last) =
-                (&calm.resident_kib[..calm.resident_kib.len().div_ceil(3)], calm.resident_kib.last());
+            let first = &calm.resident_kib[..calm.resident_kib.len().div_ceil(3)];
             let before = first.iter().max().context("no round")?;
-            let now = last.context("no round")?;
+            let now = calm.resident_kib.last().context("no round")?;
             if *now > before + GROWTH_KIB {
                 account.wrong(&Wrong::left(format!("a host has {now} KiB of memory and had {before}")), &[]);
             }
         }
-        for host in self.hosts {
-            let host = lock(&host);
-            if let Err(wrong) = host.stop(None)? {
-                account.wrong(&wrong, &[&host.name]);
-            }
+        let end = |host: &Host, signal| {
+            let ended = host.stop(signal)?;
+            ended.unwrap_or_else(|wrong| account.wrong(&wrong, &[&host.name]));
+            Ok::<_, anyhow::Error>(())
+        };
+        for host in &self.hosts {
+            end(&lock(host), None)?;
         }
         // What was killed last is left to the next start.
         let last = Host::start(place, Kind::Demo, "the last host".into())?;
-        let own = [&last.socket, &last.schema].map(PathBuf::clone);
-        let is_own = |name: &String| own.iter().any(|path| path.ends_with(name));
-        let swept = eventually("only a live session has files", || Ok(place.files()?.iter().all(is_own)));
-        let stopped = last.stop(Some(Signal::TERM))?;
+        let is_own = |name: &String| [&last.socket, &last.schema].iter().any(|path| path.ends_with(name));
+        // If not, the files are named below.
+        _ = eventually("only a live session has files", || Ok(place.files()?.iter().all(is_own)));
+        end(&last, Some(Signal::TERM))?;
         for left in place.files()? {
             account.wrong(&Wrong::left(format!("the file `{left}`")), &[]);
         }
         for left in place.processes()? {
             account.wrong(&Wrong::left(format!("the process {left}")), &[]);
         }
-        if let Err(wrong) = stopped {
-            account.wrong(&wrong, &[]);
-        }
-        swept
+        Ok(())
     }
 }
 
