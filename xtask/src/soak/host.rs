@@ -39,6 +39,10 @@ impl Place {
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("TMPDIR", &self.dir).stderr(Stdio::null());
+        // Memory that is given up goes back to the system at once, so that what is kept shows; and no panic reads the
+        // whole of its executable's debug information.
+        command.env("MALLOC_MMAP_THRESHOLD_", "131072").env("MALLOC_TRIM_THRESHOLD_", "131072");
+        command.env("RUST_BACKTRACE", "0");
         for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE", "TOOLBRIDGE_TRACE"] {
             command.env_remove(variable);
         }

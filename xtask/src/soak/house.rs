@@ -15,8 +15,8 @@ use super::random::Random;
 const KINDS: [Kind; 6] = [Kind::Demo, Kind::Parent, Kind::Demo, Kind::Demo, Kind::Demo, Kind::Parent];
 const LONG_LIVED: usize = 2;
 
-/// More memory than this is not explained by how it is divided up.
-const GROWTH_KIB: u64 = 32 * 1024;
+/// More than this is not explained by what lies between pieces of memory that are in use.
+const GROWTH_KIB: u64 = 8 * 1024;
 
 /// What is done to a host.
 #[derive(Clone, Copy)]
