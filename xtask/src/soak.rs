@@ -75,12 +75,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .args(packages.iter().flat_map(|name| ["--package", name]))
         .current_dir(root);
     ensure!(build.status().context("cannot run cargo")?.success(), "the executables do not build");
+    // Under names of their own, so that nobody has to leave cargo alone while this runs.
+    let programs = tempfile::tempdir_in(&target)?;
+    let program = |name: &str| {
+        let path = programs.path().join(name);
+        std::fs::hard_link(target.join("debug").join(name), &path).map(|()| path)
+    };
     let dir = tempfile::tempdir()?;
-    let program = |name: &str| target.join("debug").join(name);
     let place = Place {
-        toolbridge: program("toolbridge"),
-        bridge: program(bridge::NAME),
-        parent: program("bench-parent"),
+        toolbridge: program("toolbridge")?,
+        bridge: program(bridge::NAME)?,
+        parent: program("bench-parent")?,
         dir: dir.path().to_owned(),
     };
     soak(&place, &options)
