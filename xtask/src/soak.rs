@@ -1,7 +1,8 @@
 //! `cargo xtask soak`: calls, cancellations and kills at random, for as long as one likes, and every answer checked.
 //!
 //! Real hosts (`house`, `host`) and real bridges (`client`), each with a client that does what comes to its mind
-//! (`seat`) and knows what must come back (`call`). The choices depend on the seed alone; when things happen does not.
+//! (`seat`) and knows what must come back (`call`, `note`), and which errors are explained (`trouble`). The choices depend
+//! on the seed alone; when things happen does not.
 
 mod account;
 mod call;
