@@ -44,6 +44,8 @@ pub(crate) fn run() -> Result<()> {
     step("executable", &mut cargo("build --package toolbridge-cli --quiet"))?;
     let executable = target.join("debug/toolbridge");
     step("demo", Command::new(&executable).arg("demo"))?;
+    // Long enough to meet most of what it does; `cargo xtask soak` takes its time.
+    step("soak, shortly", &mut cargo("xtask soak --minutes 0.2"))?;
     step("tests of other languages", unchecked.tell(&mut pytest(&root, &python, &executable)))?;
     python_package(&root, &target, &python)?;
     // With two of the peers, so that what compares with them does not rot; and without the optimisation that takes
