@@ -56,11 +56,11 @@ impl DerivedList {
     /// What `make` makes of `lists`.
     pub fn get(&self, lists: Vec<ToolList>, make: impl FnOnce(&[ToolList]) -> ToolList) -> ToolList {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (from, made) = &mut *kept;
+        let (from, list) = &mut *kept;
         if from.len() != lists.len() || from.iter().zip(&lists).any(|(old, new)| !old.is(new)) {
-            *made = make(&lists);
+            *list = make(&lists);
             *from = lists;
         }
-        made.clone()
+        list.clone()
     }
 }

@@ -64,14 +64,14 @@ impl Tool {
     pub fn raw<A, M>(
         name: impl Into<String>,
         description: impl Into<String>,
-        input_schema: Value,
+        input_schema: impl Into<RawJson>,
         handler: impl IntoHandler<A, M>,
     ) -> Self
     where
         A: FromArguments,
     {
         Self {
-            spec: ToolSpec::new(name, description, RawJson::from(&input_schema)),
+            spec: ToolSpec::new(name, description, input_schema.into()),
             annotations: Map::new(),
             meta: Map::from_iter([(Self::ALWAYS_LOAD.to_owned(), Value::Bool(true))]),
             handler: handler.into_handler(),
@@ -142,8 +142,8 @@ impl Tool {
 
     /// Promises a structured result that fits a JSON Schema of your own.
     #[must_use]
-    pub fn output_schema(mut self, schema: Value) -> Self {
-        self.spec.output_schema = Some(RawJson::from(&schema));
+    pub fn output_schema(mut self, schema: impl Into<RawJson>) -> Self {
+        self.spec.output_schema = Some(schema.into());
         self
     }
 

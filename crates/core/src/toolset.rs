@@ -164,6 +164,7 @@ impl Toolset {
     }
 
     /// Removes a tool while the set is in use; returns whether there was one. Its calls under way go on.
+    #[expect(clippy::must_use_candidate, reason = "whoever wants it gone need not care")]
     pub fn remove(&self, name: &str) -> bool {
         self.change(|tools| tools.retain(|tool| tool.spec.name != name)).unwrap_or(false)
     }

@@ -79,13 +79,12 @@ impl Described {
         let handler = move |arguments: RawJson, context: CallContext| {
             let (asker, threads, name) = (Arc::clone(&asker), threads.clone(), name.clone());
             async move {
-                let answer = match threads {
+                let answer = if let Some(threads) = threads {
                     // Plain functions. The way over the event loop and its worker threads would take five times as long.
-                    Some(threads) => asker.ask_in_thread(threads, name, arguments, context).await,
-                    None => {
-                        let id = context.tool_use_id().map(Into::into);
-                        asker.ask(name, arguments, id, Some(context)).await
-                    }
+                    asker.ask_in_thread(threads, name, arguments, context).await
+                } else {
+                    let id = context.tool_use_id().map(Into::into);
+                    asker.ask(name, arguments, id, Some(context)).await
                 };
                 answer.map(ResultJson)
             }
