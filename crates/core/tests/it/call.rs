@@ -639,6 +639,7 @@ async fn progress_comes_before_the_result_and_in_order() {
 
 #[tokio::test]
 async fn exclusive_calls_take_turns_and_read_only_or_parallel_ones_do_not() {
+    type OfKind = fn(Tool) -> Tool;
     #[derive(Default)]
     struct Overlap {
         now: AtomicUsize,
@@ -653,7 +654,7 @@ async fn exclusive_calls_take_turns_and_read_only_or_parallel_ones_do_not() {
         }
         overlap.now.fetch_sub(1, Ordering::SeqCst);
     }
-    let kinds: [(fn(Tool) -> Tool, usize); 3] = [(|tool| tool, 1), (Tool::read_only, 8), (Tool::parallel, 8)];
+    let kinds: [(OfKind, usize); 3] = [(|tool| tool, 1), (Tool::read_only, 8), (Tool::parallel, 8)];
     for (of_kind, most) in kinds {
         let tool = Tool::new("t", "", async |_: NoArgs, context: CallContext| {
             busy(context.clone()).await;
