@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
     step("tests of other languages", unchecked.tell(&mut pytest(&root, &python, &executable)))?;
     python_package(&root, &target, &python)?;
     // With two of the peers, so that what compares with them does not rot; and without the optimisation that takes
-    // minutes, because nobody looks at these figures.
+    // minutes, because nobody looks at these figures. It fails when a promise is missed, though.
     let mut bench = cargo("xtask bench --quick --with python-mcp,python-bridge");
     bench.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     step("benchmark, shortly", &mut bench)?;
