@@ -141,7 +141,11 @@ impl Process {
                 drop(room);
                 _ = tell_exit.send(Some(status));
             }
-            Err(error) => _ = tell_start.send(Err(error)),
+            Err(error) => {
+                // Whoever hears of it finds nothing left.
+                drop(room);
+                _ = tell_start.send(Err(error));
+            }
         };
         thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
         let (group, ends): (_, Ends) =
