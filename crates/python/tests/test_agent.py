@@ -37,7 +37,7 @@ from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
 from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, prompt
 
 import toolbridge._run_context
-from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError, _executable
 
 MakeWorld = Callable[[str], World]
 
@@ -519,7 +519,9 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
     model.set_agent_toolsets(agent.toolsets[0], transport=transport, deps=2)
     response = await model.request(prompt(), None, ModelRequestParameters())
     assert response.text == "The sum is 44."
-    assert model.get_mcp_servers()["pydantic_tools"]["type"] == transport
+    stdio = {"type": "stdio", "command": str(_executable.BRIDGE), "args": ["bridge"]}
+    sdk = {"type": "sdk", "name": "pydantic_tools"}
+    assert model.get_mcp_servers() == {"pydantic_tools": stdio if transport == "stdio" else sdk}
 
 
 async def test_eight_runs_at_once_do_not_know_of_each_other(world: MakeWorld, transport: Transport) -> None:

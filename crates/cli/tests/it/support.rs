@@ -80,6 +80,17 @@ pub(crate) struct Host {
     pub(crate) dir: TempDir,
 }
 
+/// A path as a host says it.
+pub(crate) fn path(said: &Value) -> &Path {
+    Path::new(said.as_str().unwrap())
+}
+
+/// The whole config for a CLI that is to start that bridge of a host.
+pub(crate) fn config_of(bridge: &Path, socket: &Path, schema: &Path) -> Value {
+    let args = json!(["bridge", socket, schema]);
+    json!({ "mcpServers": { "tools": { "type": "stdio", "command": bridge, "args": args } } })
+}
+
 impl Host {
     pub(crate) fn start() -> Self {
         Self::start_in(TempDir::new().unwrap())
@@ -94,12 +105,11 @@ impl Host {
         let mut command = toolbridge();
         with(command.env("TMPDIR", dir.path()));
         let (process, stdin, hello) = start_host(&mut command);
-        let path = |key: &str| PathBuf::from(hello[key].as_str().unwrap());
         Self {
             process,
             stdin: Some(stdin),
-            socket: path("socket"),
-            schema: path("schema"),
+            socket: path(&hello["socket"]).into(),
+            schema: path(&hello["schema"]).into(),
             config: hello["mcp_config"].clone(),
             dir,
         }

@@ -1,6 +1,7 @@
 //! `ClaudeCodeModel` with the real CLI and a scripted model.
 
 mod cleanup;
+mod config;
 mod conversation;
 mod defaults;
 mod faults;
