@@ -5,6 +5,7 @@ mod config;
 mod conversation;
 mod defaults;
 mod faults;
+mod filters;
 mod killed;
 mod permissions;
 mod readme;
