@@ -7,6 +7,8 @@ mod architecture;
 mod bench;
 mod bridge;
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod faults;
 mod fuzz;
 mod old_cli;

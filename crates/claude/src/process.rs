@@ -141,7 +141,11 @@ impl Process {
                 drop(room);
                 _ = tell_exit.send(Some(status));
             }
-            Err(error) => _ = tell_start.send(Err(error)),
+            Err(error) => {
+                // Whoever hears of it finds nothing left.
+                drop(room);
+                _ = tell_start.send(Err(error));
+            }
         };
         thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
         let (group, ends): (_, Ends) =
@@ -339,6 +343,8 @@ fn start_of(pid: Pid) -> Option<u64> {
 mod tests {
     use rustix::process::test_kill_process_group;
     use tokio::io::AsyncReadExt as _;
+    #[cfg(target_os = "linux")]
+    use toolbridge_scripted::say_unchecked;
 
     use super::*;
 
@@ -426,32 +432,48 @@ mod tests {
         use std::os::unix::process::ExitStatusExt as _;
 
         let id = Uuid::new_v4().simple().to_string();
-        let sleeper = |variable: &str, uid: u32| {
-            let mut command = Command::new("/bin/sleep");
-            command.arg("600").env(MARKER, variable);
-            if uid != rustix::process::geteuid().as_raw() {
-                command.uid(uid);
-            }
-            command.spawn().unwrap()
-        };
-        let us = rustix::process::geteuid().as_raw();
-        let mut ours = sleeper(&id, us);
+        let mut ours = sleeper(&id, None);
         let start = start_of(Pid::from_child(&ours)).unwrap();
         let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
-        // Older than the CLI, with another marker, of another user.
-        let mut others = vec![sleeper(&format!("{id}0"), us), sleeper("", us)];
-        if us == 0 {
-            others.push(sleeper(&id, 65534));
-        }
+        let others = [sleeper(&format!("{id}0"), None), sleeper("", None)];
         mark(start + 1_000_000).kill_all();
         assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
         mark(start).kill_all();
         assert_eq!(ours.wait().unwrap().signal(), Some(9));
-        for mut other in others {
-            // It would have ended by another signal if it had been taken for ours.
-            rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
-            assert_eq!(other.wait().unwrap().signal(), Some(15));
+        others.into_iter().for_each(was_left_alone);
+    }
+
+    /// A process that has the marker; of another user, if one is given.
+    #[cfg(target_os = "linux")]
+    fn sleeper(marker: &str, uid: Option<u32>) -> Child {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("600").env(MARKER, marker);
+        uid.map(|uid| command.uid(uid));
+        command.spawn().unwrap()
+    }
+
+    /// It would have ended by another signal if it had been taken for ours.
+    #[cfg(target_os = "linux")]
+    fn was_left_alone(mut other: Child) {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(15));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_another_users_is_not_killed_by_its_marker() {
+        if !rustix::process::geteuid().is_root() {
+            return say_unchecked("only root can start a process of another user");
         }
+        let id = Uuid::new_v4().simple().to_string();
+        let mut ours = sleeper(&id, None);
+        let theirs = sleeper(&id, Some(65534));
+        let since = start_of(Pid::from_child(&ours)).unwrap();
+        Mark { variable: format!("{MARKER}={id}"), since }.kill_all();
+        ours.wait().unwrap();
+        was_left_alone(theirs);
     }
 
     #[tokio::test]

@@ -1,0 +1,42 @@
+//! What a test cannot check on this machine.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::panic::Location;
+
+/// Says that the test that calls this checks nothing here, or not all: at once, and at the end of `cargo xtask test`.
+///
+/// # Panics
+///
+/// When the file that `TOOLBRIDGE_UNCHECKED` names cannot be written: then nobody would hear of it.
+#[track_caller]
+#[expect(clippy::expect_used, reason = "a test that cannot say so fails")]
+pub fn say_unchecked(reason: &str) {
+    let thread = std::thread::current();
+    let line = line(Location::caller().file(), thread.name().unwrap_or("a test"), reason);
+    // Not with `eprintln`, of which a test that passes shows nothing.
+    _ = std::io::stderr().write_all(format!("not checked: {line}").as_bytes());
+    if let Some(path) = std::env::var_os("TOOLBRIDGE_UNCHECKED") {
+        let mut file = File::options().append(true).open(path).expect("the list of what was not checked");
+        file.write_all(line.as_bytes()).expect("the list of what was not checked");
+    }
+}
+
+/// The test by its crate and its name, as docs/FAULTS.md has it.
+fn line(file: &str, test: &str, reason: &str) -> String {
+    let krate = file.split('/').skip_while(|part| *part != "crates").nth(1).unwrap_or(file);
+    format!("{krate}::{test}: {reason}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_named_by_its_crate() {
+        for file in ["crates/docs/src/file.rs", "/work/crates/docs/tests/it/main.rs"] {
+            assert_eq!(line(file, "a::b", "no root"), "docs::a::b: no root\n");
+        }
+        assert_eq!(line("fuzz/src/main.rs", "a", "no"), "fuzz/src/main.rs::a: no\n");
+    }
+}
