@@ -58,6 +58,8 @@ pub struct LineReader<R> {
     searched: usize,
     /// The line under way was too long; the rest of it is thrown away.
     skipping: bool,
+    /// There was an end, and nothing comes after it.
+    has_ended: bool,
     limit: usize,
 }
 
@@ -69,7 +71,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
 
     /// Reads from `io` lines of up to `limit` bytes; the newline does not count.
     pub fn with_limit(io: R, limit: usize) -> Self {
-        Self { io, buf: BytesMut::new(), searched: 0, skipping: false, limit }
+        Self { io, buf: BytesMut::new(), searched: 0, skipping: false, has_ended: false, limit }
     }
 
     /// What has arrived of a line that has not ended, for when it is known that it will not.
@@ -116,12 +118,16 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
                 // What has arrived earns as much again.
                 self.buf.reserve(self.buf.len().max(READ_BYTES));
             }
+            if self.has_ended {
+                return Ok(None);
+            }
             let count = match self.io.read_buf(&mut self.buf).await {
                 // A client that is gone without having read everything ends like any other.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
                 count => count?,
             };
             if count == 0 {
+                self.has_ended = true;
                 // The last line may lack its end.
                 let last = self.buf.split().freeze();
                 let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
@@ -196,7 +202,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use proptest::prelude::*;
+    use tokio::io::ReadBuf;
 
     use super::*;
 
@@ -216,6 +226,28 @@ mod tests {
         assert_eq!(lines(&b"a\n\n  \r\nb\r\nc"[..]).await, ["a", "b\r", "c"]);
         assert!(lines(&b""[..]).await.is_empty());
         assert!(lines(&b"\n"[..]).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_comes_after_an_end() {
+        struct Reset(&'static [&'static str]);
+        impl AsyncRead for Reset {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                let (first, rest) = self.0.split_first().expect("nobody reads on");
+                self.0 = rest;
+                buf.put_slice(first.as_bytes());
+                Poll::Ready(if first.is_empty() {
+                    Err(io::ErrorKind::ConnectionReset.into())
+                } else {
+                    Ok(())
+                })
+            }
+        }
+        assert_eq!(lines(Reset(&["a\nb", "", "c\n"])).await, ["a", "b"]);
     }
 
     #[tokio::test]
