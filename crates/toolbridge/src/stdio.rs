@@ -85,7 +85,7 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
             served = serve_traced(source, info, lines_in, lines_out, tracer) => {
-                served.map_err(|ServeError::Read(error)| error)
+                served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
