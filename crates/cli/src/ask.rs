@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge::claude::{ResponseStream, ResponseWithMetadata};
 use toolbridge::docs::LogLevel;
@@ -35,7 +36,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode> {
     hide_demo_panic();
     // Before signals are watched for: who waits for stdin can be interrupted as always.
     let prompt = prompt(&args.prompt)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = toolbridge::build_runtime(Builder::new_multi_thread().worker_threads(2).enable_all())?;
     let answered = runtime.block_on(ask(args, prompt));
     // A thread that waits for a tool must not hold the program.
     runtime.shutdown_background();
