@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Deserialize;
-use tokio::runtime::Builder;
 use toolbridge::core::{Step, ToolCall, ToolList, Underway};
 use toolbridge::ipc::Remote;
 use toolbridge::{CallContext, RawJson, ToolError, ToolSource as _};
@@ -22,7 +21,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
         return Err(bad(format!("`{arguments}`")).into());
     }
     let remote = Remote::new(socket, ToolList::default())?;
-    let runtime = toolbridge::build_runtime(Builder::new_current_thread().enable_all())?;
+    let runtime = toolbridge::small_runtime()?;
     match runtime.block_on(call(&remote, ToolCall::new(tool, arguments))) {
         Ok(result) => show(&result, json),
         Err(error) => {

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-use tokio::runtime::Builder;
 use toolbridge::Session;
 use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
-use crate::demo::{Answer, Client, demo_tools};
+use crate::demo::{Answer, Client, demo_tools, two_threads};
 use crate::output::{hint, print};
 
 /// How a check went.
@@ -89,7 +88,7 @@ fn cli(given: Option<&Path>) -> Check {
         Ok(path) => path,
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
-    let runtime = match toolbridge::build_runtime(Builder::new_current_thread().enable_all()) {
+    let runtime = match toolbridge::small_runtime() {
         Ok(runtime) => runtime,
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
@@ -170,7 +169,7 @@ fn stale_sessions() -> Check {
 
 fn bridge() -> Check {
     const WHAT: &str = "bridge";
-    let runtime = toolbridge::build_runtime(Builder::new_multi_thread().worker_threads(2).enable_all());
+    let runtime = two_threads();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(round_trip())) {
         Ok(text) => Check::ok(WHAT, text),
         Err(error) => Check::fail(WHAT, &error),

@@ -55,8 +55,8 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let for_threads = log.clone();
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(WORKERS).thread_name("toolbridge");
-    builder.on_thread_start(move || for_threads.install()).enable_all();
-    let runtime = toolbridge::build_runtime(&mut builder)
+    builder.on_thread_start(move || for_threads.install());
+    let runtime = toolbridge::runtime(builder)
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let handle = runtime.handle().clone();
     handle.spawn(logging);

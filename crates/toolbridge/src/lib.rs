@@ -53,7 +53,7 @@ pub use bridge::{run_bridge, run_bridge_if_asked};
 pub use guard::run_guard_if_asked;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
-pub use runtime::build_runtime;
+pub use runtime::{runtime, small_runtime};
 pub use schemars;
 #[cfg(feature = "bridge")]
 pub use stdio::{StdioError, serve_stdio};

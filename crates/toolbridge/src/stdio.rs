@@ -5,13 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 use toolbridge_mcp::{LineReader, LineWriter, Readership, ServeError, ServerInfo, serve_traced, stdio};
 
-use crate::build_runtime;
+use crate::runtime::small_runtime;
 
 /// How often a server looks whether it is still needed.
 const CHECK: Duration = Duration::from_millis(500);
@@ -79,7 +78,7 @@ pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Trace
 }
 
 fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
-    let runtime = build_runtime(Builder::new_current_thread().enable_all())?;
+    let runtime = small_runtime()?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use toolbridge::{Combined, Session, SessionBuilder};
@@ -36,7 +36,7 @@ const TIMED_CALLS: usize = 500;
 
 /// Hosts the demo tools for any MCP client, until stdin ends or a signal comes.
 pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
-    let runtime = toolbridge::build_runtime(Builder::new_multi_thread().enable_all())?;
+    let runtime = toolbridge::runtime(Builder::new_multi_thread())?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -59,6 +59,13 @@ pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
     // A tool that blocks its thread must not hold the process.
     runtime.shutdown_background();
     served
+}
+
+/// A runtime that is enough for a command and the tools it offers.
+pub(crate) fn two_threads() -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2);
+    toolbridge::runtime(builder)
 }
 
 /// A path for the config that the CLI reads, which is JSON: that has no way to write every path.
@@ -91,7 +98,7 @@ fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
 /// Hosts the demo tools, starts a bridge, and calls each of them through it.
 pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
-    let runtime = toolbridge::build_runtime(Builder::new_multi_thread().worker_threads(2).enable_all())?;
+    let runtime = two_threads()?;
     let report = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
