@@ -124,6 +124,7 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
             let count = match self.io.read_buf(&mut self.buf).await {
                 // A client that is gone without having read everything ends like any other.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count?,
             };
             if count == 0 {
@@ -182,11 +183,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
         let mut to = self.0.lock().await;
         let Unfinished { io, rest } = &mut *to;
-        io.write_all_buf(rest).await?;
+        write_all(io, rest).await?;
         let parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
         let mut line = Line { parts, has_begun: false, to: &mut to };
         while line.parts.has_remaining() {
-            line.to.io.write_buf(&mut line.parts).await?;
+            write_some(&mut line.to.io, &mut line.parts).await?;
             line.has_begun = true;
         }
         line.to.io.flush().await
@@ -195,8 +196,26 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     async fn finish(&self) -> io::Result<()> {
         let mut to = self.0.lock().await;
         let Unfinished { io, rest } = &mut *to;
-        io.write_all_buf(rest).await?;
+        write_all(io, rest).await?;
         io.flush().await
+    }
+}
+
+async fn write_all(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
+    while bytes.has_remaining() {
+        write_some(io, bytes).await?;
+    }
+    Ok(())
+}
+
+/// Writes some of it. An interruption is none.
+async fn write_some(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
+    loop {
+        match io.write_buf(bytes).await {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written.map(drop),
+        }
     }
 }
 
