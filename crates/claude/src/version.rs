@@ -126,7 +126,7 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     };
     let mut command = process::command(path, None);
     command.arg("--version").env_remove("CLAUDECODE");
-    let (mut process, mut pipes) = Process::start(command, None)?;
+    let (mut process, mut pipes) = Process::start(command, None).await?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {
