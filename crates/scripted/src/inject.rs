@@ -96,9 +96,10 @@ struct Injection {
 }
 
 impl Run {
-    /// The environment of the program whose calls fail: it alone, and not what it starts.
+    /// An environment in which the first program whose first argument is `command` has calls that fail; it alone, and not
+    /// what it starts.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, String); 4] {
+    pub fn variables(&self, command: &str) -> [(&'static str, String); 5] {
         let mut strace = format!(
             "strace -f -q -b execve -y -o {} -e signal=none -e trace={TRACED}",
             self.file("log").display()
@@ -110,7 +111,8 @@ impl Run {
             ("RUST_BACKTRACE", "0".into()),
             ("LD_PRELOAD", library(&self.shared).display().to_string()),
             ("TOOLBRIDGE_STRACE", strace),
-            ("TOOLBRIDGE_TRACED", self.file("traced").display().to_string()),
+            ("TOOLBRIDGE_STRACED", command.into()),
+            ("TOOLBRIDGE_STRACE_DONE", self.file("done").display().to_string()),
         ]
     }
 
@@ -120,7 +122,7 @@ impl Run {
 
     /// What strace wrote, once it has ended.
     fn log(&self) -> String {
-        let done = self.file("traced");
+        let done = self.file("done");
         soon("strace ends", || done.exists().then_some(()).ok_or_else(|| self.file("log")));
         let log = fs::read_to_string(self.file("log")).unwrap_or_default();
         assert!(!log.is_empty(), "strace has traced nothing");
@@ -227,7 +229,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) + Syn
                 let next = || left.lock().expect("nobody panics").pop();
                 while let Some(injection) = next() {
                     let (outcome, log) = run(Some(injection));
-                    let failed: Vec<_> = log.lines().filter(|line| line.contains("(INJECTED)")).collect();
+                    let failed = failed(&log);
                     if failed.is_empty() {
                         missed.fetch_add(1, Ordering::Relaxed);
                     }
@@ -265,6 +267,22 @@ fn call(line: &str) -> Option<(&str, &'static str)> {
     let (thread, rest) = line.split_once(' ')?;
     let (name, _) = rest.trim_start().split_once('(')?;
     TRACED.split(',').find(|call| *call == name).map(|call| (thread, call))
+}
+
+/// The calls that were made to fail. Others may have come between the two halves of one.
+fn failed(log: &str) -> Vec<String> {
+    let mut begun = HashMap::new();
+    let mut failed = Vec::new();
+    for line in log.lines() {
+        let thread = line.split_once(' ').map_or("", |(thread, _)| thread);
+        if line.ends_with("<unfinished ...>") {
+            begun.insert(thread, line);
+        } else if line.contains("(INJECTED)") {
+            let first = if line.contains("<... ") { begun.get(thread).copied() } else { None };
+            failed.push(first.unwrap_or_default().to_owned() + line);
+        }
+    }
+    failed
 }
 
 /// Whether the call that was made to fail can have that error: in this run it may have been another one.

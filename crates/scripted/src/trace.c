@@ -1,12 +1,13 @@
 // Loaded into a program under test, with LD_PRELOAD.
 //
-// With TOOLBRIDGE_STRACE, a command, it has that strace attached before `main`: so what the dynamic loader does is not
-// counted. With TOOLBRIDGE_SHORT, whatever is read or written through the C library is read or written by halves.
+// With TOOLBRIDGE_STRACE, a command, it has that strace attached before `main`, if the program's first argument is what
+// TOOLBRIDGE_STRACED says: so what the dynamic loader does is not counted. With TOOLBRIDGE_SHORT, whatever is read or written through the C library is read or written by halves.
 
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,18 +16,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Has strace attached to this process, and returns once it is. Strace is no child of this process: whoever looks after
-// their children finds none.
-void trace_me(const char *strace) {
-    char script[8192];
+// Has strace attached to this process, and returns once it is; the file is made when it has ended. Strace is no child
+// of this process and has nothing of its environment: whoever looks after what they have started does not find it.
+void trace_me(const char *strace, const char *done) {
+    char script[8192], path[4096];
+    char *environment[] = {path, 0};
     snprintf(script, sizeof script,
              "is() { grep -q \"$1\" /proc/%1$d/status; }\n"
              "until is '^State:.T'; do sleep 0.002; done\n"
              "%2$s -p %1$d & strace=$!\n"
              "until is '^TracerPid:.[1-9]' || ! kill -0 $strace 2>/dev/null; do sleep 0.002; done\n"
              "kill -CONT %1$d; wait\n"
-             ": > \"$TOOLBRIDGE_TRACED\"\n",
-             getpid(), strace);
+             ": > %3$s\n",
+             getpid(), strace, done);
+    snprintf(path, sizeof path, "PATH=%s", getenv("PATH"));
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     pid_t child = fork();
     if (child == 0) {
@@ -35,7 +38,7 @@ void trace_me(const char *strace) {
             freopen("/dev/null", "r", stdin);
             freopen("/dev/null", "w", stdout);
             freopen("/dev/null", "w", stderr);
-            execl("/bin/sh", "sh", "-c", script, (char *)0);
+            execle("/bin/sh", "sh", "-c", script, (char *)0, environment);
         }
         _exit(0);
     }
@@ -45,15 +48,13 @@ void trace_me(const char *strace) {
 
 static int is_short;
 
-__attribute__((constructor)) static void begin(void) {
-    const char *strace = getenv("TOOLBRIDGE_STRACE");
+__attribute__((constructor)) static void begin(int count, char **arguments) {
+    const char *strace = getenv("TOOLBRIDGE_STRACE"), *straced = getenv("TOOLBRIDGE_STRACED");
     is_short = getenv("TOOLBRIDGE_SHORT") != 0;
-    if (strace) {
+    if (strace && straced && count > 1 && strcmp(arguments[1], straced) == 0) {
         // For nobody whom this process starts.
         unsetenv("LD_PRELOAD");
-        trace_me(strace);
-        unsetenv("TOOLBRIDGE_STRACE");
-        unsetenv("TOOLBRIDGE_TRACED");
+        trace_me(strace, getenv("TOOLBRIDGE_STRACE_DONE"));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -83,14 +84,19 @@ fn end(process: &mut Process) -> (bool, String) {
     (status.success(), stderr)
 }
 
-/// A host, a bridge to it, and calls; what is said of the two commands decides whose system calls fail. Returns whether
-/// the host has ended well.
-fn calls(run: &Run, host: impl Fn(&mut Command), bridge: impl Fn(&mut Command)) -> bool {
+/// A host, a bridge to it, and calls, where those system calls fail that `command` makes. Returns whether the host has
+/// ended well.
+fn calls(run: &Run, command: &str) -> bool {
+    let variables = run.variables(command);
     let mut command = toolbridge();
     // To a file: whoever closes a pipe does not wait for what comes out of it.
     let stdout = tempfile::NamedTempFile::new().unwrap();
     command.stdin(Stdio::piped()).stdout(stdout.reopen().unwrap()).stderr(Stdio::piped());
-    host(command.args(["demo", "--serve"]).env("TMPDIR", &run.dir).env("TOKIO_WORKER_THREADS", "1"));
+    command
+        .args(["demo", "--serve"])
+        .env("TMPDIR", &run.dir)
+        .env("TOKIO_WORKER_THREADS", "1")
+        .envs(variables.clone());
     let mut host = Process(command.spawn().unwrap());
     let mut said = String::new();
     eventually("the host says hello, or ends", PATIENCE, || {
@@ -105,7 +111,7 @@ fn calls(run: &Run, host: impl Fn(&mut Command), bridge: impl Fn(&mut Command)) 
     let hello: Value = serde_json::from_str(&said).unwrap();
     let mut command = toolbridge();
     let paths = [&hello["socket"], &hello["schema"]].map(|path| path.as_str().unwrap());
-    bridge(command.arg("bridge").args(paths).env("TMPDIR", &run.dir));
+    command.arg("bridge").args(paths).env("TMPDIR", &run.dir).envs(variables);
     let mut talk = Talk::start(command);
     let client = json!({ "name": "test", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
@@ -150,13 +156,92 @@ fn a_host_survives_the_failure_of_any_system_call() {
         "socket",
         "write",
     ];
-    fail_each_call("cli", &known, |run| _ = calls(run, |host| _ = host.envs(run.variables()), |_| ()));
+    fail_each_call("cli", &known, |run| _ = calls(run, "demo"));
 }
 
 #[test]
 fn a_bridge_survives_the_failure_of_any_system_call() {
     let known = ["connect", "epoll_create1", "open", "read", "sendmsg", "socket"];
     fail_each_call("cli", &known, |run| {
-        assert!(calls(run, |_| (), |bridge| _ = bridge.envs(run.variables())), "the host minds");
+        assert!(calls(run, "bridge"), "the host minds");
     });
+}
+
+/// A stand-in for the CLI: it calls a tool, over whichever transport, and says what came of it.
+const CLI: &str = r#"#!/bin/sh
+[ "$1" = --version ] && { echo 2.1.325; exit; }
+cd "${0%/*}" || exit 9
+while [ $# -gt 0 ]; do [ "$1" = --mcp-config ] && config=$2; shift; done
+answer() {
+    read -r question || exit 3
+    id=${question#*'"request_id":"'}
+    echo '{"type":"control_response","response":{"subtype":"success","request_id":"'"${id%%\"*}"'","response":'"$1"'}}'
+}
+answer '{}'
+answer '{"mcpServers":[{"name":"tools","status":"connected"}]}'
+read -r prompt || exit 4
+hello='{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}'
+call='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":40,"b":2}}}'
+if grep -q '"stdio"' "$config"; then
+    mkfifo in out
+    eval "$(sed 's/.*"args":\[\([^]]*\)\].*"command":\("[^"]*"\).*/\2,\1/; s/,/ /g' "$config") <in >out &"
+    exec 5>in 6<out
+    echo "$hello" >&5; read -r said <&6
+    echo "$call" >&5; read -r said <&6
+    exec 5>&-
+    wait
+else
+    message() {
+        echo '{"type":"control_request","request_id":"'$1'","request":{"subtype":"mcp_message","server_name":"tools","message":'"$2"'}}'
+        read -r said || exit 5
+    }
+    message a "$hello"
+    message b "$call"
+fi
+case $said in
+    *'"text":"42"'*) text='The sum is 42.' ;;
+    *) text='The tool has failed.' ;;
+esac
+echo '{"type":"assistant","message":{"content":[{"type":"text","text":"'"$text"'"}]}}'
+echo '{"type":"result","subtype":"success","is_error":false,"result":"'"$text"'","session_id":"s"}'
+cat >/dev/null
+"#;
+
+/// A request, where those system calls fail that `command` makes.
+fn ask(run: &Run, transport: &str, command: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let cli = home.path().join("claude");
+    std::fs::write(&cli, CLI).unwrap();
+    std::fs::set_permissions(&cli, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = || tempfile::NamedTempFile::new().unwrap();
+    let (stdout, stderr) = (output(), output());
+    let mut asker = toolbridge();
+    asker.args(["ask", "What is 40 + 2?", "--tools", "demo", "--timeout", "15", "--transport", transport]);
+    asker.arg("--claude").arg(&cli).env("HOME", home.path()).env("TMPDIR", &run.dir);
+    asker.env("TOKIO_WORKER_THREADS", "1").envs(run.variables(command)).stdin(Stdio::null());
+    asker.stdout(stdout.reopen().unwrap()).stderr(stderr.reopen().unwrap());
+    let status = Process(asker.spawn().unwrap()).wait_within(PATIENCE);
+    let [stdout, stderr] = [stdout, stderr].map(|file| std::fs::read_to_string(file).unwrap());
+    let said = format!("{status}, {stdout:?}: {stderr}");
+    assert!(status.code().is_some() && !stderr.contains("panicked"), "{said}");
+    assert!(!stderr.contains("no result within"), "it hangs: {said}");
+    if status.success() {
+        assert!(["The sum is 42.\n", "The tool has failed.\n"].contains(&&*stdout), "{said}");
+    } else {
+        assert!(stdout.is_empty() && stderr.contains("error: "), "{said}");
+    }
+}
+
+#[test]
+fn a_request_survives_the_failure_of_any_system_call() {
+    let known = ["clone3", "execve", "mkdir", "mmap", "open", "pipe2", "read", "write"];
+    for transport in ["sdk", "stdio"] {
+        fail_each_call("cli", &known, |run| ask(run, transport, "ask"));
+    }
+}
+
+#[test]
+fn a_guardian_survives_the_failure_of_any_system_call() {
+    let known = ["clone", "execve", "mmap", "openat", "pipe2", "poll", "read", "wait4"];
+    fail_each_call("cli", &known, |run| ask(run, "sdk", "toolbridge-guard"));
 }
