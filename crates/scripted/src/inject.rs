@@ -4,7 +4,6 @@
 //! attached before `main`, so that only the program's own calls are counted.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write as _;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -19,6 +18,12 @@ use tempfile::TempDir;
 use crate::unchecked::say_unchecked;
 
 const SOURCE: &str = include_str!("trace.c");
+
+/// A stand-in for the CLI, as a shell script: it calls the tool `add` of the server `tools`, and says `The sum is 42.` or
+/// `The tool has failed.`
+pub const STAND_IN: &str = include_str!("stand_in.sh");
+
+const LIBRARY: &str = "trace.so";
 
 /// Every error that a call can have is tried, and not one of them.
 const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
@@ -36,9 +41,13 @@ const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1
     mkdir,mkdirat,clone,clone3,fork,vfork,execve,mmap,mprotect,epoll_ctl,epoll_wait,epoll_pwait,poll,ppoll,flock,fchmod,\
     chmod,fchmodat,fstat,statx,stat,newfstatat,getdents64,getrandom,wait4,waitid,ftruncate,fsync";
 
-/// What Rust's standard library says when it has no way to report that a thread's own memory is missing.
-const NOT_OURS: [&str; 2] =
-    ["failed to allocate an alternative stack", "failed to set up alternative stack guard page"];
+/// What Rust's standard library and Python's `threading` say when a thread has begun and its own memory is missing, of
+/// which they can tell nobody.
+const NOT_OURS: [&str; 3] = [
+    "failed to allocate an alternative stack",
+    "failed to set up alternative stack guard page",
+    "Exception ignored in thread started by",
+];
 
 /// The errors that a call can have, the likeliest first, by what it was asked, as strace writes it.
 fn errors(call: &str, line: &str) -> &'static [&'static str] {
@@ -47,6 +56,10 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
     match call {
         // Waking a thread needs nothing that could be missing.
         _ if on.starts_with("anon_inode:[eventfd]") => &[],
+        // Python's own modules.
+        _ if line.contains("/lib/python3") => &[],
+        // So asyncio wakes its thread.
+        "sendto" if line.contains(r#", "\0", 1, 0"#) => &[],
         "open" | "openat" if is_new => &["ENOSPC", "EMFILE", "ENOMEM"],
         "open" | "openat" => &["EMFILE", "ENOMEM"],
         "socket" | "socketpair" | "pipe2" | "eventfd2" | "epoll_create1" | "pidfd_open" => {
@@ -56,10 +69,10 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
         "dup" | "dup2" | "fcntl" => &["EMFILE"],
         "accept4" => &["EMFILE", "ECONNABORTED", "EINTR"],
         "connect" => &["ENOMEM", "EINTR"],
-        "read" | "readv" | "pread64" | "recvfrom" | "recvmsg" if on.starts_with("socket:") => {
-            &["ECONNRESET", "EINTR"]
-        }
+        "read" | "readv" | "recvmsg" if on.starts_with("socket:") => &["ECONNRESET", "EINTR"],
         "read" | "readv" if on.starts_with("pipe:") => &["EINTR"],
+        // So the standard library, tokio and asyncio hear from themselves, and nobody else does.
+        "recvfrom" => &["EINTR"],
         "read" | "readv" | "pread64" => &["EIO", "EINTR"],
         "sendto" | "sendmsg" => &["EPIPE", "ENOBUFS", "EINTR"],
         "write" | "writev" if on.starts_with("socket:") || on.starts_with("pipe:") => &["EPIPE", "EINTR"],
@@ -100,20 +113,39 @@ impl Run {
     /// what it starts.
     #[must_use]
     pub fn variables(&self, command: &str) -> [(&'static str, String); 5] {
-        let mut strace = format!(
-            "strace -f -q -b execve -y -o {} -e signal=none -e trace={TRACED}",
-            self.file("log").display()
-        );
-        if let Some(Injection { call, error, when }) = self.injection {
-            write!(strace, " -e inject={call}:error={error}:when={when}").expect("a String");
-        }
         [
             ("RUST_BACKTRACE", "0".into()),
-            ("LD_PRELOAD", library(&self.shared).display().to_string()),
-            ("TOOLBRIDGE_STRACE", strace),
+            ("LD_PRELOAD", self.library().display().to_string()),
+            ("TOOLBRIDGE_STRACE", self.strace()),
             ("TOOLBRIDGE_STRACED", command.into()),
-            ("TOOLBRIDGE_STRACE_DONE", self.file("done").display().to_string()),
+            ("TOOLBRIDGE_STRACE_DONE", self.done().display().to_string()),
         ]
+    }
+
+    /// What `trace.c` became, for those who call its `trace_me` themselves.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.shared.join(LIBRARY)
+    }
+
+    /// The command that makes calls fail.
+    #[must_use]
+    pub fn strace(&self) -> String {
+        let log = self.file("log");
+        let strace =
+            format!("strace -f -q -b execve -y -o {} -e signal=none -e trace={TRACED}", log.display());
+        match self.injection {
+            Some(Injection { call, error, when }) => {
+                format!("{strace} -e inject={call}:error={error}:when={when}")
+            }
+            None => strace,
+        }
+    }
+
+    /// The file that is there once strace has ended.
+    #[must_use]
+    pub fn done(&self) -> PathBuf {
+        self.file("done")
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -122,7 +154,7 @@ impl Run {
 
     /// What strace wrote, once it has ended.
     fn log(&self) -> String {
-        let done = self.file("done");
+        let done = self.done();
         soon("strace ends", || done.exists().then_some(()).ok_or_else(|| self.file("log")));
         let log = fs::read_to_string(self.file("log")).unwrap_or_default();
         assert!(!log.is_empty(), "strace has traced nothing");
@@ -161,20 +193,13 @@ pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
     })
 }
 
-/// The library that `trace.c` becomes, in that folder.
-///
-/// # Panics
-///
-/// If there is no C compiler, which Rust needs too.
-#[must_use]
-pub fn library(folder: &Path) -> PathBuf {
-    let (library, source) = (folder.join("trace.so"), folder.join("trace.c"));
-    if !library.exists() {
-        fs::write(&source, SOURCE).expect("a source");
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
-        assert!(cc.status().is_ok_and(|status| status.success()), "cannot compile: {cc:?}");
-    }
+/// Compiles `trace.c`, with the C compiler that Rust needs too.
+fn compile(folder: &Path) -> PathBuf {
+    let (library, source) = (folder.join(LIBRARY), folder.join("trace.c"));
+    fs::write(&source, SOURCE).expect("a source");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    assert!(cc.status().is_ok_and(|status| status.success()), "cannot compile: {cc:?}");
     library
 }
 
@@ -202,7 +227,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) + Syn
         return;
     }
     let shared = TempDir::new().expect("a folder");
-    _ = library(shared.path());
+    compile(shared.path());
     let number = AtomicUsize::new(0);
     let run = |injection| {
         let dir = TempDir::new().expect("a folder");

@@ -41,8 +41,8 @@ pub fn runtime(mut builder: Builder) -> io::Result<Runtime> {
             others(panic);
         }
     }));
-    let build = move || _ = tell.send(builder.enable_all().build());
-    let started = thread::Builder::new().name(THREAD.into()).spawn(build);
+    let work = move || _ = tell.send(builder.enable_all().build());
+    let started = thread::Builder::new().name(THREAD.into()).spawn(work);
     let built = started.and_then(|_| told.recv().unwrap_or_else(|error| Err(io::Error::other(error))));
     set_hook(Box::new(move |panic| hook(panic)));
     built
