@@ -13,6 +13,7 @@ mod old_cli;
 mod package;
 mod project;
 mod python;
+mod strace;
 mod test;
 mod unchecked;
 mod wheel;
