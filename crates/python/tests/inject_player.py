@@ -22,7 +22,9 @@ from pydantic_ai import Agent
 
 from toolbridge import ClaudeCodeModel, Session
 
-ANSWERS = {"The sum is 42.\n", "The tool has failed.\n"}
+FAILED = "The tool has failed.\n"
+
+ANSWERS = {"The sum is 42.\n", FAILED}
 
 STAND_IN = Path(__file__).parents[2] / "scripted/src/stand_in.sh"
 
@@ -85,7 +87,9 @@ class Actor:
             if self.has_ended():
                 return
             command = [*json.loads(self.said("stdout")), "add", '{"a": 40, "b": 2}']
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+            )
             if done.returncode == 0:
                 assert done.stdout == "42\n", done.stdout
                 return
@@ -95,7 +99,8 @@ class Actor:
     def judge(self) -> None:
         """It has ended by itself, well or with a traceback."""
         assert self.status is not None
-        code, stdout, stderr = os.waitstatus_to_exitcode(self.status), self.said("stdout"), self.said("stderr")
+        code = os.waitstatus_to_exitcode(self.status)
+        stdout, stderr = self.said("stdout"), self.said("stderr")
         said = f"{code}, {stdout!r}: {stderr}"
         assert code in (0, 1), said
         assert "panic" not in stderr.lower(), said
@@ -130,14 +135,14 @@ def watch(name: str, actor: Actor, stdin: int) -> str:
     finally:
         if not actor.has_ended():
             os.kill(actor.pid, signal.SIGKILL)
-    return ""
+    return "" if actor.status == 0 and actor.said("stdout") != FAILED else "error"
 
 
 def main(name: str, path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    watchers = set()
+    watchers: set[int] = set()
     while True:
         connection, _ = listener.accept()
         if pid := os.fork():

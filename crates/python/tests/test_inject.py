@@ -1,6 +1,6 @@
 """Each system call that a session or a request makes fails once, in the real wheel.
 
-`fail-each-call`, with which the Rust tests do the same, says what is to fail; `inject_player.py` is what fails.
+`fail-each-call`, which does the same for the Rust tests, says what is to fail; `inject_player.py` fails.
 """
 
 from __future__ import annotations

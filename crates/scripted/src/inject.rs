@@ -71,8 +71,6 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
         "connect" => &["ENOMEM", "EINTR"],
         "read" | "readv" | "recvmsg" if on.starts_with("socket:") => &["ECONNRESET", "EINTR"],
         "read" | "readv" if on.starts_with("pipe:") => &["EINTR"],
-        // So the standard library, tokio and asyncio hear from themselves, and nobody else does.
-        "recvfrom" => &["EINTR"],
         "read" | "readv" | "pread64" => &["EIO", "EINTR"],
         "sendto" | "sendmsg" => &["EPIPE", "ENOBUFS", "EINTR"],
         "write" | "writev" if on.starts_with("socket:") || on.starts_with("pipe:") => &["EPIPE", "EINTR"],
@@ -82,7 +80,10 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
         "epoll_ctl" | "bind" | "rename" | "renameat2" | "link" | "linkat" | "mkdir" | "mkdirat" => {
             &["ENOSPC", "ENOMEM"]
         }
-        "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "wait4" | "waitid" | "getrandom" => &["EINTR"],
+        // With `recvfrom` the standard library, tokio and asyncio hear from themselves, and nobody else does.
+        "recvfrom" | "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "wait4" | "waitid" | "getrandom" => {
+            &["EINTR"]
+        }
         "flock" => &["ENOLCK", "EINTR"],
         "chmod" | "fchmod" | "fchmodat" => &["EIO"],
         "fstat" | "statx" | "stat" | "newfstatat" | "getdents64" => &["EIO", "ENOMEM"],
@@ -98,6 +99,7 @@ pub struct Run {
     shared: PathBuf,
     number: usize,
     injection: Option<Injection>,
+    is_short: bool,
 }
 
 /// What fails: the `when`th call of its kind in each thread.
@@ -109,17 +111,19 @@ struct Injection {
 }
 
 impl Run {
-    /// An environment in which the first program whose first argument is `command` has calls that fail; it alone, and not
+    /// An environment in which the program whose first argument is `command` has calls that fail; it alone, and not
     /// what it starts.
     #[must_use]
-    pub fn variables(&self, command: &str) -> [(&'static str, String); 5] {
-        [
+    pub fn variables(&self, command: &str) -> Vec<(&'static str, String)> {
+        let short = self.is_short.then(|| ("TOOLBRIDGE_SHORT", "toolbridge".to_owned()));
+        let variables = [
             ("RUST_BACKTRACE", "0".into()),
             ("LD_PRELOAD", self.library().display().to_string()),
             ("TOOLBRIDGE_STRACE", self.strace()),
             ("TOOLBRIDGE_STRACED", command.into()),
             ("TOOLBRIDGE_STRACE_DONE", self.done().display().to_string()),
-        ]
+        ];
+        variables.into_iter().chain(short).collect()
     }
 
     /// What `trace.c` became, for those who call its `trace_me` themselves.
@@ -217,12 +221,12 @@ fn can_trace(krate: &str) -> bool {
 }
 
 /// Runs a scenario once as it is, and then once for each call that the program with [`Run::variables`] made, which fails
-/// then. The scenario panics when something is not as it must be, whatever failed.
+/// then. The scenario panics when something is not as it must be, whatever failed, and returns whether nothing did.
 ///
 /// # Panics
 ///
 /// If a run does, if something is left of one, or if the program makes none of the calls that it is `known` to make.
-pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) + Sync) {
+pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
     if !can_trace(krate) {
         return;
     }
@@ -232,16 +236,18 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) + Syn
     let run = |injection| {
         let dir = TempDir::new().expect("a folder");
         let number = number.fetch_add(1, Ordering::Relaxed);
-        let run = Run { dir: dir.path().into(), shared: shared.path().into(), number, injection };
+        let run =
+            Run { dir: dir.path().into(), shared: shared.path().into(), number, injection, is_short: false };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            scenario(&run);
+            let is_well = scenario(&run);
             run.nothing_is_left();
+            is_well
         }));
         let log = run.log();
         (outcome.map_err(|error| said(&*error)), log)
     };
     let (outcome, log) = run(None);
-    outcome.expect("it works as long as nothing fails");
+    assert_eq!(outcome, Ok(true), "it works as long as nothing fails");
     let injections = injections(&log);
     let calls: BTreeSet<_> = injections.iter().map(|injection| injection.call).collect();
     assert!(known.iter().all(|call| calls.contains(call)), "it makes other calls now: {calls:?}");
@@ -279,6 +285,25 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) + Syn
     }
     assert!(wrong.is_empty(), "{} of {count} went wrong:\n{}", wrong.len(), wrong.join("\n\n"));
     assert!(missed * 4 < count, "{missed} of {count} calls did not come again");
+}
+
+/// Runs a scenario in which `toolbridge` reads and writes by halves wherever it gets [`Run::variables`].
+///
+/// # Panics
+///
+/// If it does, or if something is left of it.
+pub fn by_halves(scenario: impl Fn(&Run)) {
+    let (dir, shared) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    compile(shared.path());
+    let run = Run {
+        dir: dir.path().into(),
+        shared: shared.path().into(),
+        number: 0,
+        injection: None,
+        is_short: true,
+    };
+    scenario(&run);
+    run.nothing_is_left();
 }
 
 /// What a panic says.

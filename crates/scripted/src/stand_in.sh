@@ -2,7 +2,7 @@
 # A stand-in for the CLI: it calls a tool, over whichever transport, and says what came of it.
 [ "$1" = --version ] && { echo 2.1.325; exit; }
 cd "${0%/*}" || exit 9
-while [ $# -gt 0 ]; do [ "$1" = --mcp-config ] && config=$2; shift; done
+for argument; do case $argument in --mcp-config=*) config=${argument#*=} ;; esac; done
 answer() {
     read -r question || exit 3
     id=${question#*'"request_id":"'}
@@ -13,7 +13,7 @@ answer '{"mcpServers":[{"name":"tools","status":"connected"}]}'
 read -r prompt || exit 4
 hello='{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}'
 call='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":40,"b":2}}}'
-if grep -q '"stdio"' "$config"; then
+if grep -q '"command"' "$config"; then
     mkfifo in out
     eval "$(sed 's/.*"args":\[\([^]]*\)\].*"command":\("[^"]*"\).*/\2,\1/; s/,/ /g' "$config") <in >out &"
     exec 5>in 6<out

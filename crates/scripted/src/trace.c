@@ -1,9 +1,11 @@
 // Loaded into a program under test, with LD_PRELOAD.
 //
 // With TOOLBRIDGE_STRACE, a command, it has that strace attached before `main`, if the program's first argument is what
-// TOOLBRIDGE_STRACED says: so what the dynamic loader does is not counted. With TOOLBRIDGE_SHORT, whatever is read or written through the C library is read or written by halves.
+// TOOLBRIDGE_STRACED says: so what the dynamic loader does is not counted. With TOOLBRIDGE_SHORT, the name of a program, whatever that
+// reads or writes through the C library is read or written by halves.
 
 #define _GNU_SOURCE
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +52,8 @@ static int is_short;
 
 __attribute__((constructor)) static void begin(int count, char **arguments) {
     const char *strace = getenv("TOOLBRIDGE_STRACE"), *straced = getenv("TOOLBRIDGE_STRACED");
-    is_short = getenv("TOOLBRIDGE_SHORT") != 0;
+    const char *of = getenv("TOOLBRIDGE_SHORT");
+    is_short = of && strcmp(of, program_invocation_short_name) == 0;
     if (strace && straced && count > 1 && strcmp(arguments[1], straced) == 0) {
         // For nobody whom this process starts.
         unsetenv("LD_PRELOAD");

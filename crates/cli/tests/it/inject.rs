@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use toolbridge_scripted::{Run, STAND_IN, fail_each_call};
+use toolbridge_scripted::{Run, STAND_IN, by_halves, fail_each_call};
 
 use crate::support::{PATIENCE, Process, eventually, toolbridge};
 
@@ -156,7 +156,7 @@ fn a_host_survives_the_failure_of_any_system_call() {
         "socket",
         "write",
     ];
-    fail_each_call("cli", &known, |run| _ = calls(run, "demo"));
+    fail_each_call("cli", &known, |run| calls(run, "demo"));
 }
 
 #[test]
@@ -164,11 +164,12 @@ fn a_bridge_survives_the_failure_of_any_system_call() {
     let known = ["connect", "epoll_create1", "open", "read", "sendmsg", "socket"];
     fail_each_call("cli", &known, |run| {
         assert!(calls(run, "bridge"), "the host minds");
+        true
     });
 }
 
-/// A request, where those system calls fail that `command` makes.
-fn ask(run: &Run, transport: &str, command: &str) {
+/// A request, where those system calls fail that `command` makes. Returns whether the answer is the right one.
+fn ask(run: &Run, transport: &str, command: &str) -> bool {
     let home = tempfile::tempdir().unwrap();
     let cli = home.path().join("claude");
     std::fs::write(&cli, STAND_IN).unwrap();
@@ -190,6 +191,7 @@ fn ask(run: &Run, transport: &str, command: &str) {
     } else {
         assert!(stdout.is_empty() && stderr.contains("error: "), "{said}");
     }
+    stdout == "The sum is 42.\n"
 }
 
 #[test]
@@ -204,4 +206,12 @@ fn a_request_survives_the_failure_of_any_system_call() {
 fn a_guardian_survives_the_failure_of_any_system_call() {
     let known = ["clone", "execve", "mmap", "openat", "pipe2", "poll", "read", "wait4"];
     fail_each_call("cli", &known, |run| ask(run, "sdk", "toolbridge-guard"));
+}
+
+#[test]
+fn what_is_read_and_written_by_halves_arrives_whole() {
+    for transport in ["sdk", "stdio"] {
+        by_halves(|run| assert!(ask(run, transport, ""), "there is no good answer"));
+    }
+    by_halves(|run| assert!(calls(run, ""), "the host has not ended well"));
 }
