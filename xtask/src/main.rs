@@ -16,6 +16,7 @@ mod package;
 mod project;
 mod python;
 mod soak;
+mod strace;
 mod test;
 mod unchecked;
 mod wheel;

@@ -476,7 +476,8 @@ impl ClaudeCodeModel {
         let patience = if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE };
         let launch = Launch::new(&settings, extras)?;
         let hello = launch.hello.clone();
-        let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, Some(room))?;
+        let command = self.command(&cli, launch, &settings)?;
+        let (process, pipes) = Process::start(command, Some(room)).await?;
         let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,

@@ -114,7 +114,10 @@ impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
     /// The room goes when nobody is left who could write to it.
-    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+    pub(crate) async fn start(
+        mut command: Command,
+        room: Option<Room>,
+    ) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
@@ -150,17 +153,15 @@ impl Process {
         thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
         let (group, ends): (_, Ends) =
             start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
-        // From here on, whatever goes wrong ends the group.
-        let process = Self { group, exit };
-        let (Some(stdin), Some(stdout), Some(stderr)) = ends else {
-            return Err(failed(io::Error::other("it has no pipes")));
-        };
-        let pipes = Pipes {
-            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed)?,
-            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed)?,
-            stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?,
-        };
-        Ok((process, pipes))
+        // From here on, dropping it ends the group.
+        let mut process = Self { group, exit };
+        match Pipes::of(ends) {
+            Ok(pipes) => Ok((process, pipes)),
+            Err(error) => {
+                process.end_now().await;
+                Err(failed(error))
+            }
+        }
     }
 
     /// The processes, for somebody else who may have to end them.
@@ -194,6 +195,17 @@ impl Process {
             }
         }
         self.exited().await
+    }
+}
+
+impl Pipes {
+    fn of((stdin, stdout, stderr): Ends) -> io::Result<Self> {
+        let end = |end: Option<OwnedFd>| end.ok_or_else(|| io::Error::other("it has no pipes"));
+        Ok(Self {
+            stdin: pipe::Sender::from_owned_fd(end(stdin.map(Into::into))?)?,
+            stdout: pipe::Receiver::from_owned_fd(end(stdout.map(Into::into))?)?,
+            stderr: pipe::Receiver::from_owned_fd(end(stderr.map(Into::into))?)?,
+        })
     }
 }
 
@@ -351,10 +363,10 @@ mod tests {
     /// Those who were killed are there until somebody else, the system's first process, has reaped them.
     const AFTERWARDS: Duration = Duration::from_secs(5);
 
-    fn shell(script: &str) -> (Process, Pipes) {
+    async fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, None).unwrap()
+        Process::start(command, None).await.unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -371,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_by_itself_is_seen() {
-        let (mut process, _pipes) = shell("exit 3");
+        let (mut process, _pipes) = shell("exit 3").await;
         assert_eq!(process.exited().await.unwrap().code(), Some(3));
         assert_eq!(process.end_orderly().await.unwrap().code(), Some(3));
     }
@@ -379,7 +391,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_ends_the_whole_group_even_one_that_ignores_signals() {
         for script in ["sleep 600 & echo; wait", "trap '' TERM; echo; while :; do sleep 600 & wait; done"] {
-            let (process, mut pipes) = shell(script);
+            let (process, mut pipes) = shell(script).await;
             first_byte(&mut pipes).await;
             let leader = process.group.leader;
             drop(process);
@@ -389,7 +401,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_orphan_in_the_group_does_not_stay() {
-        let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
+        let (mut process, mut pipes) =
+            shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0").await;
         first_byte(&mut pipes).await;
         let leader = process.group.leader;
         drop(pipes.stdin);
@@ -399,7 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
-        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
+        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait").await;
         first_byte(&mut pipes).await;
         process.group.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
@@ -413,7 +426,7 @@ mod tests {
     async fn a_marker_cannot_be_guessed() {
         let mut markers = std::collections::HashSet::new();
         for _ in 0..4 {
-            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST");
+            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST").await;
             let mut marker = String::new();
             pipes.stdout.read_to_string(&mut marker).await.unwrap();
             assert_eq!(format!("{MARKER}={}", marker.trim()), process.group.mark.variable);
@@ -478,7 +491,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hasty_end_is_bounded() {
-        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
+        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done").await;
         first_byte(&mut pipes).await;
         let started = Instant::now();
         assert_eq!(process.end_now().await.unwrap().code(), None);
@@ -487,11 +500,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), None).unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), None).await.unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, None).unwrap_err();
+        let error = Process::start(command, None).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use toolbridge::claude::ClaudeCodeModelBuilder;
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Tool, ToolResult, Toolset, Transport};
+pub(crate) use toolbridge_scripted::processes_of;
 use toolbridge_scripted::{
     ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
 };
@@ -126,20 +127,6 @@ pub(crate) fn bridge() -> PathBuf {
 
 fn files(dir: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
-}
-
-/// Processes whose environment names that home: the CLI, its guardian, and what it starts; as
-/// `/proc/<pid>: <command>`.
-pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
-    let home = home.as_os_str().as_encoded_bytes().to_owned();
-    std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
-        let dir = entry.ok()?.path();
-        let environment = std::fs::read(dir.join("environ")).ok()?;
-        let found = environment.windows(home.len()).any(|window| window == home);
-        let command =
-            || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
-        found.then(command).flatten().map(|command: String| format!("{}: {command:.2000}", dir.display()))
-    })
 }
 
 /// Whether it is the CLI: it was given an output format. Its guardian has the CLI's command line behind its own.
