@@ -7,6 +7,8 @@ mod architecture;
 mod bench;
 mod bridge;
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod faults;
 mod fuzz;
 mod old_cli;
@@ -14,6 +16,7 @@ mod package;
 mod project;
 mod python;
 mod soak;
+mod strace;
 mod test;
 mod unchecked;
 mod wheel;
