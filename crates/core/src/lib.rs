@@ -32,8 +32,10 @@ mod call;
 mod combined;
 mod context;
 mod error;
+mod extract;
 mod fault;
 mod flaw;
+mod function;
 mod handler;
 mod lane;
 mod leniency;
@@ -41,6 +43,7 @@ mod name;
 mod panic;
 mod progress;
 mod result;
+mod returned;
 mod scan;
 mod schema;
 mod selection;
@@ -53,19 +56,30 @@ mod toolset;
 pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
 pub use combined::Combined;
-pub use context::{CallContext, State};
+pub use context::{CallContext, States};
 pub use error::{Hint, RegistrationError, ToolError, Warning};
+pub use extract::{FromContext, State};
 pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
-pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs};
+pub use handler::{FromArguments, IntoHandler, NoArgs};
 pub use json::RawJson;
 pub use lane::Lane;
 pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use progress::{Progress, ProgressReceiver, Step, Underway};
 pub use result::{Content, ToolResult};
+pub use returned::{IntoToolError, IntoToolResult, Json, Returned};
 pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{Tool, forget_widths};
+pub use tool::{IntoTools, Tool, forget_widths};
 pub use toolset::{Toolset, ToolsetBuilder};
+
+/// What the code that `#[tool]` and `#[tools]` write refers to. It may change with every version.
+#[doc(hidden)]
+pub mod __private {
+    pub use schemars;
+    pub use serde;
+
+    pub use crate::function::*;
+}

@@ -166,7 +166,32 @@ impl Tool {
     }
 }
 
-fn schema_of<T: JsonSchema>() -> Value {
+/// What can be added to a toolset with [`ToolsetBuilder::with`](crate::ToolsetBuilder::with): one tool or several.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    label = "not a tool",
+    note = "a function with `#[toolbridge::tool]` is the tool `lookup {{}}`: without the braces it is the function itself",
+    note = "a value is the tools of its type when the type's `impl` block has `#[toolbridge::tools]`",
+    note = "a closure has no name: `.tool(\"name\", \"what it does\", closure)`"
+)]
+pub trait IntoTools {
+    /// The tools, in order.
+    fn into_tools(self) -> Vec<Tool>;
+}
+
+impl IntoTools for Tool {
+    fn into_tools(self) -> Vec<Tool> {
+        vec![self]
+    }
+}
+
+impl IntoTools for Vec<Tool> {
+    fn into_tools(self) -> Vec<Tool> {
+        self
+    }
+}
+
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let mut schema = SchemaGenerator::default().into_root_schema_for::<T>();
     // Neither tells the model anything, and both are sent with every request.
     schema.remove("$schema");

@@ -8,13 +8,14 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, prepare};
-use crate::context::State;
+use crate::context::States;
 use crate::fault::Fault;
-use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
+use crate::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
 use crate::name::check_tool_name;
 use crate::panic::caught;
+use crate::returned::{Outcome, Returned};
 use crate::{
-    Annotations, CallContext, CallFuture, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
+    Annotations, CallContext, CallFuture, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
     ToolSchema, ToolSource, Warning,
 };
 
@@ -27,7 +28,7 @@ pub struct Toolset {
     list: ToolList,
     /// In the order of `list`.
     tools: Arc<[Arc<Registered>]>,
-    state: Arc<State>,
+    state: Arc<States>,
 }
 
 struct Registered {
@@ -43,7 +44,7 @@ struct Registered {
 #[derive(Default)]
 pub struct ToolsetBuilder {
     tools: Vec<Tool>,
-    state: State,
+    state: States,
 }
 
 impl ToolsetBuilder {
@@ -62,15 +63,16 @@ impl ToolsetBuilder {
         self.with(Tool::new(name, description, handler))
     }
 
-    /// Adds a tool of which more is to be said than its name and description.
+    /// Adds a tool of which more is to be said than its name and description; a function with `#[tool]`, as
+    /// `lookup {}`; or the methods of a value whose type has `#[tools]`.
     #[must_use]
-    pub fn with(mut self, tool: Tool) -> Self {
-        self.tools.push(tool);
+    pub fn with(mut self, tools: impl IntoTools) -> Self {
+        self.tools.extend(tools.into_tools());
         self
     }
 
-    /// Shares a value with all calls; handlers get it with [`CallContext::state`]. One value for each
-    /// type; a second one replaces the first.
+    /// Shares a value with all calls; handlers get it with [`CallContext::state`], functions with `#[tool]` as
+    /// [`State`](crate::State). One value for each type; a second one replaces the first.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::{
-    CallContext, CancellationToken, Lane, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolList,
+    CallContext, CancellationToken, Json, Lane, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolList,
     ToolResult, ToolSource, Toolset, Underway,
 };
 
@@ -70,7 +70,7 @@ async fn every_shape_of_closure_and_return_value_works() {
         (Tool::new("t", "", async |args: Add, _: CallContext| args.b), add, Ok(text("2.0"))),
         (Tool::new("t", "", |_: NoArgs| "plain"), "{}", Ok(text("plain"))),
         (Tool::new("t", "", |_: NoArgs| String::from("a\n\"é\"")), "{}", Ok(text("a\n\"é\""))),
-        (Tool::new("t", "", |_: NoArgs| Sum { sum: 1.5 }), "{}", Ok(text(r#"{"sum":1.5}"#))),
+        (Tool::new("t", "", |_: NoArgs| Json(Sum { sum: 1.5 })), "{}", Ok(text(r#"{"sum":1.5}"#))),
         (Tool::new("t", "", |_: NoArgs| vec!["a", "b"]), "{}", Ok(text(r#"["a","b"]"#))),
         (Tool::new("t", "", |_: NoArgs| ()), "{}", Ok(text("null"))),
         (Tool::new("t", "", |_: NoArgs| ToolResult::text("full")), "{}", Ok(text("full"))),
@@ -115,7 +115,7 @@ async fn every_shape_of_closure_and_return_value_works() {
             Ok(text("[1]")),
         ),
         (
-            Tool::new("t", "", |_: NoArgs| Sum { sum: 2.0 }).output::<Sum>(),
+            Tool::new("t", "", |_: NoArgs| Json(Sum { sum: 2.0 })).output::<Sum>(),
             "{}",
             Ok(r#"{"content":[{"type":"text","text":"{\"sum\":2.0}"}],"structuredContent":{"sum":2.0},"isError":false}"#
                 .to_owned()),
