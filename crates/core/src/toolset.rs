@@ -15,8 +15,8 @@ use crate::name::check_tool_name;
 use crate::panic::caught;
 use crate::returned::{Outcome, Returned};
 use crate::{
-    Annotations, CallContext, CallFuture, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
-    ToolSchema, ToolSource, Warning,
+    Annotations, CallContext, CallFuture, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError,
+    ToolList, ToolSchema, ToolSource, Warning,
 };
 
 /// The CLI cuts a description here.

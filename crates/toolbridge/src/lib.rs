@@ -58,8 +58,9 @@ pub use toolbridge_claude as claude;
 pub use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Permission, Request, Transport};
 pub use toolbridge_core as core;
 pub use toolbridge_core::{
-    CallContext, CancellationToken, Combined, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError,
-    ToolResult, ToolSource, Toolset, ToolsetBuilder,
+    CallContext, CancellationToken, Combined, Content, FromContext, IntoToolError, IntoToolResult, IntoTools,
+    Json, NoArgs, RawJson, RegistrationError, Returned, State, Tool, ToolError, ToolResult, ToolSource,
+    Toolset, ToolsetBuilder,
 };
 #[cfg(feature = "docs")]
 pub use toolbridge_docs as docs;
@@ -67,8 +68,13 @@ pub use toolbridge_docs as docs;
 pub use toolbridge_docs::Documents;
 pub use toolbridge_ipc as ipc;
 pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
+#[cfg(feature = "macros")]
+pub use toolbridge_macros::{tool, tools};
 #[cfg(feature = "bridge")]
 pub use toolbridge_mcp as mcp;
+
+#[doc(hidden)]
+pub use toolbridge_core::__private;
 
 /// The programs of the README and of the pages for users are compiled, and those that can be are run.
 #[cfg(all(doctest, feature = "bridge"))]

@@ -4,6 +4,7 @@
 
 mod first_steps;
 mod fronts;
+mod function;
 mod model;
 mod own_bridge;
 mod trace;
