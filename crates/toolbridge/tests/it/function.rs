@@ -154,7 +154,7 @@ fn a_functions_name_comments_parameters_and_settings_are_its_schema() {
             "name": "clean-up",
             "title": null,
             "description": "Removes what is old",
-            "input": { "type": "object", "properties": {} },
+            "input": { "type": "object" },
             "output": null,
             "annotations": { "destructiveHint": true, "idempotentHint": false, "openWorldHint": false },
             "meta": null,
@@ -254,6 +254,19 @@ async fn what_comes_from_the_call_is_told_by_its_type_and_not_by_its_name() {
     assert_eq!(call(&tools, "each", &arguments).await, Ok(text("the n t! true false")));
 }
 
+/// Says whether it is still wanted.
+#[tool]
+fn wanted(context: CallContext) -> bool {
+    !context.is_cancelled()
+}
+
+#[tokio::test]
+async fn a_function_without_arguments_has_none_in_its_schema() {
+    let tools = Toolset::builder().with(wanted {}).build().unwrap();
+    assert_eq!(shown(&tools)[0]["input"], json!({ "type": "object" }));
+    assert_eq!(call(&tools, "wanted", &json!({})).await, Ok(text(true)));
+}
+
 struct Celsius(f64);
 
 impl IntoToolResult for Celsius {
@@ -301,7 +314,7 @@ impl Display for Written {
 impl std::error::Error for Written {}
 
 macro_rules! returning {
-    ($($(#[$attribute:meta])* $name:ident $type:ty = $value:expr, $want:expr;)*) => {
+    ($($name:ident $type:ty = $value:expr, $want:expr;)*) => {
         $(
             /// Returns something.
             #[tool]
@@ -419,7 +432,7 @@ async fn methods_are_tools_that_share_their_value() {
             "name": "takings",
             "title": null,
             "description": "Tells for how much has been sold.",
-            "input": { "type": "object", "properties": {} },
+            "input": { "type": "object" },
             "output": null,
             "annotations": { "readOnlyHint": true },
             "meta": { "anthropic/alwaysLoad": true },
@@ -454,7 +467,7 @@ async fn methods_functions_and_closures_go_together_and_closures_may_capture() {
 #[test]
 fn two_tools_with_one_name_are_refused_as_ever() {
     let error = Toolset::builder().with(add {}).with(add {}).build().unwrap_err();
-    assert_eq!(error.to_string(), "duplicate tool name `add`");
+    assert_eq!(error.to_string(), "two tools are called `add`");
 }
 
 #[tokio::test]

@@ -1,0 +1,10 @@
+use toolbridge::{NoArgs, Toolset};
+
+struct Order;
+
+fn main() {
+    let _ = Toolset::builder().tool("order", "Shows an order", |_: NoArgs| Order).build();
+    let _ = Toolset::builder().tool("add", "Adds", |a: f64, b: f64| a + b).build();
+    let greeting = String::from("hello");
+    let _ = Toolset::builder().tool("greet", "Greets", async move |_: NoArgs| greeting.clone()).build();
+}
