@@ -3,7 +3,7 @@
 //!
 //! A macro sees tokens and no types, and the name of a type says nothing: an alias has any name, and anybody may call a type
 //! `CallContext`. So the generated code asks by calling a method, and method resolution, which knows the type, finds the
-//! answer: `(&&Probe::<T>::NEW).place()` is tried with as many references as are written, and then with one less each time.
+//! answer: `(&&&Probe::<T>::NEW).place()` is tried with as many references as are written, and then with one less each time.
 //! The impl for the most references comes first therefore; where its bounds do not hold, the next one is taken. This works where
 //! `T` is known, which it is in generated code, and nowhere else.
 
@@ -55,6 +55,9 @@ fn forget(schema: &mut Value, property: &str) {
     let Some(root) = schema.as_object_mut() else { return };
     if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove(property);
+        if properties.is_empty() {
+            root.remove("properties");
+        }
     }
     if let Some(required) = root.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| name != property);
@@ -79,29 +82,51 @@ pub trait AskCall<T> {
     fn place(&self) -> OfCall<T>;
 }
 
-impl<T: FromContext> AskCall<T> for &Probe<T> {
+impl<T: FromContext> AskCall<T> for &&Probe<T> {
     fn place(&self) -> OfCall<T> {
         OfCall(PhantomData)
     }
 }
 
-/// Else: an argument. That it can be one is checked by [`Parameter`], whose error says what would be right.
+/// Then: an argument.
 pub trait AskArguments<T> {
     /// Where it comes from.
     fn place(&self) -> OfArguments<T>;
 }
 
-impl<T> AskArguments<T> for Probe<T> {
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> AskArguments<T> for &Probe<T> {
     fn place(&self) -> OfArguments<T> {
         OfArguments(PhantomData)
     }
 }
 
-/// Where the values of a parameter come from.
+/// Else it cannot be a parameter, and the error says what can.
+pub trait AskNobody<T> {
+    /// Cannot be called.
+    fn place(&self) -> OfNobody<T>
+    where
+        T: Argument;
+}
+
+impl<T> AskNobody<T> for Probe<T> {
+    fn place(&self) -> OfNobody<T>
+    where
+        T: Argument,
+    {
+        OfNobody(PhantomData)
+    }
+}
+
+/// Nothing implements this: it is only for its error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a tool",
-    label = "neither an argument nor from the call"
+    label = "neither an argument nor something that comes from the call",
+    note = "an argument has `#[derive(serde::Deserialize, schemars::JsonSchema)]`",
+    note = "what comes from the call is a `CallContext`, a `State<T>` with a `T` that can be cloned, or implements `FromContext`"
 )]
+pub trait Argument {}
+
+/// Where the values of a parameter come from.
 pub trait Parameter: Copy {
     /// The type in the function's signature.
     type Value;
@@ -127,6 +152,10 @@ pub struct OfCall<T>(PhantomData<fn() -> T>);
 #[derive(Debug)]
 pub struct OfArguments<T>(PhantomData<fn() -> T>);
 
+/// The parameter cannot be one.
+#[derive(Debug)]
+pub struct OfNobody<T>(PhantomData<fn() -> T>);
+
 impl<T> Clone for OfCall<T> {
     fn clone(&self) -> Self {
         *self
@@ -142,6 +171,28 @@ impl<T> Clone for OfArguments<T> {
 }
 
 impl<T> Copy for OfArguments<T> {}
+
+impl<T> Clone for OfNobody<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for OfNobody<T> {}
+
+/// So that there is one error for it, and not several.
+impl<T> Parameter for OfNobody<T> {
+    type Value = T;
+    type Field = Absent;
+
+    fn value(self, Absent: Absent, _: &CallContext) -> Result<T, ToolError> {
+        unreachable!("nothing is an `Argument`")
+    }
+
+    fn is_argument(self) -> bool {
+        false
+    }
+}
 
 impl<T: FromContext> Parameter for OfCall<T> {
     type Value = T;

@@ -114,14 +114,12 @@ impl Handler {
 /// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs
 /// on a thread for blocking work, so it may take its time.
 ///
-/// A closure may capture, but an `async` one may not: return an `async move` block from a closure that clones what it
-/// needs, or share values with [`ToolsetBuilder::state`](crate::ToolsetBuilder::state).
+/// A closure may capture. What an asynchronous one captures is cloned for each call, so it is something like an `Arc`.
 #[diagnostic::on_unimplemented(
     message = "this closure cannot be a tool",
     label = "not `Fn(Args) -> R` or `Fn(Args, CallContext) -> R`, asynchronous or not",
     note = "`Args` is one struct with `#[derive(serde::Deserialize, schemars::JsonSchema)]`; for none, take `_: NoArgs`",
-    note = "`R` is text, a number, `Json(value)` of a type with `#[derive(serde::Serialize)]`, a `ToolResult`, a type that implements `IntoToolResult`, or a `Result` of these whose error implements `std::error::Error`",
-    note = "an `async` closure cannot capture: return an `async move` block from a closure that clones what it needs"
+    note = "`R` is text, a number, `Json(value)` of a type with `#[derive(serde::Serialize)]`, a `ToolResult`, a type that implements `IntoToolResult`, or a `Result` of these whose error implements `std::error::Error`"
 )]
 pub trait IntoHandler<A, M> {
     /// Makes the closure ready for any call.
@@ -163,25 +161,27 @@ where
     }
 }
 
+// The future of an `async` closure that captures borrows from the closure, unless it is called as `FnOnce`: so each call has
+// a clone of it. `AsyncFn` sees to it that none of them changes what it has captured, for nobody would see that.
 impl<F, A, R, M> IntoHandler<A, Async1<M>> for F
 where
-    F: Fn(A) -> R + Send + Sync + 'static,
+    F: AsyncFn(A) -> R::Output + FnOnce(A) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(move |arguments, _| self(arguments))
+        Async2::<M>::handler(move |arguments, _| self.clone()(arguments))
     }
 }
 
 impl<F, A, R, M> IntoHandler<A, Async2<M>> for F
 where
-    F: Fn(A, CallContext) -> R + Send + Sync + 'static,
+    F: AsyncFn(A, CallContext) -> R::Output + FnOnce(A, CallContext) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(self)
+        Async2::<M>::handler(move |arguments, context| self.clone()(arguments, context))
     }
 }
 

@@ -109,7 +109,8 @@ pub(crate) fn tool(
 ) -> Result<TokenStream> {
     check(signature)?;
     let name = settings.name(&signature.ident)?;
-    let description = settings.description(&description::of(attributes), &signature.ident)?;
+    let description =
+        settings.description(&description::of(attributes), &signature.ident, first.is_some())?;
     let calls = &settings.calls;
 
     let private = private();
@@ -148,7 +149,7 @@ pub(crate) fn tool(
     Ok(quote! {{
         #[allow(unused_imports)]
         use #private::{
-            AskArguments as _, AskCall as _, Parameter as _, ReplyByItself as _, ReplyNoError as _,
+            AskArguments as _, AskCall as _, AskNobody as _, Parameter as _, ReplyByItself as _, ReplyNoError as _,
             ReplyNothing as _, ReplyWritten as _, ReplyWrittenOrError as _,
         };
 

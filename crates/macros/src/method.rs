@@ -23,11 +23,11 @@ pub(crate) fn expand(settings: TokenStream, block: &mut ItemImpl) -> Result<Toke
             (Err(error), None) => errors = Some(error),
         }
     }
-    errors.map_or(Ok(()), Err)?;
     if !settings.is_empty() {
         return Err(Error::new_spanned(settings, "`tools` has no settings; `#[tool(…)]` on a method has"));
     }
     check(block)?;
+    errors.map_or(Ok(()), Err)?;
     if found.is_empty() {
         return Err(Error::new_spanned(
             &block.self_ty,

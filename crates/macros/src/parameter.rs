@@ -108,7 +108,7 @@ impl Parameter {
     pub(crate) fn ask(&self, private: &TokenStream) -> Option<TokenStream> {
         let (place, type_) = (self.place(), &self.type_);
         matches!(self.kind, Kind::Either(_))
-            .then(|| quote_spanned!(type_.span()=> let #place = (&&#private::Probe::<#type_>::NEW).place();))
+            .then(|| quote_spanned!(type_.span()=> let #place = (&&&#private::Probe::<#type_>::NEW).place();))
     }
 
     /// The name of the field, and whether it is an argument, where only the compiler knows.

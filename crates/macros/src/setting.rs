@@ -89,7 +89,7 @@ impl Settings {
     }
 
     /// The tool's description: what the attribute says, or the function's doc comment.
-    pub(crate) fn description(&self, documented: &str, function: &Ident) -> Result<LitStr> {
+    pub(crate) fn description(&self, documented: &str, function: &Ident, is_method: bool) -> Result<LitStr> {
         match &self.description {
             Some(text) if text.value().trim().is_empty() => {
                 Err(Error::new_spanned(text, "the description is empty: say what the tool does"))
@@ -99,8 +99,9 @@ impl Settings {
                 function,
                 format!(
                     "the model has to know what `{}` does: write a doc comment (`/// Looks an order up.`), or \
-                     `#[tool(description = \"…\")]`",
-                    unraw(function)
+                     `#[tool(description = \"…\")]`{}",
+                    unraw(function),
+                    if is_method { "; or `#[tool(skip)]`, if it is no tool" } else { "" },
                 ),
             )),
             None => Ok(LitStr::new(documented, function.span())),

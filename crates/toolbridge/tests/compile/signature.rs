@@ -6,11 +6,11 @@ fn generic<T>(_value: T) {}
 
 /// Borrows.
 #[tool]
-fn borrows<'a>(text: std::borrow::Cow<'a, str>) {}
+fn borrows<'a>(_text: std::borrow::Cow<'a, str>) {}
 
 /// Takes anything.
 #[tool]
-fn anything(text: impl Into<String>) {}
+fn anything(_text: impl Into<String>) {}
 
 /// Is not safe.
 #[tool]
@@ -18,11 +18,11 @@ unsafe fn danger() {}
 
 /// Changes the context.
 #[tool]
-fn changes(context: &mut CallContext) {}
+fn changes(_context: &mut CallContext) {}
 
 /// Gives a default to what is no argument.
 #[tool]
-fn default(#[serde(default)] context: &CallContext) {}
+fn default(#[serde(default)] _context: &CallContext) {}
 
 /// Is not a function.
 #[tool]

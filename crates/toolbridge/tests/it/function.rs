@@ -448,20 +448,28 @@ async fn methods_are_tools_that_share_their_value() {
 #[tokio::test]
 async fn methods_functions_and_closures_go_together_and_closures_may_capture() {
     let greeting = Arc::<str>::from("hello");
-    let async_greeting = Arc::clone(&greeting);
+    let (second, third) = (Arc::clone(&greeting), Arc::clone(&greeting));
     let tools = Toolset::builder()
         .with(Shop::new(BTreeMap::new()))
         .with(add {})
         .tool("greet", "Greets", move |_: toolbridge::NoArgs| greeting.to_string())
-        .tool("greet_later", "Greets", move |_: toolbridge::NoArgs| {
-            let greeting = Arc::clone(&async_greeting);
+        .tool("greet_later", "Greets", async move |_: toolbridge::NoArgs| {
+            tokio::task::yield_now().await;
+            second.to_string()
+        })
+        .tool("greet_so", "Greets", move |_: toolbridge::NoArgs, _: CallContext| {
+            let greeting = Arc::clone(&third);
             async move { greeting.to_string() }
         })
         .build()
         .unwrap();
-    assert_eq!(tools.names().collect::<Vec<_>>(), ["sell", "takings", "add", "greet", "greet_later"]);
-    assert_eq!(call(&tools, "greet", &json!({})).await, Ok(text("hello")));
-    assert_eq!(call(&tools, "greet_later", &json!({})).await, Ok(text("hello")));
+    assert_eq!(
+        tools.names().collect::<Vec<_>>(),
+        ["sell", "takings", "add", "greet", "greet_later", "greet_so"]
+    );
+    for name in ["greet", "greet_later", "greet_so", "greet_later"] {
+        assert_eq!(call(&tools, name, &json!({})).await, Ok(text("hello")), "{name}");
+    }
 }
 
 #[test]
