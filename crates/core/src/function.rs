@@ -270,6 +270,7 @@ pub struct Reply<T>(PhantomData<fn() -> T>);
 
 impl<T> Reply<T> {
     /// The question, about that value's type.
+    #[must_use]
     pub fn to(_: &T) -> Self {
         Self(PhantomData)
     }

@@ -32,6 +32,8 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
     }
     let tool = tool(&settings, &function.attrs, &function.sig, &parameters?, &name.to_token_stream(), None)?;
 
+    function.attrs.push(lints());
+    let name = &function.sig.ident;
     let private = private();
     let visibility = &function.vis;
     let conditions: Vec<_> = conditions(&function.attrs).collect();
@@ -59,6 +61,12 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
             }
         }
     })
+}
+
+/// A tool owns its arguments, whatever it does with them, and is `async` or not for where it runs: clippy need not say
+/// otherwise.
+pub(crate) fn lints() -> Attribute {
+    syn::parse_quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)])
 }
 
 /// `#[cfg(…)]`, which must hold for whatever is made of the item.

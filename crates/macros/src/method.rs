@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, GenericParam, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result};
 
-use crate::function::{conditions, private, take_parameters, tool};
+use crate::function::{conditions, lints, private, take_parameters, tool};
 use crate::setting::Settings;
 
 pub(crate) fn expand(settings: TokenStream, block: &mut ItemImpl) -> Result<TokenStream> {
@@ -123,6 +123,7 @@ fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
     let name = &method.sig.ident;
     let first = Some(quote!(&__this));
     let tool = tool(&settings, &method.attrs, &method.sig, &parameters?, &quote!(Self::#name), first)?;
+    method.attrs.push(lints());
     let conditions = conditions(&method.attrs);
     Ok(Some(quote! {
         #(#conditions)*

@@ -355,6 +355,7 @@ returning! {
 /// A shop whose tools share what it has sold.
 struct Shop<P> {
     sold: AtomicU64,
+    limit: u64,
     prices: P,
 }
 
@@ -373,7 +374,7 @@ impl<P: Prices> Shop<P> {
     const LIMIT: u64 = 3;
 
     fn new(prices: P) -> Self {
-        Self { sold: AtomicU64::new(0), prices }
+        Self { sold: AtomicU64::new(0), limit: Self::LIMIT, prices }
     }
 
     /// Sells an article.
@@ -400,7 +401,7 @@ impl<P: Prices> Shop<P> {
 
     #[tool(skip)]
     fn clamp(&self, count: u64) -> u64 {
-        count.min(Self::LIMIT)
+        count.min(self.limit)
     }
 
     #[cfg(any())]
