@@ -146,11 +146,11 @@ pub(crate) fn tool(
         let __returned = #callee(#(#passed),*)#waited;
         #finish
     };
-    // A handler is called more than once, and each call needs its own hold of the state.
-    let hold = first.map(|_| quote!(let __this = ::std::sync::Arc::clone(&__this);));
     let body = if asynchronous {
+        // Each call needs its own hold of the state: its future outlives the closure's borrow of it.
+        let hold = first.map(|_| quote!(let __this = ::std::sync::Arc::clone(&__this);));
         let sendable = quote_spanned!(signature.ident.span()=> #private::sendable);
-        quote!(#sendable(async move { #body }))
+        quote!(#hold #sendable(async move { #body }))
     } else {
         body
     };
@@ -174,7 +174,6 @@ pub(crate) fn tool(
             #description,
             &[#(#entries),*],
             move |__arguments: __Arguments<#(#unknown),*>, __context: #private::CallContext| {
-                #hold
                 #body
             },
         )
