@@ -166,3 +166,29 @@ fn millis(limit: &LitStr) -> Result<u64> {
         Error::new_spanned(limit, message)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_whole_number_and_a_unit() {
+        let rows = [
+            ("250ms", Some(250)),
+            ("5s", Some(5_000)),
+            ("2min", Some(120_000)),
+            ("0s", None),
+            ("5", None),
+            ("s", None),
+            ("", None),
+            ("1.5s", None),
+            ("-1s", None),
+            ("5 s", None),
+            ("1h", None),
+            ("18446744073709551615s", None),
+        ];
+        for (text, want) in rows {
+            assert_eq!(millis(&LitStr::new(text, Span::call_site())).ok(), want, "{text}");
+        }
+    }
+}
