@@ -16,15 +16,6 @@ from mcp import Client, StdioServerParameters
 PATIENCE_SECONDS = 30
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Has `cargo xtask test` say at its end which tests checked nothing."""
-    path = os.environ.get("TOOLBRIDGE_UNCHECKED")
-    if report.skipped and path and isinstance(report.longrepr, tuple):
-        reason = report.longrepr[2].removeprefix("Skipped: ")
-        with open(path, "a") as file:
-            file.write(f"{report.nodeid}: {reason}\n")
-
-
 @pytest.fixture(scope="session")
 def exe() -> str:
     path = os.environ.get("TOOLBRIDGE_EXE")

@@ -54,8 +54,8 @@ use self::stage::Stage;
 ///
 /// # Errors
 ///
-/// When something cannot be built or started, or when a contender's answer is not the one it should be.
-/// A goal that is not reached is no error.
+/// When something cannot be built or started, when a contender's answer is not the one it should be, or when what
+/// the specification promises does not hold. Any other goal that is not reached is no error.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let Some(options) = Options::parse(args)? else {
         println!("{USAGE}");
@@ -82,7 +82,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     } else {
         print!("{}", report.to_text());
     }
-    Ok(())
+    // At the end: who misses something wants to see all figures.
+    goal::check_measured(&report.rows, &options.parts, &options.contenders)?;
+    goal::check_promises(&report.goals())
 }
 
 /// Reads a document that has a place for the figures.

@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask fuzz`, `cargo xtask package`,
-//! `cargo xtask wheel`.
+//! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask fuzz`, `cargo xtask soak`,
+//! `cargo xtask package`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 #[cfg(test)]
@@ -7,12 +7,16 @@ mod architecture;
 mod bench;
 mod bridge;
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod faults;
 mod fuzz;
 mod old_cli;
 mod package;
 mod project;
 mod python;
+mod soak;
+mod strace;
 mod test;
 mod unchecked;
 mod wheel;
@@ -25,12 +29,13 @@ fn main() -> ExitCode {
         Some("test") => test::run(),
         Some("bench") => bench::run(&args[1..]),
         Some("fuzz") => fuzz::run(&args[1..]),
+        Some("soak") => soak::run(&args[1..]),
         Some("package") => package::run(&args[1..]),
         Some("wheel") => wheel::run(&args[1..]),
         _ => {
             eprintln!(
                 "usage: cargo xtask test | cargo xtask bench [--help] | cargo xtask fuzz [--seconds N] [TARGET…] | \
-                 cargo xtask package [--no-verify] | cargo xtask wheel [--profile PROFILE] [--out DIR]"
+                 cargo xtask soak [--help] | cargo xtask package [--no-verify] | cargo xtask wheel [--profile PROFILE] [--out DIR]"
             );
             return ExitCode::from(2);
         }

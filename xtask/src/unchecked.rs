@@ -25,6 +25,11 @@ impl Unchecked {
         command.env(VARIABLE, &self.0)
     }
 
+    /// The same for pytest: those of its tests that are skipped have checked nothing.
+    pub(crate) fn tell_pytest<'a>(&self, root: &Path, command: &'a mut Command) -> &'a mut Command {
+        self.tell(command).args(["-p", "unchecked"]).env("PYTHONPATH", root.join("xtask/pytest"))
+    }
+
     /// How the run went.
     pub(crate) fn verdict(&self) -> Result<String> {
         let said = std::fs::read_to_string(&self.0)
@@ -41,6 +46,23 @@ impl Unchecked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_pytest_skips_was_not_checked() {
+        let (root, target) = crate::project::folders().unwrap();
+        let python = target.join(crate::python::CLIENT.folder).join("bin/python");
+        assert!(python.exists(), "`cargo xtask test` installs `{}`", python.display());
+        let dir = tempfile::tempdir().unwrap();
+        let unchecked = Unchecked::begin(dir.path()).unwrap();
+        let tests = "import pytest\n\ndef test_a(): pytest.skip('no root')\n\ndef test_b(): pass\n";
+        std::fs::write(dir.path().join("test_some.py"), tests).unwrap();
+        let mut pytest = Command::new(python);
+        pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(dir.path());
+        let output = unchecked.tell_pytest(&root, &mut pytest).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let want = "one test checked nothing:\n  test_some.py::test_a: no root\neverything else passed";
+        assert_eq!(unchecked.verdict().unwrap(), want);
+    }
 
     #[test]
     fn what_was_not_checked_is_said_at_the_end() {

@@ -95,7 +95,7 @@ pub(crate) fn bundled_cli(python: &Path) -> Result<PathBuf> {
 }
 
 /// Type and style checks of the package and its tests.
-pub(crate) fn checks(root: &Path, python: &Path) -> [Command; 3] {
+pub(crate) fn checks(root: &Path, python: &Path) -> [Command; 4] {
     let tool = |args: &[&str]| {
         let mut command = Command::new(python);
         command.arg("-m").args(args).current_dir(root.join(PACKAGE));
@@ -113,6 +113,8 @@ pub(crate) fn checks(root: &Path, python: &Path) -> [Command; 3] {
             "tests",
             "examples",
         ]),
+        // What is written down about the native module, beside the module that is installed.
+        tool(&["mypy.stubtest", "--concise", "toolbridge._native"]),
     ]
 }
 

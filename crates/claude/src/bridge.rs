@@ -38,7 +38,7 @@ async fn start(bridge: &McpServer) -> String {
     let name = bridge.command.display();
     let mut command = process::command(&bridge.command, None);
     command.args(&bridge.args).envs(&bridge.env);
-    let (mut process, pipes) = match Process::start(command, None) {
+    let (mut process, pipes) = match Process::start(command, None).await {
         Ok(started) => started,
         Err(error) => return error.to_string(),
     };

@@ -325,7 +325,7 @@ mod tests {
     struct Said {
         arguments: Vec<String>,
         hello: Value,
-        env: Vec<&'static str>,
+        env: Vec<(&'static str, String)>,
         directory: Option<PathBuf>,
         files: Vec<(String, String)>,
     }
@@ -368,12 +368,21 @@ mod tests {
         Ok(Said {
             arguments: arguments[3..].to_vec(),
             hello: launch.hello,
-            env: launch.env.into_iter().map(|(name, _)| name).collect(),
+            env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
             directory: launch
                 .directory
                 .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
             files,
         })
+    }
+
+    /// A file of JSON that a launch has written.
+    fn file(name: &str, content: &Value) -> (String, String) {
+        (name.into(), content.to_string())
+    }
+
+    fn variables(want: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+        want.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
     }
 
     fn launch(settings: &Settings) -> Said {
@@ -395,7 +404,12 @@ mod tests {
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
         assert_eq!(
             said.env,
-            ["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "ENABLE_TOOL_SEARCH", "CLAUDE_CODE_TMPDIR", "XDG_CACHE_HOME"]
+            variables(&[
+                ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
+                ("ENABLE_TOOL_SEARCH", "false"),
+                ("CLAUDE_CODE_TMPDIR", "ROOM/tmp"),
+                ("XDG_CACHE_HOME", "ROOM/cache"),
+            ])
         );
         assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
         assert_eq!(said.files, []);
@@ -406,11 +420,8 @@ mod tests {
         let said =
             launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
                 .unwrap();
-        assert!(
-            said.arguments.is_empty() && said.env.is_empty() && said.directory.is_none(),
-            "{:?}",
-            said.arguments
-        );
+        assert_eq!(said.arguments, [""; 0]);
+        assert_eq!((said.env, said.directory, said.files), (vec![], None, vec![]));
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
     }
 
@@ -449,6 +460,8 @@ mod tests {
                 "--include-partial-messages"
             ]
         );
+        assert_eq!(said.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
@@ -462,8 +475,9 @@ mod tests {
         );
         assert_eq!(
             (said.env, said.directory),
-            (vec!["CLAUDE_CODE_DISABLE_AUTO_MEMORY", "ENABLE_TOOL_SEARCH"], None)
+            (variables(&[("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"), ("ENABLE_TOOL_SEARCH", "false")]), None)
         );
+        assert_eq!(said.files, []);
     }
 
     #[test]
@@ -477,26 +491,40 @@ mod tests {
             .append_system_prompt("secret two");
         let own = json!({ "type": "sdk", "name": "tools" });
         let schema: &'static Value = Box::leak(Box::new(json!({ "type": "object" })));
-        for version in ["2.1.325", "2.0.0"] {
-            let said = launch_of(version, &settings, |extras| {
+        let launch = |version: &str, output_schema| {
+            launch_of(version, &settings, |extras| {
                 extras.server = Some(("tools", own.clone()));
-                extras.output_schema = (version != "2.0.0").then_some(schema);
+                extras.output_schema = output_schema;
             })
-            .unwrap();
-            assert!(!said.arguments.concat().contains("secret"), "{:?}", said.arguments);
-            let servers = json!({ "mcpServers": { "other": entry, "tools": own } }).to_string();
-            assert!(said.files.contains(&("mcp.json".into(), servers)), "{:?}", said.files);
-            assert!(said.files.contains(&("settings.json".into(), r#"{"apiKeyHelper":"secret"}"#.into())));
-            assert!(said.arguments.contains(&"--allowedTools=mcp__tools".into()), "{:?}", said.arguments);
-            if version == "2.0.0" {
-                let prompts = "secret one\n\nsecret two".to_owned();
-                assert!(said.files.contains(&("system-prompt.txt".into(), prompts)), "{:?}", said.files);
-            } else {
-                assert_eq!(said.hello["systemPrompt"], "secret one");
-                assert_eq!(said.hello["appendSystemPrompt"], "secret two");
-                assert_eq!(&said.hello["jsonSchema"], schema);
-            }
-        }
+            .unwrap()
+        };
+        let servers = file("mcp.json", &json!({ "mcpServers": { "other": entry, "tools": own } }));
+        let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
+        let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
+
+        let said = launch("2.1.325", Some(schema));
+        let before =
+            ["--allowedTools=mcp__tools", "--tools=", "--no-session-persistence", "--setting-sources", ""];
+        assert_eq!(said.arguments, [&before[..], &files[..]].concat());
+        assert_eq!(said.files, [servers.clone(), theirs.clone()]);
+        assert_eq!(
+            said.hello,
+            json!({
+                "subtype": "initialize",
+                "hooks": null,
+                "systemPrompt": "secret one",
+                "appendSystemPrompt": "secret two",
+                "jsonSchema": schema,
+            })
+        );
+
+        let said = launch("2.0.0", None);
+        let others = format!("--disallowedTools={}", OLD_BUILTINS.join(","));
+        let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
+        assert_eq!(said.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
+        let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
+        assert_eq!(said.files, [servers, theirs, prompts]);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
         let refused =
             launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
         assert!(refused.is_err_and(|error| {
@@ -507,30 +535,37 @@ mod tests {
     #[test]
     fn an_old_cli_is_kept_from_its_tools_by_their_names() {
         let said = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
-        let rule = said.arguments.iter().find(|arg| arg.starts_with("--disallowedTools=")).unwrap();
-        assert!(
-            rule.contains("Bash") && rule.contains("Task") && !rule.split(',').any(|name| name == "Read"),
-            "{rule}"
+        let others = OLD_BUILTINS.into_iter().filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
+        assert!(others.starts_with("Task,Bash,"), "{others}");
+        let rule = format!("--disallowedTools={others}");
+        assert_eq!(
+            said.arguments,
+            ["--system-prompt=", &rule, "--setting-sources", "", "--strict-mcp-config"]
         );
-        assert!(said.arguments.contains(&"--system-prompt=".into()), "{:?}", said.arguments);
-        assert!(!said.arguments.iter().any(|arg| arg.starts_with("--tools")), "{:?}", said.arguments);
     }
 
     #[test]
     fn what_is_decided_here_cannot_be_got_round_by_settings() {
         let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
         let said = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
-        let whole: Value = serde_json::from_str(&said.files[0].1).unwrap();
         let want = json!({
-            "disableSkillShellExecution": true,
-            "disableAllHooks": true,
             "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
+            "disableAllHooks": true,
+            "disableSkillShellExecution": true,
         });
-        assert_eq!(whole, want);
-        assert_eq!(said.hello["hooks"]["PreToolUse"][0]["hookCallbackIds"], json!(["restrictions"]));
+        let parsed = |said: &Said| {
+            let [(name, text)] = &said.files[..] else { panic!("{:?}", said.files) };
+            assert_eq!(name, "settings.json");
+            serde_json::from_str::<Value>(text).unwrap()
+        };
+        assert_eq!(parsed(&said), want);
+        let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" }));
         // One that would switch ours off with the others: there must be no others.
         let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
-        assert!(!said.files[0].1.contains("disableAllHooks"), "{:?}", said.files);
+        let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
+        assert_eq!(parsed(&said), want);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks }));
         let others = Settings::default().setting_sources(["user"]);
         let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
         assert!(refused.is_err_and(|error| error.contains("let no `setting_sources` in")));

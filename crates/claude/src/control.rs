@@ -83,9 +83,14 @@ impl Control {
         }
     }
 
-    /// Writes one line, made of its parts.
+    /// Writes one line, made of its parts. If that fails the channel is closed: the CLI would wait for what was lost, and
+    /// ends instead.
     pub(crate) async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
-        self.lines.send(head, payload, tail).await
+        let sent = self.lines.send(head, payload, tail).await;
+        if sent.is_err() {
+            self.close();
+        }
+        sent
     }
 
     pub(crate) async fn finish(&self) -> io::Result<()> {

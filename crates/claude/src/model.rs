@@ -171,11 +171,16 @@ impl Running {
         self.lock().insert(key, token);
         Place { running: self.clone(), key }
     }
+
+    /// Forgets a request; once more, nothing happens.
+    fn remove(&self, key: u64) {
+        self.lock().remove(&key);
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.running.lock().remove(&self.key);
+        self.running.remove(self.key);
     }
 }
 
@@ -471,7 +476,8 @@ impl ClaudeCodeModel {
         let patience = if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE };
         let launch = Launch::new(&settings, extras)?;
         let hello = launch.hello.clone();
-        let (process, pipes) = Process::start(self.command(&cli, launch, &settings)?, Some(room))?;
+        let command = self.command(&cli, launch, &settings)?;
+        let (process, pipes) = Process::start(command, Some(room)).await?;
         let held = Held::new(&process, offer.as_ref());
         let run = Run {
             process,
@@ -488,14 +494,16 @@ impl ClaudeCodeModel {
             decider,
             on_message: request.on_message.or_else(|| options.on_message.clone()),
         };
-        Ok(ResponseStream::start(
-            signals,
-            move || held.release(),
-            |events| async move {
-                let _of_this_request = (place, permit);
-                run.drive(events).await;
-            },
-        ))
+        let (running, key) = (self.0.running.clone(), place.key);
+        let release = move || {
+            // A request that was given up is not under way, even where its driver has not heard of it yet.
+            running.remove(key);
+            held.release();
+        };
+        Ok(ResponseStream::start(signals, release, |events| async move {
+            let _of_this_request = (place, permit);
+            run.drive(events).await;
+        }))
     }
 
     /// Waits until one more CLI may run.

@@ -114,7 +114,10 @@ impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
     /// The room goes when nobody is left who could write to it.
-    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+    pub(crate) async fn start(
+        mut command: Command,
+        room: Option<Room>,
+    ) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
@@ -141,22 +144,24 @@ impl Process {
                 drop(room);
                 _ = tell_exit.send(Some(status));
             }
-            Err(error) => _ = tell_start.send(Err(error)),
+            Err(error) => {
+                // Whoever hears of it finds nothing left.
+                drop(room);
+                _ = tell_start.send(Err(error));
+            }
         };
         thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
         let (group, ends): (_, Ends) =
             start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
-        // From here on, whatever goes wrong ends the group.
-        let process = Self { group, exit };
-        let (Some(stdin), Some(stdout), Some(stderr)) = ends else {
-            return Err(failed(io::Error::other("it has no pipes")));
-        };
-        let pipes = Pipes {
-            stdin: pipe::Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed)?,
-            stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed)?,
-            stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)).map_err(failed)?,
-        };
-        Ok((process, pipes))
+        // From here on, dropping it ends the group.
+        let mut process = Self { group, exit };
+        match Pipes::of(ends) {
+            Ok(pipes) => Ok((process, pipes)),
+            Err(error) => {
+                process.end_now().await;
+                Err(failed(error))
+            }
+        }
     }
 
     /// The processes, for somebody else who may have to end them.
@@ -190,6 +195,17 @@ impl Process {
             }
         }
         self.exited().await
+    }
+}
+
+impl Pipes {
+    fn of((stdin, stdout, stderr): Ends) -> io::Result<Self> {
+        let end = |end: Option<OwnedFd>| end.ok_or_else(|| io::Error::other("it has no pipes"));
+        Ok(Self {
+            stdin: pipe::Sender::from_owned_fd(end(stdin.map(Into::into))?)?,
+            stdout: pipe::Receiver::from_owned_fd(end(stdout.map(Into::into))?)?,
+            stderr: pipe::Receiver::from_owned_fd(end(stderr.map(Into::into))?)?,
+        })
     }
 }
 
@@ -339,16 +355,18 @@ fn start_of(pid: Pid) -> Option<u64> {
 mod tests {
     use rustix::process::test_kill_process_group;
     use tokio::io::AsyncReadExt as _;
+    #[cfg(target_os = "linux")]
+    use toolbridge_scripted::say_unchecked;
 
     use super::*;
 
     /// Those who were killed are there until somebody else, the system's first process, has reaped them.
     const AFTERWARDS: Duration = Duration::from_secs(5);
 
-    fn shell(script: &str) -> (Process, Pipes) {
+    async fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, None).unwrap()
+        Process::start(command, None).await.unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -365,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_by_itself_is_seen() {
-        let (mut process, _pipes) = shell("exit 3");
+        let (mut process, _pipes) = shell("exit 3").await;
         assert_eq!(process.exited().await.unwrap().code(), Some(3));
         assert_eq!(process.end_orderly().await.unwrap().code(), Some(3));
     }
@@ -373,7 +391,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_ends_the_whole_group_even_one_that_ignores_signals() {
         for script in ["sleep 600 & echo; wait", "trap '' TERM; echo; while :; do sleep 600 & wait; done"] {
-            let (process, mut pipes) = shell(script);
+            let (process, mut pipes) = shell(script).await;
             first_byte(&mut pipes).await;
             let leader = process.group.leader;
             drop(process);
@@ -383,7 +401,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_orphan_in_the_group_does_not_stay() {
-        let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
+        let (mut process, mut pipes) =
+            shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0").await;
         first_byte(&mut pipes).await;
         let leader = process.group.leader;
         drop(pipes.stdin);
@@ -393,7 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
-        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
+        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait").await;
         first_byte(&mut pipes).await;
         process.group.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
@@ -407,7 +426,7 @@ mod tests {
     async fn a_marker_cannot_be_guessed() {
         let mut markers = std::collections::HashSet::new();
         for _ in 0..4 {
-            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST");
+            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST").await;
             let mut marker = String::new();
             pipes.stdout.read_to_string(&mut marker).await.unwrap();
             assert_eq!(format!("{MARKER}={}", marker.trim()), process.group.mark.variable);
@@ -426,37 +445,53 @@ mod tests {
         use std::os::unix::process::ExitStatusExt as _;
 
         let id = Uuid::new_v4().simple().to_string();
-        let sleeper = |variable: &str, uid: u32| {
-            let mut command = Command::new("/bin/sleep");
-            command.arg("600").env(MARKER, variable);
-            if uid != rustix::process::geteuid().as_raw() {
-                command.uid(uid);
-            }
-            command.spawn().unwrap()
-        };
-        let us = rustix::process::geteuid().as_raw();
-        let mut ours = sleeper(&id, us);
+        let mut ours = sleeper(&id, None);
         let start = start_of(Pid::from_child(&ours)).unwrap();
         let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
-        // Older than the CLI, with another marker, of another user.
-        let mut others = vec![sleeper(&format!("{id}0"), us), sleeper("", us)];
-        if us == 0 {
-            others.push(sleeper(&id, 65534));
-        }
+        let others = [sleeper(&format!("{id}0"), None), sleeper("", None)];
         mark(start + 1_000_000).kill_all();
         assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
         mark(start).kill_all();
         assert_eq!(ours.wait().unwrap().signal(), Some(9));
-        for mut other in others {
-            // It would have ended by another signal if it had been taken for ours.
-            rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
-            assert_eq!(other.wait().unwrap().signal(), Some(15));
+        others.into_iter().for_each(was_left_alone);
+    }
+
+    /// A process that has the marker; of another user, if one is given.
+    #[cfg(target_os = "linux")]
+    fn sleeper(marker: &str, uid: Option<u32>) -> Child {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("600").env(MARKER, marker);
+        uid.map(|uid| command.uid(uid));
+        command.spawn().unwrap()
+    }
+
+    /// It would have ended by another signal if it had been taken for ours.
+    #[cfg(target_os = "linux")]
+    fn was_left_alone(mut other: Child) {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(15));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_another_users_is_not_killed_by_its_marker() {
+        if !rustix::process::geteuid().is_root() {
+            return say_unchecked("only root can start a process of another user");
         }
+        let id = Uuid::new_v4().simple().to_string();
+        let mut ours = sleeper(&id, None);
+        let theirs = sleeper(&id, Some(65534));
+        let since = start_of(Pid::from_child(&ours)).unwrap();
+        Mark { variable: format!("{MARKER}={id}"), since }.kill_all();
+        ours.wait().unwrap();
+        was_left_alone(theirs);
     }
 
     #[tokio::test]
     async fn a_hasty_end_is_bounded() {
-        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
+        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done").await;
         first_byte(&mut pipes).await;
         let started = Instant::now();
         assert_eq!(process.end_now().await.unwrap().code(), None);
@@ -465,11 +500,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), None).unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), None).await.unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, None).unwrap_err();
+        let error = Process::start(command, None).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

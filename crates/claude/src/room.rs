@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use uuid::Uuid;
@@ -16,6 +18,9 @@ const PREFIX: &str = "run-";
 
 /// How often a room is made again because somebody else's clean-up came between.
 const TRIES: usize = 10;
+
+/// Between two tries to remove one.
+const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A directory that only this user can enter, for one request. Dropping it removes it, with all that is in it.
 ///
@@ -37,23 +42,35 @@ impl Room {
         for _ in 0..TRIES {
             make_private(&home).map_err(failed)?;
             sweep(&home);
-            let path = home.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {}
-                // Somebody has just removed the empty directory.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed(error)),
-            }
-            // A sweep may come before the lock; then the room is gone, or about to be.
-            match open(&path) {
-                Ok(lock) if try_lock(&lock) && fs::metadata(&path).is_ok() => {
-                    return Ok(Self { path, _lock: lock });
+            match Self::make(&home) {
+                Ok(Some(room)) => return Ok(room),
+                Ok(None) => {}
+                Err(error) => {
+                    _ = fs::remove_dir(&home);
+                    return Err(failed(error));
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
             }
         }
         Err(failed(io::Error::other("it is removed again and again")))
+    }
+
+    /// Makes a room, or none when somebody else's clean-up came between.
+    fn make(home: &Path) -> io::Result<Option<Self>> {
+        let path = home.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            made => made?,
+        }
+        // A sweep may come before the lock; then the room is gone, or about to be.
+        let locked = match open(&path) {
+            Ok(lock) if try_lock(&lock) && fs::metadata(&path).is_ok() => Ok(Some(lock)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(None),
+        };
+        if !matches!(locked, Ok(Some(_))) {
+            remove(&path);
+        }
+        Ok(locked?.map(|lock| Self { path, _lock: lock }))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -89,25 +106,37 @@ impl Drop for Room {
     }
 }
 
+/// Removes a room; again and again when it fails, because there may be no descriptor for it just now.
 fn remove(room: &Path) {
-    match fs::remove_dir_all(room) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %room.display(), %error, "the directory of a request is left behind");
+    for tries in 1.. {
+        match fs::remove_dir_all(room) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) if tries < TRIES => thread::sleep(REMOVE_PAUSE),
+            Err(error) => {
+                tracing::warn!(path = %room.display(), %error, "the directory of a request is left behind");
+                return;
+            }
+            Ok(()) => return,
         }
-        _ => {}
     }
 }
 
 /// Makes the directory of all rooms, or sees that it is what it would be: this user's own, and no link.
 fn make_private(path: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
+    let is_made = match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+        made => made.is_ok(),
+    };
     let found = match fs::symlink_metadata(path) {
         // It has just been removed; it will be made again.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
+        Err(error) => {
+            if is_made {
+                _ = fs::remove_dir(path);
+            }
+            return Err(error);
+        }
+        Ok(found) => found,
     };
     let (owner, mode) = (found.uid(), found.mode() & 0o777);
     if found.is_dir() && owner == rustix::process::getuid().as_raw() && mode == 0o700 {
@@ -144,7 +173,6 @@ fn sweep(home: &Path) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::thread;
 
     use super::*;
 

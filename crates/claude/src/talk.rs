@@ -166,7 +166,11 @@ impl Talk {
                         Err(ended) => return ended,
                     },
                     Ok(Some(Err(_))) => return Ended::Failed(too_much("a line", MAX_LINE_BYTES)),
-                    Ok(None) | Err(_) => {
+                    Err(error) => {
+                        let reason = format!("reading it failed: {error}");
+                        return Ended::Failed(ClaudeCodeError::CliResponseParse { reason });
+                    }
+                    Ok(None) => {
                         return match timeout(LAST_OUTPUT, process.exited()).await {
                             Ok(status) => Ended::Exit(status),
                             Err(_) => Ended::Exit(process.end_now().await),

@@ -135,7 +135,7 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     // writing them.
     let room = Room::new(&session_dir())?;
     command.arg("--version").env_remove("CLAUDECODE").env("CLAUDE_CONFIG_DIR", room.path());
-    let (mut process, mut pipes) = Process::start(command, Some(room))?;
+    let (mut process, mut pipes) = Process::start(command, Some(room)).await?;
     drop(pipes.stdin);
     let mut text = vec![0; READ_BYTES];
     let reading = async {

@@ -13,7 +13,7 @@ use toolbridge::docs::LogLevel;
 use toolbridge::{ClaudeCodeModel, Event, Part, RawJson, Request};
 
 use crate::args::{AskArgs, AskTools};
-use crate::demo::{demo_tools, hide_demo_panic};
+use crate::demo::{demo_tools, hide_demo_panic, two_threads};
 use crate::docs;
 use crate::excerpt::excerpt;
 use crate::output::{INTERRUPTED, Spinner, TERMINATED, WithHint, as_json, print, say};
@@ -35,7 +35,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode> {
     hide_demo_panic();
     // Before signals are watched for: who waits for stdin can be interrupted as always.
     let prompt = prompt(&args.prompt)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = two_threads()?;
     let answered = runtime.block_on(ask(args, prompt));
     // A thread that waits for a tool must not hold the program.
     runtime.shutdown_background();

@@ -21,7 +21,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
         return Err(bad(format!("`{arguments}`")).into());
     }
     let remote = Remote::new(socket, ToolList::default())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = toolbridge::small_runtime()?;
     match runtime.block_on(call(&remote, ToolCall::new(tool, arguments))) {
         Ok(result) => show(&result, json),
         Err(error) => {

@@ -12,7 +12,7 @@ use toolbridge::Session;
 use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
-use crate::demo::{Answer, Client, demo_tools};
+use crate::demo::{Answer, Client, demo_tools, two_threads};
 use crate::output::{fact, hint, print};
 
 /// How a check went.
@@ -88,7 +88,7 @@ fn cli(given: Option<&Path>) -> Check {
         Ok(path) => path,
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match toolbridge::small_runtime() {
         Ok(runtime) => runtime,
         Err(error) => return Check::fail(WHAT, &error.into()),
     };
@@ -169,7 +169,7 @@ fn stale_sessions() -> Check {
 
 fn bridge() -> Check {
     const WHAT: &str = "bridge";
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = two_threads();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(round_trip())) {
         Ok(text) => Check::ok(WHAT, text),
         Err(error) => Check::fail(WHAT, &error),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// How often a bridge looks at a parent that does not answer. Stopped means stopped at two looks in a row, so a call to
-/// such a parent fails within two seconds.
+/// How often a bridge looks at a parent that does not answer. Stopped means stopped at two looks in a row, and all the
+/// while, so a call to such a parent fails within two seconds.
 pub(crate) const LOOK: Duration = Duration::from_millis(750);
 
 /// The process that listened when a connection was made.
@@ -60,14 +60,15 @@ impl Peer {
 
     /// Looks at it again and again, for who does the waiting.
     pub(crate) fn watch(self) -> Watch {
-        Watch { peer: self, was_stopped: false }
+        Watch { peer: self, stop: None }
     }
 }
 
 /// One look after the other.
 pub(crate) struct Watch {
     peer: Peer,
-    was_stopped: bool,
+    /// Which stop the last look saw.
+    stop: Option<u64>,
 }
 
 impl Watch {
@@ -75,9 +76,10 @@ impl Watch {
     /// all the same has left its socket to a fork on purpose.
     pub(crate) fn look(&mut self, is_unread: impl FnOnce() -> bool) -> Option<&'static str> {
         let condition = self.peer.condition();
-        let was_stopped = std::mem::replace(&mut self.was_stopped, condition == Condition::Stopped);
+        let stop = (condition == Condition::Stopped).then(|| which_stop(self.peer.pid));
+        let last = std::mem::replace(&mut self.stop, stop);
         match condition {
-            Condition::Stopped if was_stopped => Some("the parent process is stopped"),
+            Condition::Stopped if last == stop => Some("the parent process is stopped"),
             Condition::Gone if self.peer.born.is_some() || is_unread() => Some("the parent process is gone"),
             _ => None,
         }
@@ -118,6 +120,16 @@ fn look(pid: Pid) -> Option<(Condition, u64)> {
 #[cfg(not(target_os = "linux"))]
 fn look(pid: Pid) -> Option<(Condition, u64)> {
     Some((if is_gone(pid) { Condition::Gone } else { Condition::Runs }, 0))
+}
+
+/// A number that is another one for each stop of a process, where the system counts them. A process that is stopped again and
+/// again runs in between; that is how some limit what a process may use.
+fn which_stop(pid: Pid) -> u64 {
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+    // Each stop is one that its first thread went into by itself.
+    let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    switches.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 fn is_gone(pid: Pid) -> bool {
@@ -198,5 +210,32 @@ mod tests {
         // Its number is another's now, who began at another time.
         let another = Peer { pid: Pid::from_raw(own).unwrap(), born: Some(0) };
         assert_eq!(another.condition(), Condition::Gone);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_that_ran_between_two_looks_is_not_taken_for_a_stopped_one() {
+        use rustix::process::{Signal, kill_process};
+
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let peer = Peer::new(Some(i32::try_from(child.id()).unwrap())).unwrap();
+        let signal = |signal, want| {
+            kill_process(peer.pid, signal).unwrap();
+            let until = std::time::Instant::now() + Duration::from_secs(10);
+            while peer.condition() != want {
+                assert!(std::time::Instant::now() < until, "not {want:?}");
+            }
+        };
+        let mut watch = peer.watch();
+        for _ in 0..5 {
+            signal(Signal::STOP, Condition::Stopped);
+            assert_eq!(watch.look(|| true), None, "it has run since the last look");
+            signal(Signal::CONT, Condition::Runs);
+        }
+        signal(Signal::STOP, Condition::Stopped);
+        assert_eq!(watch.look(|| true), None);
+        assert_eq!(watch.look(|| true), Some("the parent process is stopped"));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

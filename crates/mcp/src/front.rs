@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use toolbridge_core::json::{Span, members};
 use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer, What};
@@ -48,6 +48,9 @@ pub enum ServeError {
     /// Reading failed.
     #[error("cannot read from the client: {0}")]
     Read(io::Error),
+    /// Writing failed, though the client is there: it would wait for its answer for ever.
+    #[error("cannot write to the client: {0}")]
+    Write(io::Error),
 }
 
 /// Serves `source` to one client until its messages end; then gives calls under way a moment to finish.
@@ -71,7 +74,7 @@ pub enum ServeError {
 ///
 /// # Errors
 ///
-/// When reading fails. A client that no longer reads its answers is no error.
+/// When reading or writing fails. A client that no longer reads its answers is no error, but an end.
 pub async fn serve(
     source: Arc<dyn ToolSource>,
     info: ServerInfo,
@@ -85,7 +88,7 @@ pub async fn serve(
 ///
 /// # Errors
 ///
-/// When reading fails.
+/// When reading or writing fails.
 pub async fn serve_traced(
     source: Arc<dyn ToolSource>,
     info: ServerInfo,
@@ -95,6 +98,8 @@ pub async fn serve_traced(
 ) -> Result<(), ServeError> {
     tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
     let _end = FrontEnd(tracer.clone());
+    let (failed, mut failure) = mpsc::unbounded_channel();
+    let outgoing = Watched { outgoing, failed };
     let mut front = Front {
         list: write_list(source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
@@ -112,6 +117,10 @@ pub async fn serve_traced(
     loop {
         tokio::select! {
             biased;
+            Some(error) = failure.recv() => return match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
+                _ => Err(ServeError::Write(error)),
+            },
             Some(_) = front.calls.join_next() => {}
             message = incoming.next() => match message.map_err(ServeError::Read)? {
                 Some(message) => front.take(message).await,
@@ -121,6 +130,33 @@ pub async fn serve_traced(
     }
     front.finish().await;
     Ok(())
+}
+
+/// What goes out, for answers and for rmcp. When something cannot be sent, the front hears of it: somebody waits for the
+/// answer that was lost.
+#[derive(Clone)]
+struct Watched<O> {
+    outgoing: O,
+    failed: mpsc::UnboundedSender<io::Error>,
+}
+
+impl<O> Watched<O> {
+    /// Tells the front of a failure, and the sender only of its kind.
+    fn tell(&self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        _ = self.failed.send(error);
+        kind.into()
+    }
+}
+
+impl<O: Outgoing> Outgoing for Watched<O> {
+    async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
+        self.outgoing.send(head, payload, tail).await.map_err(|error| self.tell(error))
+    }
+
+    async fn finish(&self) -> io::Result<()> {
+        self.outgoing.finish().await.map_err(|error| self.tell(error))
+    }
 }
 
 /// Says in the trace that the front has ended, however it did.

@@ -58,6 +58,8 @@ pub struct LineReader<R> {
     searched: usize,
     /// The line under way was too long; the rest of it is thrown away.
     skipping: bool,
+    /// There was an end, and nothing comes after it.
+    has_ended: bool,
     limit: usize,
 }
 
@@ -69,7 +71,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
 
     /// Reads from `io` lines of up to `limit` bytes; the newline does not count.
     pub fn with_limit(io: R, limit: usize) -> Self {
-        Self { io, buf: BytesMut::new(), searched: 0, skipping: false, limit }
+        Self { io, buf: BytesMut::new(), searched: 0, skipping: false, has_ended: false, limit }
     }
 
     /// What has arrived of a line that has not ended, for when it is known that it will not.
@@ -116,12 +118,17 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
                 // What has arrived earns as much again.
                 self.buf.reserve(self.buf.len().max(READ_BYTES));
             }
+            if self.has_ended {
+                return Ok(None);
+            }
             let count = match self.io.read_buf(&mut self.buf).await {
                 // A client that is gone without having read everything ends like any other.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count?,
             };
             if count == 0 {
+                self.has_ended = true;
                 // The last line may lack its end.
                 let last = self.buf.split().freeze();
                 let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
@@ -176,11 +183,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
         let mut to = self.0.lock().await;
         let Unfinished { io, rest } = &mut *to;
-        io.write_all_buf(rest).await?;
+        write_all(io, rest).await?;
         let parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
         let mut line = Line { parts, has_begun: false, to: &mut to };
         while line.parts.has_remaining() {
-            line.to.io.write_buf(&mut line.parts).await?;
+            write_some(&mut line.to.io, &mut line.parts).await?;
             line.has_begun = true;
         }
         line.to.io.flush().await
@@ -189,14 +196,36 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     async fn finish(&self) -> io::Result<()> {
         let mut to = self.0.lock().await;
         let Unfinished { io, rest } = &mut *to;
-        io.write_all_buf(rest).await?;
+        write_all(io, rest).await?;
         io.flush().await
+    }
+}
+
+async fn write_all(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
+    while bytes.has_remaining() {
+        write_some(io, bytes).await?;
+    }
+    Ok(())
+}
+
+/// Writes some of it. An interruption is none.
+async fn write_some(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
+    loop {
+        match io.write_buf(bytes).await {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written.map(drop),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use proptest::prelude::*;
+    use tokio::io::ReadBuf;
 
     use super::*;
 
@@ -216,6 +245,28 @@ mod tests {
         assert_eq!(lines(&b"a\n\n  \r\nb\r\nc"[..]).await, ["a", "b\r", "c"]);
         assert!(lines(&b""[..]).await.is_empty());
         assert!(lines(&b"\n"[..]).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_comes_after_an_end() {
+        struct Reset(&'static [&'static str]);
+        impl AsyncRead for Reset {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                let (first, rest) = self.0.split_first().expect("nobody reads on");
+                self.0 = rest;
+                buf.put_slice(first.as_bytes());
+                Poll::Ready(if first.is_empty() {
+                    Err(io::ErrorKind::ConnectionReset.into())
+                } else {
+                    Ok(())
+                })
+            }
+        }
+        assert_eq!(lines(Reset(&["a\nb", "", "c\n"])).await, ["a", "b"]);
     }
 
     #[tokio::test]

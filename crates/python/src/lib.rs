@@ -38,6 +38,8 @@ mod _native {
     use crate::stream::Stream;
     #[pymodule_export]
     use crate::task::Task;
+    #[pymodule_export]
+    use crate::threads::Calls;
 
     /// The version of all of it.
     #[pymodule_export]

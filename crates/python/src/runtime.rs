@@ -53,12 +53,10 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     }
     let (log, logging) = log::queue();
     let for_threads = log.clone();
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .thread_name("toolbridge")
-        .on_thread_start(move || for_threads.install())
-        .enable_all()
-        .build()
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).thread_name("toolbridge");
+    builder.on_thread_start(move || for_threads.install());
+    let runtime = toolbridge::runtime(builder)
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let handle = runtime.handle().clone();
     handle.spawn(logging);

@@ -34,10 +34,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
-from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, prompt
 
 import toolbridge._run_context
-from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError, _executable
 
 MakeWorld = Callable[[str], World]
 
@@ -167,21 +167,20 @@ async def test_run_stream_with_a_tool_ends_with_the_answer(world: MakeWorld, tra
 
 
 async def test_a_stream_that_is_left_early_ends_its_request(world: MakeWorld, transport: Transport) -> None:
-    here = world("text One, | two.\ncall wait {}\n---\ntext done")
-    agent = Agent(here.model(transport))
-    ended = asyncio.Event()
-
-    @agent.tool_plain
-    async def wait() -> None:
-        try:
-            await asyncio.sleep(PATIENCE_SECONDS)
-        finally:
-            ended.set()
-
+    here = world("text One, | two.\ncall hang {}\n---\ntext done")
+    model = here.model(transport)
+    agent = Agent(model)
+    hang, started, cancelled = hanging()
+    agent.tool_plain(hang)
     async with agent.run_stream("go") as result:
         async for _ in result.stream_text(delta=True, debounce_by=None):
             break
+        await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         await result.cancel() if hasattr(result, "cancel") else None
+    # Not later: a stream that was left has ended, with its tools and its files.
+    assert cancelled.is_set()
+    assert model.interrupt() == 0
+    assert here.files == []
     here.nothing_is_left()
 
 
@@ -520,7 +519,9 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
     model.set_agent_toolsets(agent.toolsets[0], transport=transport, deps=2)
     response = await model.request(prompt(), None, ModelRequestParameters())
     assert response.text == "The sum is 44."
-    assert model.get_mcp_servers()["pydantic_tools"]["type"] == transport
+    stdio = {"type": "stdio", "command": str(_executable.BRIDGE), "args": ["bridge"]}
+    sdk = {"type": "sdk", "name": "pydantic_tools"}
+    assert model.get_mcp_servers() == {"pydantic_tools": stdio if transport == "stdio" else sdk}
 
 
 async def test_eight_runs_at_once_do_not_know_of_each_other(world: MakeWorld, transport: Transport) -> None:

@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import Transport, World, named, prompt, soon
+from support import PATIENCE_SECONDS, Transport, World, hanging, named, prompt
 
 from toolbridge import (
     DEFAULT_TRANSPORT,
@@ -60,13 +60,19 @@ async def test_messages_of_the_cli_are_streamed(world: MakeWorld, transport: Tra
     assert messages[-1]["result"] == "2"
 
 
-async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld) -> None:
-    model = world("text one\n---\ntext two").model()
+async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld, transport: Transport) -> None:
+    here = world("call hang {}\n---\ntext done")
+    model = here.model()
+    hang, started, cancelled = hanging()
+    model.set_agent_toolsets([hang], server_name="tools", transport=transport)
     stream = model.stream_messages(prompt(), None, ModelRequestParameters())
     async for _ in stream:
         break
+    await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
     await stream.aclose()
-    soon(lambda: model.interrupt() == 0)
+    assert cancelled.is_set()
+    assert model.interrupt() == 0
+    assert here.files == []
 
 
 async def test_a_callback_hears_every_message(world: MakeWorld) -> None:

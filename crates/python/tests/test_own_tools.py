@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from support import Transport, World, prompt
 
 import toolbridge._run_context
-from toolbridge import ClaudeCodeModel
+from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings
 
 MakeWorld = Callable[[str], World]
 
@@ -101,20 +101,96 @@ async def test_where_nothing_is_left_nothing_is_offered_and_nothing_runs(
     assert disk.wiped == 0
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-async def test_what_is_left_is_offered_and_no_more(
-    world: MakeWorld, transport: Transport, is_streamed: bool
-) -> None:
-    here, disk = world(WIPE), Disk()
-    model = here.model()
+BOTH = "call mcp__tools__keep {}\ncall mcp__tools__wipe {}\n---\ntext done"
 
-    def keep() -> None: ...
 
-    model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
-    tools: FunctionToolset[None] = FunctionToolset([disk.wipe, keep])
-    agent = Agent(model, toolsets=[tools.filtered(lambda _, tool: tool.name != "wipe")])
-    assert await answer(agent, is_streamed=is_streamed) == "done"
+def keep() -> str:
+    """Keeps everything."""
+    return "kept"
+
+
+async def no_wipe(_: RunContext[Any], tools: list[ToolDefinition]) -> list[ToolDefinition]:
+    return [tool for tool in tools if tool.name != "wipe"]
+
+
+def both(disk: Disk) -> FunctionToolset[None]:
+    return FunctionToolset([disk.wipe, keep])
+
+
+# Each leaves `keep`, and no `wipe`.
+FILTERS: dict[str, Callable[[ClaudeCodeModel, Disk], Agent[None, str]]] = {
+    "filtered": lambda model, disk: Agent(
+        model, toolsets=[both(disk).filtered(lambda _, tool: tool.name != "wipe")]
+    ),
+    "prepared": lambda model, disk: Agent(model, toolsets=[both(disk).prepared(no_wipe)]),
+    "prepare": lambda model, disk: Agent(model, tools=[keep, Tool(disk.wipe, prepare=not_now)]),
+    "PrepareTools": lambda model, disk: Agent(
+        model, tools=[keep, disk.wipe], capabilities=[PrepareTools(no_wipe)]
+    ),
+    "disallowed_tools": lambda model, disk: Agent(
+        model,
+        toolsets=[both(disk)],
+        model_settings=ClaudeCodeModelSettings(disallowed_tools=["mcp__tools__wipe"]),
+    ),
+}
+
+
+def only_keep_was_offered_and_ran(here: World, disk: Disk) -> None:
     assert here.offered == ["mcp__tools__keep"]
+    kept, refused = here.results
+    assert (kept.get("is_error", False), here.result_texts[0]) == (False, "kept")
+    assert refused["is_error"] is True
+    assert "No such tool available: mcp__tools__wipe" in here.result_texts[1]
+    assert disk.wiped == 0
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("made", FILTERS.values(), ids=FILTERS.keys())
+async def test_what_is_left_is_offered_and_no_more(
+    world: MakeWorld,
+    transport: Transport,
+    made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
+    is_streamed: bool,
+) -> None:
+    here, disk = world(BOTH), Disk()
+    model = here.model()
+    # That more is registered makes no difference.
+    model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
+    assert await answer(made(model, disk), is_streamed=is_streamed) == "done"
+    only_keep_was_offered_and_ran(here, disk)
+
+
+async def test_what_a_request_does_not_name_is_not_offered_and_does_not_run(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, disk = world(BOTH), Disk()
+    model = here.model()
+    named = ModelRequestParameters(function_tools=[ToolDefinition(name="keep")])
+    model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
+    assert (await model.request(prompt(), None, named)).text == "done"
+    only_keep_was_offered_and_ran(here, disk)
+    # Nor what the registered toolset itself leaves out.
+    left = both(disk).filtered(lambda _, tool: tool.name != "wipe")
+    model.set_agent_toolsets(left, server_name="tools", transport=transport)
+    assert (await model.request(prompt(), None, ModelRequestParameters())).text == "done"
+    only_keep_was_offered_and_ran(here, disk)
+    # Without a filter both run.
+    model.set_agent_toolsets(both(disk), server_name="tools", transport=transport)
+    assert (await model.request(prompt(), None, ModelRequestParameters())).text == "done"
+    assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
+    assert here.result_texts == ["kept", "wiped"]
+    assert disk.wiped == 1
+
+
+async def test_a_tool_that_is_offered_and_not_allowed_does_not_run(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, disk = world(BOTH), Disk()
+    model = here.model(transport, allow_own_tools=False, allowed_tools=["mcp__tools__keep"])
+    assert (await Agent(model, toolsets=[both(disk)]).run("go")).output == "done"
+    assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
+    assert here.result_texts[0] == "kept"
+    assert here.results[1]["is_error"] is True
     assert disk.wiped == 0
 
 

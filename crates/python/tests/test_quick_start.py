@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable
 
@@ -130,10 +129,8 @@ def test_an_agent_has_settings(world: MakeWorld) -> None:
     }
     print(Agent(model, model_settings=settings).run_sync("go").output)
     """
-    # The CLI refuses to be let off everything by root; it is not what is tested here.
-    if os.geteuid() == 0:
-        program = program.replace("bypassPermissions", "acceptEdits")
-    assert printed(here, program) == "ok\n"
+    # To root the CLI lets nobody off everything, unless it is told that nothing can come of it.
+    assert printed(here, program, IS_SANDBOX="1") == "ok\n"
     request = here.requests[0]
     assert request["model"] == "claude-opus-4-5"
     assert "Be concise, zebra." in str(request["system"])

@@ -24,25 +24,30 @@
 //! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
 //! `events` how an answer is written, `server` and `http` the little that is needed to carry it. A [`Page`] is
 //! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
-//! `world` runs them, and `gap` compares what they print.
+//! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. A test that cannot do its work
+//! here calls [`say_unchecked`].
 
 mod cli;
 mod console;
 mod events;
 mod gap;
 mod http;
+mod inject;
 mod model;
 mod page;
 mod request;
 mod script;
 mod server;
 mod turn;
+mod unchecked;
 mod world;
 
 pub use cli::{claude_cli, clean_environment};
 pub use gap::shows;
+pub use inject::{Run, STAND_IN, by_halves, fail_each_call, processes_of};
 pub use model::ScriptedModel;
 pub use page::Page;
 pub use request::{ModelRequest, ToolResultBlock};
 pub use script::{Script, ScriptError};
 pub use turn::{Block, Turn};
+pub use unchecked::say_unchecked;

@@ -107,14 +107,14 @@ enum Full {
     /// Where it says that there is room again. A copy of the descriptor, because the other direction of the socket is
     /// watched too.
     Watched(AsyncFd<Arc<OwnedFd>>),
-    /// Time, where there is no descriptor for a copy.
+    /// Time, where there is no descriptor for a copy, or no room to watch it.
     Later(Pin<Box<Sleep>>),
 }
 
 impl Full {
     fn new(socket: &OwnedFd) -> io::Result<Self> {
-        match socket.try_clone() {
-            Ok(copy) => Ok(Self::Watched(watched(Arc::new(copy), Interest::WRITABLE)?)),
+        match socket.try_clone().and_then(|copy| watched(Arc::new(copy), Interest::WRITABLE)) {
+            Ok(copy) => Ok(Self::Watched(copy)),
             Err(error) if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_short) => {
                 Ok(Self::Later(Box::pin(sleep(FULL_PAUSE))))
             }
@@ -123,9 +123,9 @@ impl Full {
     }
 }
 
-/// Whether there is no descriptor left.
+/// Whether there is no descriptor left, or no memory of the system's.
 fn is_short(error: Errno) -> bool {
-    matches!(error, Errno::MFILE | Errno::NFILE)
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC)
 }
 
 impl SocketWriter {

@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, PipeReader, Read as _};
+use std::io::{self, PipeReader, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -58,10 +58,8 @@ pub fn run_guard_if_asked() {
             end_like(ended)
         }
         Err(error) => {
-            #[expect(clippy::print_stderr, reason = "this stderr is still the program's")]
-            {
-                eprintln!("cannot start `{}`: {error}", Path::new(&program).display());
-            }
+            // This stderr is still the program's, and nobody may be there to read it.
+            _ = writeln!(io::stderr(), "cannot start `{}`: {error}", Path::new(&program).display());
             std::process::exit(NOT_STARTED);
         }
     }

@@ -41,12 +41,17 @@ mod bridge;
 #[cfg(feature = "bridge")]
 mod guard;
 #[cfg(feature = "bridge")]
+mod runtime;
+#[cfg(feature = "bridge")]
 mod stdio;
 
 #[cfg(feature = "bridge")]
 pub use bridge::{run_bridge, run_bridge_if_asked};
 #[cfg(feature = "bridge")]
 pub use guard::run_guard_if_asked;
+#[cfg(feature = "bridge")]
+#[doc(hidden)]
+pub use runtime::{runtime, small_runtime};
 pub use schemars;
 #[cfg(feature = "bridge")]
 pub use stdio::{StdioError, serve_stdio};

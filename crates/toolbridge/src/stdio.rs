@@ -10,6 +10,8 @@ use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 use toolbridge_mcp::{LineReader, LineWriter, Readership, ServeError, ServerInfo, serve_traced, stdio};
 
+use crate::runtime::small_runtime;
+
 /// How often a server looks whether it is still needed.
 const CHECK: Duration = Duration::from_millis(500);
 
@@ -65,7 +67,7 @@ pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Trace
 }
 
 fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = small_runtime()?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -74,7 +76,7 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
             served = serve_traced(source, info, lines_in, lines_out, tracer) => {
-                served.map_err(|ServeError::Read(error)| error)
+                served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),

@@ -48,6 +48,7 @@ mod tests {
             limit: 1.3,
             unit: "×",
             against: "floor",
+            is_promise: false,
         };
         let text = r#"{"goals":[{"row":"100 B text","contender":"bridge+parent","against":"floor","measured":1.5},
             {"row":"100 B text","contender":"bridge","against":"floor","measured":1.25}]}"#;

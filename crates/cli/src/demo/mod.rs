@@ -5,16 +5,19 @@ mod library;
 mod report;
 mod tools;
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use toolbridge::{Combined, Session, SessionBuilder};
 
 pub(crate) use self::client::{Answer, Client};
@@ -33,10 +36,11 @@ const TIMED_CALLS: usize = 500;
 
 /// Hosts the demo tools for any MCP client, until stdin ends or a signal comes.
 pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = toolbridge::runtime(Builder::new_multi_thread())?;
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let end = end_of_stdin()?;
         let session = traced(Session::builder(demo_tools(Arc::default())?), trace).start().await?;
         let hello = json!({
             "socket": in_json(session.socket_path())?,
@@ -45,16 +49,23 @@ pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
         });
         print(format!("{hello}\n").as_bytes())?;
         tokio::select! {
-            () = end_of_stdin() => {}
+            () = end => {}
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         session.stop().await;
         Ok(ExitCode::SUCCESS)
     });
-    // The thread that reads stdin may still wait for it.
+    // A tool that blocks its thread must not hold the process.
     runtime.shutdown_background();
     served
+}
+
+/// A runtime that is enough for a command and the tools it offers.
+pub(crate) fn two_threads() -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2);
+    toolbridge::runtime(builder)
 }
 
 /// A path for the config that the CLI reads, which is JSON: that has no way to write every path.
@@ -73,16 +84,21 @@ fn traced(session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
     }
 }
 
-async fn end_of_stdin() {
-    let mut stdin = tokio::io::stdin();
-    let mut buffer = [0; 1024];
-    while !matches!(stdin.read(&mut buffer).await, Ok(0) | Err(_)) {}
+/// Waits for the end of stdin, in a thread of our own: where there is none to be had, tokio's stdin panics.
+fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
+    let (tell, told) = oneshot::channel();
+    let read = move || {
+        _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        _ = tell.send(());
+    };
+    thread::Builder::new().name("stdin".into()).spawn(read)?;
+    Ok(async { _ = told.await })
 }
 
 /// Hosts the demo tools, starts a bridge, and calls each of them through it.
 pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = two_threads()?;
     let report = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;

@@ -5,13 +5,14 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Host, PATIENCE, Process, files, run, start_host, toolbridge};
+use crate::support::{Host, PATIENCE, Process, config_of, files, path, run, start_host, toolbridge};
 
 #[test]
 fn a_time_that_is_none_is_wrong_usage() {
@@ -176,11 +177,7 @@ fn a_host_says_where_it_is_and_ends_on_each_kind_of_end() {
         let mut host = Host::start();
         assert_eq!(
             host.config,
-            json!({ "mcpServers": { "tools": {
-                "type": "stdio",
-                "command": env!("CARGO_BIN_EXE_toolbridge"),
-                "args": ["bridge", host.socket, host.schema],
-            } } })
+            config_of(Path::new(env!("CARGO_BIN_EXE_toolbridge")), &host.socket, &host.schema)
         );
         assert_eq!(host.files().len(), 2);
         // A bridge is connected, and a handler hangs.
@@ -202,7 +199,10 @@ fn another_bridge_can_be_named_and_a_wrong_one_is_an_error() {
     let mut command = toolbridge();
     command.env("TMPDIR", dir.path()).env("TOOLBRIDGE_BRIDGE", "/bin/cat");
     let (process, stdin, hello) = start_host(&mut command);
-    assert_eq!(hello["mcp_config"]["mcpServers"]["tools"]["command"], "/bin/cat");
+    assert_eq!(
+        hello["mcp_config"],
+        config_of(Path::new("/bin/cat"), path(&hello["socket"]), path(&hello["schema"]))
+    );
     drop((stdin, process));
     let mut command = toolbridge();
     command.args(["demo", "--serve"]).env("TMPDIR", dir.path()).env("TOOLBRIDGE_BRIDGE", "/etc/passwd");
@@ -375,7 +375,9 @@ fn a_program_can_be_its_own_bridge() {
     // `toolbridge` itself is such a program; here under another name, with no `toolbridge` beside it.
     let dir = TempDir::new().unwrap();
     let program = dir.path().join("my-program");
-    std::fs::copy(env!("CARGO_BIN_EXE_toolbridge"), &program).unwrap();
+    // Not by this process: what a thread of it has open for writing, a child that another one starts would keep busy.
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg(env!("CARGO_BIN_EXE_toolbridge")).arg(&program).status().unwrap().success());
     let mut command = std::process::Command::new(&program);
     command
         .args(["demo", "--serve"])
@@ -387,7 +389,7 @@ fn a_program_can_be_its_own_bridge() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let hello: Value = serde_json::from_str(&line).unwrap();
     let _process = Process(child);
-    assert_eq!(hello["mcp_config"]["mcpServers"]["tools"]["command"], json!(program));
+    assert_eq!(hello["mcp_config"], config_of(&program, path(&hello["socket"]), path(&hello["schema"])));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod errors;
 mod first_steps;
 mod foreign_bridge;
 mod foreign_parent;
+mod inject;
 mod kill;
 mod session;
 mod strangers;

@@ -10,7 +10,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::foreign_bridge::KNOCK;
-use crate::support::{PATIENCE, files, run, say_unchecked, start_host};
+use toolbridge_scripted::say_unchecked;
+
+use crate::support::{PATIENCE, files, run, start_host};
 use crate::wire::{frame, python, python_as_another_user, request};
 
 const EXECUTABLE: &str = env!("CARGO_BIN_EXE_toolbridge");

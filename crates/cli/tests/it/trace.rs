@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbridge_scripted::{ScriptedModel, claude_cli, clean_environment};
 
-use crate::support::{Host, McpClient, PATIENCE, eventually, files, run, text, toolbridge};
+use crate::support::{Host, McpClient, PATIENCE, config_of, eventually, files, run, text, toolbridge};
+
+const EXECUTABLE: &str = env!("CARGO_BIN_EXE_toolbridge");
 
 /// What no trace may hold.
 const SECRET: &str = "hunter2-in-the-payload";
@@ -22,6 +24,9 @@ fn traced_host() -> (Host, PathBuf) {
     let host = Host::start_with(dir, |command| {
         command.env("TOOLBRIDGE_TRACE", &file);
     });
+    let mut config = config_of(Path::new(EXECUTABLE), &host.socket, &host.schema);
+    config["mcpServers"]["tools"]["env"] = json!({ "TOOLBRIDGE_TRACE": file });
+    assert_eq!(host.config, config);
     (host, file)
 }
 
@@ -458,7 +463,7 @@ fn a_server_of_documents_is_traced_too() {
 #[test]
 fn without_a_trace_nothing_is_written_and_nothing_is_asked_for() {
     let host = Host::start();
-    assert!(host.config["mcpServers"]["tools"].get("env").is_none(), "{}", host.config);
+    assert_eq!(host.config, config_of(Path::new(EXECUTABLE), &host.socket, &host.schema));
     assert_eq!(host.client().call_text("echo", json!({ "text": "x" })), "x");
     assert_eq!(host.files().len(), 2);
 }

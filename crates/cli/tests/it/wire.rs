@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, say_unchecked};
+use toolbridge_scripted::say_unchecked;
+
+use crate::support::PATIENCE;
 
 /// The largest payload that the document allows.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;

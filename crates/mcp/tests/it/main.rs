@@ -1,12 +1,17 @@
 //! The front over an in-memory client that reads slowly, or not at all.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
+};
 use tokio::task::JoinHandle;
 use toolbridge_core::{
     CallContext, CallFuture, NoArgs, RawJson, Tool, ToolCall, ToolList, ToolSource, Toolset,
@@ -99,6 +104,44 @@ async fn a_call_cancelled_while_its_report_is_being_written_spoils_no_line() {
         break message;
     };
     assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(2), &json!("hello")));
+}
+
+/// What takes some bytes, and then has that error.
+struct Broken(usize, ErrorKind);
+
+impl AsyncWrite for Broken {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        Poll::Ready(if taken == 0 { Err(self.1.into()) } else { Ok(taken) })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_written_ends_the_front_and_leaves_nobody_waiting() {
+    // Of the answer to `initialize` nothing can be written, or half of it.
+    for (taken, kind) in
+        [(0, ErrorKind::BrokenPipe), (20, ErrorKind::BrokenPipe), (20, ErrorKind::StorageFull)]
+    {
+        let (mut client, incoming) = tokio::io::duplex(4096);
+        let outgoing = LineWriter::new(Broken(taken, kind));
+        let serving = serve(Arc::new(chatty()), ServerInfo::default(), LineReader::new(incoming), outgoing);
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
+        } });
+        client.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
+        let served = tokio::time::timeout(PATIENCE, serving).await.expect("an end in time");
+        // A client that is gone is no error.
+        assert_eq!(served.is_ok(), kind == ErrorKind::BrokenPipe, "{served:?}");
+    }
 }
 
 #[tokio::test]

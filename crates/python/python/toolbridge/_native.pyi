@@ -5,15 +5,31 @@ from collections.abc import Callable, Sequence, Set
 from contextvars import Context
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, TypeVar, final
+from typing import Literal, Protocol, TypeVar, final, type_check_only
 
-T = TypeVar("T")
-
-Done: TypeAlias = Callable[[T | None, BaseException | None], None]
-"""Is told how a task ended: with a value, or with an exception."""
+__all__ = [
+    "Call",
+    "Calls",
+    "Documents",
+    "Model",
+    "Session",
+    "Stream",
+    "Task",
+    "__version__",
+    "shutdown",
+]
 
 __version__: str
 
+_T_contra = TypeVar("_T_contra", contravariant=True)
+
+@type_check_only
+class Done(Protocol[_T_contra]):
+    """Is told how a task ended: with a value, or with an exception."""
+
+    def __call__(self, value: _T_contra | None, error: BaseException | None, /) -> None: ...
+
+@type_check_only
 class Host(Protocol):
     """What Python offers in one request."""
 

@@ -163,22 +163,26 @@ class _Thread:
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run,
-            args=(lambda: asyncio.run(self._serve(session)),),
+            args=(self._run, session),
             name="toolbridge-session",
             daemon=True,
         )
         self._thread.start()
 
-    async def _serve(self, session: Session) -> None:
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+    def _run(self, session: Session) -> None:
+        # There may not even be a loop to be had.
         try:
-            async with session:
-                self.started.set_result(None)
-                await self._end.wait()
+            asyncio.run(self._serve(session))
         except BaseException as error:
             if self.started.done():
                 raise
             self.started.set_exception(error)
+
+    async def _serve(self, session: Session) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with session:
+            self.started.set_result(None)
+            await self._end.wait()
 
     def end(self) -> None:
         if self._loop is not None and self._end is not None:

@@ -71,22 +71,24 @@ async fn a_dropped_request_is_ended_with_its_tools() {
             outcome = model.request("go") => panic!("{outcome:?}"),
             () = told("the tool starts", &tools.0.hanging) => {}
         }
+        assert_eq!(model.interrupt(), 0, "it is not under way any more");
         told("the handler is dropped", &tools.0.cancelled).await;
-        world.nothing_is_left();
-        assert_eq!(model.interrupt(), 0);
+        world.nothing_is_left_soon();
     }
 }
 
 #[tokio::test]
 async fn a_request_dropped_at_any_moment_leaves_nothing() {
-    let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
-    let tools = Tools::new();
     for transport in TRANSPORTS {
-        let model = world.model_with(&tools, transport);
+        // None of them ends by itself.
+        let (world, tools, model) = World::hanging(transport);
         for ms in [0, 1, 20, 100, 250, 400, 600, 800] {
-            _ = tokio::time::timeout(Duration::from_millis(ms), model.request("go")).await;
+            let request = tokio::time::timeout(Duration::from_millis(ms), model.request("go"));
+            assert!(request.await.is_err(), "{ms} ms");
+            assert_eq!(model.interrupt(), 0, "{ms} ms: it is not under way any more");
         }
-        world.nothing_is_left();
+        tools.no_handler_goes_on().await;
+        world.nothing_is_left_soon();
     }
 }
 
@@ -95,12 +97,35 @@ async fn a_dropped_stream_is_ended_with_its_tools() {
     for transport in TRANSPORTS {
         let world = World::new("text Let me see.\ncall hang {}\n---\ntext done");
         let tools = Tools::new();
-        let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
+        let model = world.model_with(&tools, transport);
+        let mut stream = model.request_stream("go").await.unwrap();
         assert!(matches!(stream.next().await, Some(Ok(_))));
         told("the tool starts", &tools.0.hanging).await;
         drop(stream);
+        assert_eq!(model.interrupt(), 0, "it is not under way any more");
         told("the handler is dropped", &tools.0.cancelled).await;
+        world.nothing_is_left_soon();
+        asked_no_more(&world);
+    }
+}
+
+/// The model has got one prompt. A CLI that is told to end gives its calls up, and may still say so before it is gone.
+#[track_caller]
+fn asked_no_more(world: &World) {
+    let asked = world.scripted.requests().len();
+    assert!(matches!(asked, 1 | 2), "{asked} requests to the model");
+}
+
+#[tokio::test]
+async fn a_cancelled_stream_has_left_nothing_when_it_says_so() {
+    for transport in TRANSPORTS {
+        let (world, tools, model) = World::hanging(transport);
+        let stream = model.request_stream("go").await.unwrap();
+        told("the tool starts", &tools.0.hanging).await;
+        stream.cancel().await;
         world.nothing_is_left();
+        assert_eq!((tools.hangs(), model.interrupt()), (0, 0));
+        asked_no_more(&world);
     }
 }
 
@@ -115,7 +140,8 @@ fn a_runtime_that_goes_away_takes_its_requests_along() {
             stream
         });
         drop(runtime);
-        world.nothing_is_left();
+        assert_eq!((tools.hangs(), model.interrupt()), (0, 0));
+        world.nothing_is_left_soon();
         drop(stream);
     }
 }
@@ -128,7 +154,7 @@ async fn a_callback_that_panics_is_the_callers_panic_and_nothing_is_left() {
         model.set_agent_toolsets(Tools::new().toolset(), "tools", transport).unwrap();
         let panic = tokio::spawn(async move { model.request("go").await }).await.unwrap_err().into_panic();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"the callback's own"));
-        world.nothing_is_left();
+        world.nothing_is_left_soon();
     }
 }
 
@@ -188,7 +214,7 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
         tools.contains(&"mcp__other__add".into()) && !tools.contains(&"mcp__tools__add".into()),
         "{tools:?}"
     );
-    world.nothing_is_left();
+    world.nothing_is_left_soon();
 }
 
 #[tokio::test]

@@ -203,7 +203,7 @@ async fn no_secret_is_on_a_command_line_and_its_files_are_this_users_alone() {
         }
         let said = world.scripted.requests()[0].system();
         assert!(said.contains("secret-system") && said.contains("secret-addition"), "{said}");
-        world.nothing_is_left();
+        world.nothing_is_left_soon();
     }
 }
 

@@ -132,7 +132,7 @@ fn a_program_killed_while_a_command_runs_leaves_nothing_and_asks_no_more() {
         caller.eventually(AFTERWARDS, "nothing is left", BTreeSet::is_empty);
         assert_eq!(caller.world.scripted.requests().len(), 1);
         // Nor a file of the request's.
-        caller.world.nothing_is_left();
+        caller.world.nothing_is_left_soon();
     }
 }
 
@@ -176,7 +176,7 @@ async fn a_killed_guardian_is_an_error_and_nothing_is_left() {
     });
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("signal: 9"), "{error}");
-    world.nothing_is_left();
+    world.nothing_is_left_soon();
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! `ClaudeCodeModel` with the real CLI and a scripted model.
 
 mod cleanup;
+mod config;
 mod conversation;
 mod defaults;
 mod faults;
+mod filters;
 mod killed;
 mod permissions;
 mod readme;

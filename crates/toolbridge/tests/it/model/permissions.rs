@@ -148,7 +148,7 @@ async fn a_hook_that_never_answers_ends_with_its_request() {
         () = told("the hook is asked", &asked) => {}
     }
     told("the hook is dropped", &gone).await;
-    world.nothing_is_left();
+    world.nothing_is_left_soon();
 }
 
 #[tokio::test]

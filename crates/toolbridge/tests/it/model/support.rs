@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use toolbridge::claude::ClaudeCodeModelBuilder;
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{CallContext, ClaudeCodeModel, Json, NoArgs, Tool, ToolResult, Toolset, Transport};
+pub(crate) use toolbridge_scripted::processes_of;
 use toolbridge_scripted::{
     ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
 };
@@ -84,20 +85,28 @@ impl World {
         last.tool_results().iter().map(ToolResultBlock::text).collect()
     }
 
-    /// There is no file of a session and no process of this world any more, after 2 s at most; or a little
-    /// more, on a busy machine.
+    /// The files of sessions and the processes of this world.
+    fn left(&self) -> Vec<String> {
+        processes_of(self.home.path()).chain(files(self.sessions.path())).collect()
+    }
+
+    /// There is nothing of this world any more. Not soon, but now: a request that has ended has left nothing.
     #[track_caller]
     pub(crate) fn nothing_is_left(&self) {
+        let left = self.left();
+        assert!(left.is_empty(), "left behind: {left:#?}");
+    }
+
+    /// The same where nobody has waited for the end, as of a request that was dropped: after 2 s at most; or a
+    /// little more, on a busy machine.
+    #[track_caller]
+    pub(crate) fn nothing_is_left_soon(&self) {
         const PATIENCE: Duration = Duration::from_secs(4);
         let started = Instant::now();
-        loop {
-            let left: Vec<_> = processes_of(self.home.path()).chain(files(self.sessions.path())).collect();
-            if left.is_empty() {
-                return;
-            }
-            assert!(started.elapsed() < PATIENCE, "left behind: {left:#?}");
+        while started.elapsed() < PATIENCE && !self.left().is_empty() {
             std::thread::sleep(Duration::from_millis(10));
         }
+        self.nothing_is_left();
     }
 }
 
@@ -118,20 +127,6 @@ pub(crate) fn bridge() -> PathBuf {
 
 fn files(dir: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
-}
-
-/// Processes whose environment names that home: the CLI, its guardian, and what it starts; as
-/// `/proc/<pid>: <command>`.
-pub(crate) fn processes_of(home: &Path) -> impl Iterator<Item = String> {
-    let home = home.as_os_str().as_encoded_bytes().to_owned();
-    std::fs::read_dir("/proc").unwrap().filter_map(move |entry| {
-        let dir = entry.ok()?.path();
-        let environment = std::fs::read(dir.join("environ")).ok()?;
-        let found = environment.windows(home.len()).any(|window| window == home);
-        let command =
-            || String::from_utf8_lossy(&std::fs::read(dir.join("cmdline")).ok()?).replace('\0', " ").into();
-        found.then(command).flatten().map(|command: String| format!("{}: {command:.2000}", dir.display()))
-    })
 }
 
 /// Whether it is the CLI: it was given an output format. Its guardian has the CLI's command line behind its own.
@@ -156,6 +151,8 @@ pub(crate) struct Watch {
     pub(crate) most_at_once: AtomicUsize,
     pub(crate) hanging: Notify,
     pub(crate) cancelled: Notify,
+    /// Calls of `hang` that are under way.
+    hangs: AtomicUsize,
 }
 
 pub(crate) struct Tools(pub(crate) Arc<Watch>);
@@ -172,10 +169,19 @@ struct Weather {
     sky: String,
 }
 
-struct TellWhenDropped(Arc<Watch>);
+struct Hangs(Arc<Watch>);
 
-impl Drop for TellWhenDropped {
+impl Hangs {
+    fn new(watch: &Arc<Watch>) -> Self {
+        watch.hangs.fetch_add(1, Ordering::SeqCst);
+        watch.hanging.notify_one();
+        Self(Arc::clone(watch))
+    }
+}
+
+impl Drop for Hangs {
     fn drop(&mut self) {
+        self.0.hangs.fetch_sub(1, Ordering::SeqCst);
         self.0.cancelled.notify_one();
     }
 }
@@ -194,13 +200,26 @@ impl Tools {
         Self(Arc::default())
     }
 
+    /// How many calls of `hang` are under way.
+    pub(crate) fn hangs(&self) -> usize {
+        self.0.hangs.load(Ordering::SeqCst)
+    }
+
+    /// Waits until none is: a handler that nobody wants any more is dropped by the runtime, when it gets to it.
+    pub(crate) async fn no_handler_goes_on(&self) {
+        let gone = async {
+            while self.hangs() > 0 {
+                self.0.cancelled.notified().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("no handler goes on");
+    }
+
     pub(crate) fn toolset(&self) -> Toolset {
         let picture = |_: NoArgs| ToolResult::text("a dot").and_image(PICTURE, "image/png");
         let weather = |_: NoArgs| Json(Weather { degrees: 21.5, sky: "clear".into() });
         let hang = async |_: NoArgs, context: CallContext| {
-            let watch: &Arc<Watch> = context.state();
-            let _tell = TellWhenDropped(Arc::clone(watch));
-            watch.hanging.notify_one();
+            let _hangs = Hangs::new(context.state());
             std::future::pending::<()>().await;
         };
         Toolset::builder()

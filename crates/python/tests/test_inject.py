@@ -1,0 +1,35 @@
+"""Each system call that a session or a request makes fails once, in the real wheel.
+
+`fail-each-call`, which does the same for the Rust tests, says what is to fail; `inject_player.py` fails.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import named, soon
+
+SESSION = ["bind", "clone3", "linkat", "listen", "mmap", "open", "read", "renameat2", "socket", "write"]
+
+REQUEST = ["clone3", "execve", "mkdir", "mmap", "open", "pipe2", "read", "writev"]
+
+
+@pytest.mark.parametrize(("scenario", "known"), [("session", SESSION), ("request", SESSION + REQUEST)])
+def test_any_system_call_may_fail(scenario: str, known: list[str], short_path: Path) -> None:
+    path = short_path / "player"
+    player = subprocess.Popen([sys.executable, Path(__file__).with_name("inject_player.py"), scenario, path])
+    try:
+        soon(path.exists)
+        fail_each_call = Path(named("TOOLBRIDGE_SCRIPTED_MODEL")).with_name("fail-each-call")
+        test = f"test_inject::test_any_system_call_may_fail[{scenario}]"
+        done = subprocess.run(
+            [fail_each_call, test, path, *known], capture_output=True, text=True, timeout=300, check=False
+        )
+        print(done.stderr)
+        assert done.returncode == 0, done.stderr
+    finally:
+        player.kill()
+        player.wait()

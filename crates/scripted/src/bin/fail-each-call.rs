@@ -1,0 +1,39 @@
+//! Has each system call of a scenario fail that another process plays: `fail-each-call NAME SOCKET KNOWN…`
+//!
+//! For each run a line of JSON goes to the socket, with what the player needs for it. One line comes back: what was wrong,
+//! nothing if all went well, or `error`. NAME is said where strace may not trace, and KNOWN are calls that the scenario must make.
+#![allow(clippy::unwrap_used, reason = "for tests")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use toolbridge_scripted::{Run, fail_each_call};
+
+/// Longer than a run takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let [name, socket, known @ ..] = &args[..] else { panic!("usage: fail-each-call NAME SOCKET KNOWN…") };
+    let known: Vec<_> = known.iter().map(String::as_str).collect();
+    let scenario = |run: &Run| {
+        let mut player = UnixStream::connect(socket).unwrap();
+        player.set_read_timeout(Some(PATIENCE)).unwrap();
+        let wanted =
+            json!({ "dir": run.dir, "library": run.library(), "strace": run.strace(), "done": run.done() });
+        player.write_all(format!("{wanted}\n").as_bytes()).unwrap();
+        let mut wrong = String::new();
+        BufReader::new(player).read_line(&mut wrong).unwrap();
+        assert!(["\n", "error\n"].contains(&&*wrong), "{wrong}");
+        wrong == "\n"
+    };
+    // Under the name of the test.
+    let all = || fail_each_call("python", &known, scenario);
+    let ended = thread::scope(|scope| {
+        thread::Builder::new().name(name.clone()).spawn_scoped(scope, all).unwrap().join()
+    });
+    std::process::exit(i32::from(ended.is_err()));
+}

@@ -1,0 +1,358 @@
+//! System calls that fail: a scenario is run once as it is, and then once for each call that it made, which fails then.
+//!
+//! The calls are the real ones of real processes, and strace makes them fail. What `trace.c` is loaded into has it
+//! attached before `main`, so that only the program's own calls are counted.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::unchecked::say_unchecked_in;
+
+const SOURCE: &str = include_str!("trace.c");
+
+/// A stand-in for the CLI, as a shell script: it calls the tool `add` of the server `tools`, and says `The sum is 42.` or
+/// `The tool has failed.`
+pub const STAND_IN: &str = include_str!("stand_in.sh");
+
+const LIBRARY: &str = "trace.so";
+
+/// Every error that a call can have is tried, and not one of them.
+const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
+
+/// How long anything may be there after a run.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
+/// How many runs are made at once; most of their time is waiting.
+const AT_ONCE: usize = 4;
+
+/// Calls that are traced. What has no memory, no descriptor, no disk or no peer to lack is left out, and so is what
+/// takes away (`close`, `unlink`): it would have to be repeated, and does not fail for a moment only.
+const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1,pidfd_open,dup,dup2,fcntl,bind,listen,\
+    accept4,connect,read,readv,pread64,recvfrom,recvmsg,write,writev,pwrite64,sendto,sendmsg,rename,renameat2,link,linkat,\
+    mkdir,mkdirat,clone,clone3,fork,vfork,execve,mmap,mprotect,epoll_ctl,epoll_wait,epoll_pwait,poll,ppoll,flock,fchmod,\
+    chmod,fchmodat,fstat,statx,stat,newfstatat,getdents64,getrandom,wait4,waitid,ftruncate,fsync";
+
+/// What Rust's standard library and Python's `threading` say when a thread has begun and its own memory is missing, of
+/// which they can tell nobody.
+const NOT_OURS: [&str; 3] = [
+    "failed to allocate an alternative stack",
+    "failed to set up alternative stack guard page",
+    "Exception ignored in thread started by",
+];
+
+/// The errors that a call can have, the likeliest first, by what it was asked, as strace writes it.
+fn errors(call: &str, line: &str) -> &'static [&'static str] {
+    let on = line.split_once('<').map_or("", |(_, on)| on);
+    let is_new = ["O_CREAT", "O_TMPFILE"].iter().any(|flag| line.contains(flag));
+    match call {
+        // Waking a thread needs nothing that could be missing.
+        _ if on.starts_with("anon_inode:[eventfd]") => &[],
+        // Python's own modules.
+        _ if line.contains("/lib/python3") => &[],
+        // So asyncio wakes its thread.
+        "sendto" if line.contains(r#", "\0", 1, 0"#) => &[],
+        "open" | "openat" if is_new => &["ENOSPC", "EMFILE", "ENOMEM"],
+        "open" | "openat" => &["EMFILE", "ENOMEM"],
+        "socket" | "socketpair" | "pipe2" | "eventfd2" | "epoll_create1" | "pidfd_open" => {
+            &["EMFILE", "ENOMEM"]
+        }
+        "fcntl" if !line.contains("F_DUPFD") => &[],
+        "dup" | "dup2" | "fcntl" => &["EMFILE"],
+        "accept4" => &["EMFILE", "ECONNABORTED", "EINTR"],
+        "connect" => &["ENOMEM", "EINTR"],
+        "read" | "readv" | "recvmsg" if on.starts_with("socket:") => &["ECONNRESET", "EINTR"],
+        "read" | "readv" if on.starts_with("pipe:") => &["EINTR"],
+        "read" | "readv" | "pread64" => &["EIO", "EINTR"],
+        "sendto" | "sendmsg" => &["EPIPE", "ENOBUFS", "EINTR"],
+        "write" | "writev" if on.starts_with("socket:") || on.starts_with("pipe:") => &["EPIPE", "EINTR"],
+        "write" | "writev" | "pwrite64" | "ftruncate" | "fsync" => &["ENOSPC", "EINTR", "EIO"],
+        "clone" | "clone3" | "fork" | "vfork" => &["EAGAIN", "ENOMEM"],
+        "epoll_ctl" if !line.contains("EPOLL_CTL_ADD") => &[],
+        "epoll_ctl" | "bind" | "rename" | "renameat2" | "link" | "linkat" | "mkdir" | "mkdirat" => {
+            &["ENOSPC", "ENOMEM"]
+        }
+        // With `recvfrom` the standard library, tokio and asyncio hear from themselves, and nobody else does.
+        "recvfrom" | "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "wait4" | "waitid" | "getrandom" => {
+            &["EINTR"]
+        }
+        "flock" => &["ENOLCK", "EINTR"],
+        "chmod" | "fchmod" | "fchmodat" => &["EIO"],
+        "fstat" | "statx" | "stat" | "newfstatat" | "getdents64" => &["EIO", "ENOMEM"],
+        _ => &["ENOMEM"],
+    }
+}
+
+/// One run of a scenario.
+pub struct Run {
+    /// An empty directory: whatever has this path in its environment belongs to the run, and nobody may be left, nor
+    /// any file in it.
+    pub dir: PathBuf,
+    shared: PathBuf,
+    number: usize,
+    injection: Option<Injection>,
+    is_short: bool,
+}
+
+/// What fails: the `when`th call of its kind in each thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Injection {
+    call: &'static str,
+    error: &'static str,
+    when: usize,
+}
+
+impl Run {
+    /// An environment in which the program whose first argument is `command` has calls that fail; it alone, and not
+    /// what it starts.
+    #[must_use]
+    pub fn variables(&self, command: &str) -> Vec<(&'static str, String)> {
+        let short = self.is_short.then(|| ("TOOLBRIDGE_SHORT", "toolbridge".to_owned()));
+        let variables = [
+            ("RUST_BACKTRACE", "0".into()),
+            ("LD_PRELOAD", self.library().display().to_string()),
+            ("TOOLBRIDGE_STRACE", self.strace()),
+            ("TOOLBRIDGE_STRACED", command.into()),
+            ("TOOLBRIDGE_STRACE_DONE", self.done().display().to_string()),
+        ];
+        variables.into_iter().chain(short).collect()
+    }
+
+    /// What `trace.c` became, for those who call its `trace_me` themselves.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.shared.join(LIBRARY)
+    }
+
+    /// The command that makes calls fail.
+    #[must_use]
+    pub fn strace(&self) -> String {
+        let log = self.file("log");
+        let strace =
+            format!("strace -f -q -b execve -y -o {} -e signal=none -e trace={TRACED}", log.display());
+        match self.injection {
+            Some(Injection { call, error, when }) => {
+                format!("{strace} -e inject={call}:error={error}:when={when}")
+            }
+            None => strace,
+        }
+    }
+
+    /// The file that is there once strace has ended.
+    #[must_use]
+    pub fn done(&self) -> PathBuf {
+        self.file("done")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.shared.join(format!("{name}-{}", self.number))
+    }
+
+    /// What strace wrote, once it has ended.
+    fn log(&self) -> String {
+        let done = self.done();
+        soon("strace ends", || done.exists().then_some(()).ok_or_else(|| self.file("log")));
+        let log = fs::read_to_string(self.file("log")).unwrap_or_default();
+        assert!(!log.is_empty(), "strace has traced nothing");
+        log
+    }
+
+    /// There is no file and no process of this run any more.
+    fn nothing_is_left(&self) {
+        soon("nothing is left", || {
+            let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+            let files = files.map(|file| file.path().display().to_string());
+            let left: Vec<_> = processes_of(&self.dir).chain(files).collect();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        });
+    }
+}
+
+fn soon<E: std::fmt::Debug>(what: &str, look: impl Fn() -> Result<(), E>) {
+    let started = Instant::now();
+    while let Err(left) = look() {
+        assert!(started.elapsed() < AFTERWARDS, "not within {AFTERWARDS:?}: {what}: {left:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Processes whose environment names that directory, as `/proc/<pid>: <command>`.
+pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
+    let dir = dir.as_os_str().as_encoded_bytes().to_owned();
+    fs::read_dir("/proc").into_iter().flatten().filter_map(move |entry| {
+        let process = entry.ok()?.path();
+        let environment = fs::read(process.join("environ")).ok()?;
+        environment.windows(dir.len()).any(|window| window == dir).then_some(())?;
+        let command = fs::read(process.join("cmdline")).ok()?;
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        Some(format!("{}: {command:.2000}", process.display()))
+    })
+}
+
+/// Compiles `trace.c`, with the C compiler that Rust needs too.
+fn compile(folder: &Path) -> PathBuf {
+    let (library, source) = (folder.join(LIBRARY), folder.join("trace.c"));
+    fs::write(&source, SOURCE).expect("a source");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    assert!(cc.status().is_ok_and(|status| status.success()), "cannot compile: {cc:?}");
+    library
+}
+
+/// Whether strace may trace here. Says so if not.
+fn can_trace(krate: &str) -> bool {
+    let mut strace = Command::new("strace");
+    let traced = strace.args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
+    let traced = traced.unwrap_or_else(|error| {
+        panic!("cannot start strace ({error}): install it, or run `cargo xtask test`, which gets it")
+    });
+    if !traced.success() {
+        say_unchecked_in(krate, "strace may not trace here");
+    }
+    traced.success()
+}
+
+/// Runs a scenario once as it is, and then once for each call that the program with [`Run::variables`] made, which fails
+/// then. The scenario panics when something is not as it must be, whatever failed, and returns whether nothing did.
+///
+/// # Panics
+///
+/// If a run does, if something is left of one, or if the program makes none of the calls that it is `known` to make.
+pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
+    if !can_trace(krate) {
+        return;
+    }
+    let shared = TempDir::new().expect("a folder");
+    compile(shared.path());
+    let number = AtomicUsize::new(0);
+    let run = |injection| {
+        let dir = TempDir::new().expect("a folder");
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        let run =
+            Run { dir: dir.path().into(), shared: shared.path().into(), number, injection, is_short: false };
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let is_well = scenario(&run);
+            run.nothing_is_left();
+            is_well
+        }));
+        let log = run.log();
+        (outcome.map_err(|error| said(&*error)), log)
+    };
+    let (outcome, log) = run(None);
+    assert_eq!(outcome, Ok(true), "it works as long as nothing fails");
+    let injections = injections(&log);
+    let calls: BTreeSet<_> = injections.iter().map(|injection| injection.call).collect();
+    assert!(known.iter().all(|call| calls.contains(call)), "it makes other calls now: {calls:?}");
+
+    let (left, wrong, missed) = (Mutex::new(injections.clone()), Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let next = || left.lock().expect("nobody panics").pop();
+                while let Some(injection) = next() {
+                    let (outcome, log) = run(Some(injection));
+                    let failed = failed(&log);
+                    if failed.is_empty() {
+                        missed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if let Err(said) = outcome
+                        && !NOT_OURS.iter().any(|text| said.contains(text))
+                        && failed.iter().all(|line| can_have(line))
+                    {
+                        let last = log.lines().rev().take(40).collect::<Vec<_>>();
+                        let text =
+                            format!("{injection:?}: {failed:#?}\n{said}\nthe last calls first: {last:#?}");
+                        wrong.lock().expect("nobody panics").push(text);
+                    }
+                }
+            });
+        }
+    });
+    let (wrong, missed) = (wrong.into_inner().expect("nobody panics"), missed.into_inner());
+    let count = injections.len();
+    #[expect(clippy::print_stderr, reason = "figures of a test")]
+    {
+        eprintln!("{count} failures in {:?}; {missed} calls did not come again", started.elapsed());
+    }
+    assert!(wrong.is_empty(), "{} of {count} went wrong:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(missed * 4 < count, "{missed} of {count} calls did not come again");
+}
+
+/// Runs a scenario in which `toolbridge` reads and writes by halves wherever it gets [`Run::variables`].
+///
+/// # Panics
+///
+/// If it does, or if something is left of it.
+pub fn by_halves(scenario: impl Fn(&Run)) {
+    let (dir, shared) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    compile(shared.path());
+    let run = Run {
+        dir: dir.path().into(),
+        shared: shared.path().into(),
+        number: 0,
+        injection: None,
+        is_short: true,
+    };
+    scenario(&run);
+    run.nothing_is_left();
+}
+
+/// What a panic says.
+fn said(panic: &dyn std::any::Any) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// A line of the log, as its thread, its call, and the whole of it. What ends a call that others came between is none.
+fn call(line: &str) -> Option<(&str, &'static str)> {
+    let (thread, rest) = line.split_once(' ')?;
+    let (name, _) = rest.trim_start().split_once('(')?;
+    TRACED.split(',').find(|call| *call == name).map(|call| (thread, call))
+}
+
+/// The calls that were made to fail. Others may have come between the two halves of one.
+fn failed(log: &str) -> Vec<String> {
+    let mut begun = HashMap::new();
+    let mut failed = Vec::new();
+    for line in log.lines() {
+        let thread = line.split_once(' ').map_or("", |(thread, _)| thread);
+        if line.ends_with("<unfinished ...>") {
+            begun.insert(thread, line);
+        } else if line.contains("(INJECTED)") {
+            let first = if line.contains("<... ") { begun.get(thread).copied() } else { None };
+            failed.push(first.unwrap_or_default().to_owned() + line);
+        }
+    }
+    failed
+}
+
+/// Whether the call that was made to fail can have that error: in this run it may have been another one.
+fn can_have(line: &str) -> bool {
+    call(line).is_none_or(|(_, call)| !errors(call, line).is_empty())
+}
+
+/// Everything that can fail in a run with that log, each once.
+fn injections(log: &str) -> Vec<Injection> {
+    let all = std::env::var_os(ALL).is_some();
+    let mut counts = HashMap::new();
+    let mut found = BTreeSet::new();
+    for (line, (thread, call)) in log.lines().filter_map(|line| Some((line, call(line)?))) {
+        let when: &mut usize = counts.entry((thread, call)).or_default();
+        *when += 1;
+        let errors = errors(call, line);
+        // In turns, unless all are wanted.
+        let turn = |place: usize| all || place == (*when - 1) % errors.len();
+        let errors = errors.iter().enumerate().filter(|(place, _)| turn(*place));
+        found.extend(errors.map(|(_, error)| Injection { call, error, when: *when }));
+    }
+    found.into_iter().collect()
+}

@@ -1,0 +1,49 @@
+//! Runtimes that cannot be had: where tokio lacks a descriptor or a thread it panics, and here that is an error.
+
+use std::io;
+use std::panic::{PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use tokio::runtime::{Builder, Runtime};
+
+const THREAD: &str = "toolbridge-start";
+
+/// A runtime of this thread alone.
+///
+/// # Errors
+///
+/// When there is none to be had.
+pub fn small_runtime() -> io::Result<Runtime> {
+    let hook = take_hook();
+    set_hook(Box::new(|_| ()));
+    let built = catch_unwind(|| Builder::new_current_thread().enable_all().build());
+    set_hook(hook);
+    built.unwrap_or_else(|_| Err(io::Error::other("there is no descriptor left for a runtime")))
+}
+
+/// A runtime with threads of its own. In a thread of ours: after its panic about one that it cannot have, tokio waits for
+/// those that it has, for ever.
+///
+/// # Errors
+///
+/// When there is none to be had.
+pub fn runtime(mut builder: Builder) -> io::Result<Runtime> {
+    let (tell, told) = mpsc::sync_channel(1);
+    let tell_panic = tell.clone();
+    let hook = Arc::new(take_hook());
+    let others = Arc::clone(&hook);
+    set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
+        if thread::current().name() == Some(THREAD) {
+            let text = panic.payload().downcast_ref::<String>().map_or("tokio panicked", String::as_str);
+            _ = tell_panic.try_send(Err(io::Error::other(format!("there is no runtime to be had: {text}"))));
+        } else {
+            others(panic);
+        }
+    }));
+    let work = move || _ = tell.send(builder.enable_all().build());
+    let started = thread::Builder::new().name(THREAD.into()).spawn(work);
+    let built = started.and_then(|_| told.recv().unwrap_or_else(|error| Err(io::Error::other(error))));
+    set_hook(Box::new(move |panic| hook(panic)));
+    built
+}
