@@ -117,8 +117,8 @@ struct Registered {
 
 impl Registered {
     /// The tools' names as the CLI has them.
-    fn full_names(&self) -> impl Iterator<Item = String> {
-        self.source.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name))
+    fn full_names(&self) -> Vec<String> {
+        self.source.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name)).collect()
     }
 }
 
@@ -373,7 +373,7 @@ impl ClaudeCodeModel {
         server_name: &str,
         transport: Transport,
     ) -> Result<(), ClaudeCodeError> {
-        check_server_name(server_name, tools.tools())?;
+        check_server_name(server_name, &tools.tools())?;
         let registered = Registered { source: Arc::new(tools), server: server_name.into(), transport };
         *self.0.toolset.write().unwrap_or_else(PoisonError::into_inner) = Some(registered);
         Ok(())
@@ -548,7 +548,7 @@ impl ClaudeCodeModel {
             return Ok(self.0.toolset.read().unwrap_or_else(PoisonError::into_inner).clone());
         };
         let server = request.own_server_name();
-        check_server_name(server, tools.0.tools())?;
+        check_server_name(server, &tools.0.tools())?;
         let source = Arc::clone(&tools.0);
         Ok(Some(Registered { source, server: server.into(), transport: request.transport }))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+use toolbridge_core::{CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource};
 
 use crate::ClaudeCodeError;
 
@@ -148,8 +148,12 @@ pub(crate) struct Restricted {
 }
 
 impl ToolSource for Restricted {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.source.tools()
+    }
+
+    fn changes(&self) -> Changes {
+        self.source.changes()
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
@@ -161,10 +165,6 @@ impl ToolSource for Restricted {
             }
         }
         self.source.call(call, context)
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.source.is_exclusive(name)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use toolbridge_core::{CallContext, CallFuture, RawJson, ToolCall, ToolList, ToolSchema, ToolSource};
+use toolbridge_core::{
+    CallContext, CallFuture, Changes, DerivedList, RawJson, ToolCall, ToolList, ToolSource, ToolSpec,
+};
 
 use crate::version::Version;
 
@@ -23,25 +25,22 @@ const NOTE_CHARS: usize = 200;
 /// shows the model its start; here it is shown whole as far as the CLI can, and what is longer is cut and says so.
 pub(crate) struct ResultLimit {
     source: Arc<dyn ToolSource>,
-    list: ToolList,
+    list: DerivedList,
     most: usize,
 }
 
 impl ResultLimit {
     pub(crate) fn new(source: Arc<dyn ToolSource>, version: Version) -> Self {
         let most = if version.takes_result_limits() { MAX_CHARS } else { MAX_CHARS_OF_OLD };
-        let tools = source.tools().iter().map(|tool| with_limit(tool.clone(), most)).collect();
-        // The names are those of a list.
-        let list = ToolList::new(tools).unwrap_or_else(|_| source.tools().clone());
-        Self { source, list, most }
+        Self { source, list: DerivedList::default(), most }
     }
 }
 
-fn meta(tool: &ToolSchema) -> Map<String, Value> {
+fn meta(tool: &ToolSpec) -> Map<String, Value> {
     tool.meta.as_ref().and_then(|meta| meta.decode().ok()).unwrap_or_default()
 }
 
-fn with_limit(mut tool: ToolSchema, most: usize) -> ToolSchema {
+fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
     let mut meta = meta(&tool);
     if !meta.contains_key(LIMIT_KEY) {
         meta.insert(LIMIT_KEY.into(), json!(most));
@@ -51,19 +50,22 @@ fn with_limit(mut tool: ToolSchema, most: usize) -> ToolSchema {
 }
 
 impl ToolSource for ResultLimit {
-    fn tools(&self) -> &ToolList {
-        &self.list
+    fn tools(&self) -> ToolList {
+        self.list.get(vec![self.source.tools()], |lists| {
+            let limited: Vec<_> = lists[0].iter().map(|tool| with_limit(tool.clone(), self.most)).collect();
+            ToolList::of(limited.iter())
+        })
+    }
+
+    fn changes(&self) -> Changes {
+        self.source.changes()
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        let own = self.list.get(&call.name).and_then(|tool| meta(tool).get(LIMIT_KEY)?.as_u64());
+        let own = self.tools().get(&call.name).and_then(|tool| meta(tool).get(LIMIT_KEY)?.as_u64());
         let limit = own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.most).min(self.most);
         let calling = self.source.call(call, context);
         Box::pin(async move { Ok(cut(calling.await?, limit)) })
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.source.is_exclusive(name)
     }
 }
 

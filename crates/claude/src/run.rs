@@ -9,6 +9,7 @@ use toolbridge_core::ToolSource;
 use toolbridge_core::trace::Tracer;
 use toolbridge_ipc::Session;
 use toolbridge_mcp::{Incoming as _, LineReader, ServerInfo, serve_traced};
+use tracing::Instrument as _;
 
 use crate::bridge;
 use crate::control::Control;
@@ -95,10 +96,11 @@ impl Run {
             let (into, incoming, outgoing) = sdk_server(server, Arc::clone(&control));
             sdk = Some(into);
             let (source, tracer) = (Arc::clone(source), tracer.clone());
-            work.spawn(async move {
+            let serving = async move {
                 _ = serve_traced(source, ServerInfo::default(), incoming, outgoing, tracer).await;
                 Ok(())
-            });
+            };
+            work.spawn(serving.in_current_span());
         }
         let server = offer.as_ref().map(|offer| offer.server().to_owned());
         let stage = Arc::new(Stage::default());

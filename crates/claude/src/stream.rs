@@ -9,6 +9,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use toolbridge_core::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::error::ExecutionKind;
 use crate::event::Event;
@@ -88,7 +89,8 @@ impl ResponseStream {
     {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
-        let driver = tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }));
+        let driver =
+            tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }).in_current_span());
         Self { events, unread, driver: Some(driver), signals, release: Box::new(release) }
     }
 

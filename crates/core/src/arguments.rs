@@ -18,23 +18,48 @@ pub(crate) struct ObjectSchema {
     shape: Option<Shape>,
 }
 
-impl ObjectSchema {
-    pub(crate) fn compile(
-        tool: &str,
+/// A JSON Schema of an object, as its tool's author gave it.
+pub(crate) struct ReadSchema<'a> {
+    tool: &'a str,
+    which: &'static str,
+    schema: Value,
+}
+
+impl<'a> ReadSchema<'a> {
+    pub(crate) fn new(
+        tool: &'a str,
         which: &'static str,
-        schema: &Value,
+        schema: &RawJson,
     ) -> Result<Self, RegistrationError> {
-        let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
-        let root = schema.as_object().ok_or_else(|| bad("it is not a JSON object".into()))?;
+        let read = Self { tool, which, schema: schema.decode().unwrap_or_default() };
+        let Some(root) = read.schema.as_object() else { return Err(read.bad("it is not a JSON object")) };
         match root.get("type") {
-            Some(Value::String(root_type)) if root_type == "object" => {}
-            Some(other) => return Err(bad(format!("its root has `\"type\": {other}`, not `\"object\"`"))),
-            None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
+            Some(Value::String(root_type)) if root_type == "object" => Ok(read),
+            Some(other) => Err(read.bad(format!("its root has `\"type\": {other}`, not `\"object\"`"))),
+            None => Err(read.bad("its root has no `\"type\": \"object\"`")),
         }
-        let compiled = jsonschema::validator_for(schema).map_err(|error| bad(error.to_string()))?;
-        Ok(Self { schema: schema.clone(), compiled, shape: Shape::of(schema) })
     }
 
+    fn bad(&self, reason: impl Into<String>) -> RegistrationError {
+        RegistrationError::BadSchema { tool: self.tool.into(), which: self.which, reason: reason.into() }
+    }
+
+    /// As clients get it: many know one draft, and refuse a schema that names another one.
+    pub(crate) fn shown(&self) -> RawJson {
+        let mut schema = self.schema.clone();
+        schema.as_object_mut().map(|root| root.remove("$schema"));
+        RawJson::from(&schema)
+    }
+
+    pub(crate) fn compile(self) -> Result<ObjectSchema, RegistrationError> {
+        let compiled =
+            jsonschema::validator_for(&self.schema).map_err(|error| self.bad(error.to_string()))?;
+        let shape = Shape::of(&self.schema);
+        Ok(ObjectSchema { schema: self.schema, compiled, shape })
+    }
+}
+
+impl ObjectSchema {
     /// Where `value` does not fit, and why.
     pub(crate) fn fault(&self, value: &RawJson) -> Option<Fault> {
         self.fault_but_for(value, |_, _| false)

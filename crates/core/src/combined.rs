@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolList, ToolSource};
+use crate::changes::DerivedList;
+use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
 
 /// Several sources as one: your own functions beside a ready-made set, say.
 ///
@@ -15,10 +16,12 @@ use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolList, Tool
 /// assert_eq!(all.tools().len(), 2);
 /// # Ok::<(), toolbridge_core::RegistrationError>(())
 /// ```
-#[derive(Clone, Default)]
+///
+/// Where two sources that change come to have tools of the same name, the first one's is called.
+#[derive(Default)]
 pub struct Combined {
-    list: ToolList,
     sources: Vec<Arc<dyn ToolSource>>,
+    list: DerivedList,
 }
 
 impl Combined {
@@ -34,8 +37,7 @@ impl Combined {
     ///
     /// When two tools have the same name.
     pub fn with(mut self, source: impl ToolSource) -> Result<Self, RegistrationError> {
-        let tools = self.list.iter().chain(source.tools().iter()).cloned().collect();
-        self.list = ToolList::new(tools)?;
+        ToolList::new(self.tools().iter().chain(source.tools().iter()).cloned().collect())?;
         self.sources.push(Arc::new(source));
         Ok(self)
     }
@@ -47,24 +49,25 @@ impl Combined {
 
 impl std::fmt::Debug for Combined {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self.list.iter().map(|tool| &tool.name).collect();
-        f.debug_tuple("Combined").field(&names).finish()
+        let tools = self.tools();
+        f.debug_tuple("Combined").field(&tools.iter().map(|tool| &tool.name).collect::<Vec<_>>()).finish()
     }
 }
 
 impl ToolSource for Combined {
-    fn tools(&self) -> &ToolList {
-        &self.list
+    fn tools(&self) -> ToolList {
+        let lists = self.sources.iter().map(ToolSource::tools).collect();
+        self.list.get(lists, |lists| ToolList::of(lists.iter().flat_map(|list| list.iter())))
+    }
+
+    fn changes(&self) -> Changes {
+        self.sources.iter().fold(Changes::never(), |all, source| all.and(source.changes()))
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         match self.of(&call.name) {
             Some(source) => source.call(call, context),
-            None => Box::pin(async { Err(self.list.not_found(call.name)) }),
+            None => Box::pin(async { Err(self.tools().not_found(call.name)) }),
         }
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.of(name).is_some_and(|source| source.is_exclusive(name))
     }
 }

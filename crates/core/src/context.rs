@@ -2,8 +2,9 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -52,6 +53,8 @@ pub struct CallContext {
     /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
     /// ends when they return, however many clones of the context there are.
     turn: Option<Turn>,
+    /// The same turn, once it has been taken.
+    taken: Weak<OwnedMutexGuard<()>>,
     /// Where moments of the call are noted, if anybody wants to know.
     marks: Option<Arc<Marks>>,
 }
@@ -110,7 +113,16 @@ impl CallContext {
     }
 
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
-        self.turn.take()
+        let turn = self.turn.take()?;
+        self.taken = Arc::downgrade(&turn);
+        Some(turn)
+    }
+
+    /// Keeps the turn of an exclusive call, for a handler whose work goes on after its future was dropped: as long as
+    /// what is returned lives, no other exclusive call begins.
+    #[must_use]
+    pub fn keep_turn(&self) -> Option<impl Send + Sync + use<>> {
+        self.taken.upgrade()
     }
 
     /// The same for one call of a toolset.

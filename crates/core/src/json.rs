@@ -187,6 +187,12 @@ impl From<&serde_json::Value> for RawJson {
     }
 }
 
+impl From<serde_json::Value> for RawJson {
+    fn from(value: serde_json::Value) -> Self {
+        Self::from(&value)
+    }
+}
+
 impl fmt::Display for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

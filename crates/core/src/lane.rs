@@ -42,7 +42,7 @@ impl Lane {
         mut context: CallContext,
     ) -> Result<RawJson, ToolError> {
         let tool = call.name.clone();
-        let _call = if source.is_exclusive(&tool) {
+        let _call = if source.tools().get(&tool).is_some_and(|tool| tool.exclusive) {
             let turn = self.turn(&tool).await?;
             context.give_turn(Arc::clone(&turn));
             Some(InTurn { lane: self, tool: tool.clone(), turn })

@@ -1,7 +1,7 @@
 //! Tools as data.
 //!
 //! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** exposes a
-//! source to somebody. This crate holds what both sides speak about: [`ToolSchema`], [`ToolCall`],
+//! source to somebody. This crate holds what both sides speak about: [`ToolSpec`], [`ToolCall`],
 //! [`ToolResult`], [`ToolError`], and the source for functions in this process, [`Toolset`]. It knows
 //! no socket, no MCP, and no file but the one that a trace goes to ([`trace`]).
 //!
@@ -19,7 +19,7 @@
 //! let tools = Toolset::builder()
 //!     .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
 //!     .build()?;
-//! assert_eq!(tools.names().collect::<Vec<_>>(), ["add"]);
+//! assert_eq!(tools.names(), ["add"]);
 //! # Ok::<(), toolbridge_core::RegistrationError>(())
 //! ```
 
@@ -29,8 +29,10 @@ pub mod trace;
 mod arguments;
 mod budget;
 mod call;
+mod changes;
 mod combined;
 mod context;
+mod dispatcher;
 mod error;
 mod extract;
 mod fault;
@@ -45,34 +47,37 @@ mod progress;
 mod result;
 mod returned;
 mod scan;
-mod schema;
 mod selection;
 mod shape;
 mod source;
+mod spec;
 mod stateful;
 mod tool;
 mod toolset;
 
 pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
+pub use changes::{Changes, DerivedList};
 pub use combined::Combined;
 pub use context::{CallContext, States};
+pub use dispatcher::Dispatcher;
 pub use error::{Hint, RegistrationError, ToolError, Warning};
 pub use extract::{FromContext, State};
 pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
 pub use handler::{FromArguments, IntoHandler, NoArgs};
 pub use json::RawJson;
+#[doc(hidden)]
 pub use lane::Lane;
 pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use progress::{Progress, ProgressReceiver, Step, Underway};
 pub use result::{Content, ToolResult};
-pub use returned::{IntoToolError, IntoToolResult, Json, Returned};
-pub use schema::{Annotations, DuplicateName, ToolList, ToolSchema};
+pub use returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
+pub use spec::{DuplicateName, ToolList, ToolSpec};
 pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{IntoTools, Tool, forget_widths};
+pub use tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
 
 /// What the code that `#[tool]` and `#[tools]` write refers to. It may change with every version.

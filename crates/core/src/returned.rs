@@ -63,6 +63,18 @@ pub enum Returned {
     Value(Value),
     /// A result in full.
     Result(ToolResult),
+    /// A result in full, as JSON text.
+    Json(RawJson),
+}
+
+/// A result that is JSON text already, as other systems give it: that of an MCP `CallToolResult`. It is sent as it is.
+#[derive(Debug, Clone)]
+pub struct ResultJson(pub RawJson);
+
+impl IntoToolResult for ResultJson {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(Returned::Json(self.0))
+    }
 }
 
 pub(crate) type Outcome = Result<Returned, ToolError>;

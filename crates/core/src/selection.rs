@@ -1,14 +1,18 @@
 //! Some of a source's tools.
 
-use crate::{CallContext, CallFuture, RegistrationError, ToolCall, ToolList, ToolSource};
+use std::collections::HashSet;
 
-/// A source that has only some of another's tools: it lists no others and calls no others.
+use crate::changes::DerivedList;
+use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
+
+/// A source that has only some of another's tools: it lists no others and calls no others, whatever the other adds later.
 ///
 /// [`Toolset::filter`](crate::Toolset::filter) is the same for a toolset alone.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Selection<S> {
     source: S,
-    list: ToolList,
+    names: HashSet<String>,
+    list: DerivedList,
 }
 
 impl<S: ToolSource> Selection<S> {
@@ -21,24 +25,27 @@ impl<S: ToolSource> Selection<S> {
         source: S,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let list = source.tools().select(names)?;
-        Ok(Self { source, list })
+        let chosen = source.tools().select(names)?;
+        let names = chosen.iter().map(|tool| tool.name.clone()).collect();
+        Ok(Self { source, names, list: DerivedList::default() })
     }
 }
 
 impl<S: ToolSource> ToolSource for Selection<S> {
-    fn tools(&self) -> &ToolList {
-        &self.list
+    fn tools(&self) -> ToolList {
+        self.list.get(vec![self.source.tools()], |lists| {
+            ToolList::of(lists[0].iter().filter(|tool| self.names.contains(&tool.name)))
+        })
+    }
+
+    fn changes(&self) -> Changes {
+        self.source.changes()
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        if self.list.get(&call.name).is_none() {
-            return Box::pin(async { Err(self.list.not_found(call.name)) });
+        if !self.names.contains(&call.name) {
+            return Box::pin(async { Err(self.tools().not_found(call.name)) });
         }
         self.source.call(call, context)
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.source.is_exclusive(name)
     }
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{CallContext, RawJson, ToolCall, ToolError, ToolList};
+use crate::{CallContext, Changes, RawJson, ToolCall, ToolError, ToolList};
 
 /// A call under way; dropping it cancels the call.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<RawJson, ToolError>> + Send + 'a>>;
@@ -16,30 +16,29 @@ pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<RawJson, ToolError>
     note = "`ToolsetBuilder::build` and `Toolset::filter` return a `Result`: add `?`"
 )]
 pub trait ToolSource: Send + Sync + 'static {
-    /// The tools; the same for the life of the source.
-    fn tools(&self) -> &ToolList;
+    /// The tools as they are now; cheap.
+    fn tools(&self) -> ToolList;
+
+    /// Says when [`tools`](Self::tools) would return another list; most sources never change.
+    fn changes(&self) -> Changes {
+        Changes::never()
+    }
 
     /// Calls a tool. The result is the JSON text of an MCP `CallToolResult`: an object with `content`,
     /// and perhaps `isError`, `structuredContent` and `_meta`.
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_>;
-
-    /// Whether calls of this tool must not overlap with other exclusive calls of the same session. A
-    /// front asks this; a source that leaves the order to somebody else says no.
-    fn is_exclusive(&self, _name: &str) -> bool {
-        false
-    }
 }
 
 impl<S: ToolSource + ?Sized> ToolSource for Arc<S> {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         (**self).tools()
+    }
+
+    fn changes(&self) -> Changes {
+        (**self).changes()
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         (**self).call(call, context)
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        (**self).is_exclusive(name)
     }
 }

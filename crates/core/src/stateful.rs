@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{CallContext, CallFuture, States, ToolCall, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, Changes, States, ToolCall, ToolList, ToolSource};
 
 /// A source whose calls find this state before the toolset's own: that of one request, or of one user.
 #[derive(Debug, Clone)]
@@ -19,16 +19,16 @@ impl<S: ToolSource> Stateful<S> {
 }
 
 impl<S: ToolSource> ToolSource for Stateful<S> {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.source.tools()
+    }
+
+    fn changes(&self) -> Changes {
+        self.source.changes()
     }
 
     fn call(&self, call: ToolCall, mut context: CallContext) -> CallFuture<'_> {
         context.set_callers_state(Arc::clone(&self.state));
         self.source.call(call, context)
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.source.is_exclusive(name)
     }
 }

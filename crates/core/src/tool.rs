@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
 use crate::handler::{FromArguments, Handler, IntoHandler};
-use crate::schema::Annotations;
+use crate::{RawJson, ToolSpec};
 
 /// A tool and everything that can be said about it.
 ///
@@ -31,20 +32,18 @@ use crate::schema::Annotations;
 /// ```
 #[derive(Debug)]
 pub struct Tool {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    pub(crate) input_schema: Value,
-    pub(crate) handler: Handler,
-    pub(crate) title: Option<String>,
-    pub(crate) output_schema: Option<Value>,
-    pub(crate) annotations: Annotations,
+    pub(crate) spec: ToolSpec,
+    pub(crate) annotations: Map<String, Value>,
     pub(crate) meta: Map<String, Value>,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) handler: Handler,
+    pub(crate) is_parallel: bool,
+    pub(crate) is_checked: bool,
 }
 
 impl Tool {
     const ALWAYS_LOAD: &'static str = "anthropic/alwaysLoad";
     const MAX_RESULT_CHARS: &'static str = "anthropic/maxResultSizeChars";
+    pub(crate) const READ_ONLY: &'static str = "readOnlyHint";
 
     /// A tool whose input schema is made from the type of its arguments.
     #[must_use]
@@ -60,62 +59,77 @@ impl Tool {
     }
 
     /// A tool with an input schema of your own. The handler may take its arguments undecoded, as
-    /// [`RawJson`](crate::RawJson), or as any type that serde can read.
+    /// [`RawJson`], or as any type that serde can read.
     #[must_use]
     pub fn raw<A, M>(
         name: impl Into<String>,
         description: impl Into<String>,
-        input_schema: Value,
+        input_schema: impl Into<RawJson>,
         handler: impl IntoHandler<A, M>,
     ) -> Self
     where
         A: FromArguments,
     {
         Self {
-            name: name.into(),
-            description: description.into(),
-            input_schema,
-            handler: handler.into_handler(),
-            title: None,
-            output_schema: None,
-            annotations: Annotations::default(),
+            spec: ToolSpec::new(name, description, input_schema.into()),
+            annotations: Map::new(),
             meta: Map::from_iter([(Self::ALWAYS_LOAD.to_owned(), Value::Bool(true))]),
-            timeout: None,
+            handler: handler.into_handler(),
+            is_parallel: false,
+            is_checked: true,
         }
     }
 
     /// A name for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
-        self.title = Some(title.into());
+        self.spec.title = Some(title.into());
         self
     }
 
-    /// It changes nothing. Its calls run side by side; those of other tools run one at a time.
+    /// It changes nothing. Its calls run side by side; those of other tools run one at a time, unless they are
+    /// [`parallel`](Self::parallel).
     #[must_use]
-    pub fn read_only(mut self) -> Self {
-        self.annotations.read_only_hint = Some(true);
-        self
+    pub fn read_only(self) -> Self {
+        self.annotation(Self::READ_ONLY, true)
     }
 
     /// Whether it may destroy something.
     #[must_use]
-    pub fn destructive(mut self, destructive: bool) -> Self {
-        self.annotations.destructive_hint = Some(destructive);
-        self
+    pub fn destructive(self, destructive: bool) -> Self {
+        self.annotation("destructiveHint", destructive)
     }
 
     /// Whether the same call twice is the same as once.
     #[must_use]
-    pub fn idempotent(mut self, idempotent: bool) -> Self {
-        self.annotations.idempotent_hint = Some(idempotent);
-        self
+    pub fn idempotent(self, idempotent: bool) -> Self {
+        self.annotation("idempotentHint", idempotent)
     }
 
     /// Whether it deals with things outside, such as the web.
     #[must_use]
-    pub fn open_world(mut self, open_world: bool) -> Self {
-        self.annotations.open_world_hint = Some(open_world);
+    pub fn open_world(self, open_world: bool) -> Self {
+        self.annotation("openWorldHint", open_world)
+    }
+
+    /// Adds a hint about the tool's behaviour, in MCP's words.
+    #[must_use]
+    pub fn annotation(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// Its calls may overlap with any others, though it changes something.
+    #[must_use]
+    pub fn parallel(mut self) -> Self {
+        self.is_parallel = true;
+        self
+    }
+
+    /// Its handler checks its arguments and its results itself: the schemas are only shown.
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.is_checked = false;
         self
     }
 
@@ -128,8 +142,8 @@ impl Tool {
 
     /// Promises a structured result that fits a JSON Schema of your own.
     #[must_use]
-    pub fn output_schema(mut self, schema: Value) -> Self {
-        self.output_schema = Some(schema);
+    pub fn output_schema(mut self, schema: impl Into<RawJson>) -> Self {
+        self.spec.output_schema = Some(schema.into());
         self
     }
 
@@ -161,7 +175,7 @@ impl Tool {
     /// How long a call may take; without this, as long as it takes.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
+        self.spec.timeout = Some(limit);
         self
     }
 }
@@ -191,8 +205,12 @@ impl IntoTools for Vec<Tool> {
     }
 }
 
-pub(crate) fn schema_of<T: JsonSchema>() -> Value {
-    let mut schema = SchemaGenerator::default().into_root_schema_for::<T>();
+/// The JSON Schema of a type, as models and clients are told of it.
+#[must_use]
+pub fn schema_of<T: JsonSchema>() -> Value {
+    // In one piece as far as it goes: not every client follows references.
+    let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
     // Neither tells the model anything, and both are sent with every request.
     schema.remove("$schema");
     schema.remove("title");
@@ -204,7 +222,7 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
 ///
 /// JSON Schema knows no such formats, and the CLI warns of each of them on its stderr. What they mean is in `minimum`
 /// and `maximum`, too.
-pub fn forget_widths(schema: &mut Schema) {
+fn forget_widths(schema: &mut Schema) {
     let is_width = |format: &str| {
         let digits = format.trim_start_matches('u').strip_prefix("int");
         digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))

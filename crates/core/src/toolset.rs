@@ -1,13 +1,15 @@
 //! Functions in this process, as a source of tools.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use schemars::JsonSchema;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
-use crate::arguments::{ObjectSchema, prepare};
+use crate::arguments::{ObjectSchema, ReadSchema, prepare, read};
 use crate::context::States;
 use crate::fault::Fault;
 use crate::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
@@ -15,29 +17,37 @@ use crate::name::check_tool_name;
 use crate::panic::caught;
 use crate::returned::{Outcome, Returned};
 use crate::{
-    Annotations, CallContext, CallFuture, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError,
-    ToolList, ToolSchema, ToolSource, Warning,
+    CallContext, CallFuture, Changes, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError,
+    ToolList, ToolSource, ToolSpec, Warning,
 };
 
 /// The CLI cuts a description here.
 const SHOWN_DESCRIPTION_BYTES: usize = 2048;
 
-/// A set of functions in this process. Cloning is cheap.
+/// A set of functions in this process. Clones share their tools: what one of them adds or removes is there or gone
+/// for all.
 #[derive(Clone)]
-pub struct Toolset {
-    list: ToolList,
-    /// In the order of `list`.
-    tools: Arc<[Arc<Registered>]>,
+pub struct Toolset(Arc<Shared>);
+
+struct Shared {
+    tools: RwLock<Arc<Tools>>,
+    changed: watch::Sender<()>,
     state: Arc<States>,
 }
 
+/// The tools as they are at one moment.
+struct Tools {
+    list: ToolList,
+    /// In the order of `list`.
+    registered: Vec<Arc<Registered>>,
+}
+
 struct Registered {
-    name: String,
-    input: ObjectSchema,
+    spec: ToolSpec,
+    /// Not there when the handler checks its arguments itself.
+    input: Option<ObjectSchema>,
     output: Option<ObjectSchema>,
     handler: Handler,
-    timeout: Option<Duration>,
-    read_only: bool,
 }
 
 /// Collects tools; [`build`](Self::build) checks them.
@@ -86,48 +96,41 @@ impl ToolsetBuilder {
     /// When a name is empty, used twice, too long or has other characters than `A-Z a-z 0-9 _ -`, or a
     /// schema is not a JSON Schema of an object.
     pub fn build(self) -> Result<Toolset, RegistrationError> {
-        let (schemas, tools) =
-            self.tools.into_iter().map(register).collect::<Result<(Vec<_>, Vec<_>), _>>()?;
-        let toolset =
-            Toolset { list: ToolList::new(schemas)?, tools: tools.into(), state: Arc::new(self.state) };
-        for warning in toolset.warnings() {
-            tracing::warn!("{warning}");
-        }
-        Ok(toolset)
+        let tools = self.tools.into_iter().map(register).collect::<Result<_, _>>()?;
+        Toolset::new(tools, Arc::new(self.state))
     }
 }
 
-fn register(tool: Tool) -> Result<(ToolSchema, Arc<Registered>), RegistrationError> {
-    check_tool_name(&tool.name)?;
-    let input = ObjectSchema::compile(&tool.name, "input", &tool.input_schema)?;
-    let output = match &tool.output_schema {
-        Some(schema) => Some(ObjectSchema::compile(&tool.name, "output", schema)?),
-        None => None,
+fn register(tool: Tool) -> Result<Arc<Registered>, RegistrationError> {
+    let Tool { mut spec, annotations, meta, handler, is_parallel, is_checked } = tool;
+    check_tool_name(&spec.name)?;
+    let compile = |which, schema: &mut RawJson| {
+        let read = ReadSchema::new(&spec.name, which, schema)?;
+        *schema = read.shown();
+        if is_checked { read.compile().map(Some) } else { Ok(None) }
     };
-    let mut schema = ToolSchema::new(tool.name.clone(), tool.description, shown(tool.input_schema));
-    schema.title = tool.title;
-    schema.output_schema = tool.output_schema.map(shown);
-    if tool.annotations != Annotations::default() {
-        schema.annotations = Some(RawJson::of(&tool.annotations).expect("booleans can be written"));
+    let input = compile("input", &mut spec.input_schema)?;
+    let output = spec.output_schema.as_mut().map(|schema| compile("output", schema)).transpose()?.flatten();
+    spec.exclusive = !is_parallel && annotations.get(Tool::READ_ONLY) != Some(&Value::Bool(true));
+    let object = |members: Map<_, _>| (!members.is_empty()).then(|| RawJson::from(&Value::Object(members)));
+    (spec.annotations, spec.meta) = (object(annotations), object(meta));
+    if let Some(warning) = warning(&spec) {
+        tracing::warn!("{warning}");
     }
-    if !tool.meta.is_empty() {
-        schema.meta = Some(RawJson::from(&serde_json::Value::Object(tool.meta)));
-    }
-    let registered = Registered {
-        name: tool.name,
-        input,
-        output,
-        handler: tool.handler,
-        timeout: tool.timeout,
-        read_only: tool.annotations.read_only_hint == Some(true),
-    };
-    Ok((schema, Arc::new(registered)))
+    Ok(Arc::new(Registered { spec, input, output, handler }))
 }
 
-/// A schema as clients get it: many know one draft, and refuse a schema that names another one.
-fn shown(mut schema: serde_json::Value) -> RawJson {
-    schema.as_object_mut().map(|root| root.remove("$schema"));
-    RawJson::from(&schema)
+/// What works, but perhaps not as the author thinks.
+fn warning(tool: &ToolSpec) -> Option<Warning> {
+    let (bytes, limit) = (tool.description.len(), SHOWN_DESCRIPTION_BYTES);
+    (bytes > limit).then(|| Warning::LongDescription { tool: tool.name.clone(), bytes, limit })
+}
+
+impl Tools {
+    fn new(registered: Vec<Arc<Registered>>) -> Result<Self, RegistrationError> {
+        let list = ToolList::new(registered.iter().map(|tool| tool.spec.clone()).collect())?;
+        Ok(Self { list, registered })
+    }
 }
 
 impl Toolset {
@@ -137,12 +140,53 @@ impl Toolset {
         ToolsetBuilder::default()
     }
 
-    /// The tools' names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|tool| tool.name.as_str())
+    fn new(tools: Vec<Arc<Registered>>, state: Arc<States>) -> Result<Self, RegistrationError> {
+        let tools = RwLock::new(Arc::new(Tools::new(tools)?));
+        Ok(Self(Arc::new(Shared { tools, changed: watch::Sender::new(()), state })))
     }
 
-    /// The same functions and state, but only those tools; in this set's order.
+    fn now(&self) -> Arc<Tools> {
+        Arc::clone(&self.0.tools.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The tools' names, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.now().list.iter().map(|tool| tool.name.clone()).collect()
+    }
+
+    /// Adds a tool while the set is in use.
+    ///
+    /// # Errors
+    ///
+    /// As [`ToolsetBuilder::build`]; the set is then as before.
+    pub fn add(&self, tool: Tool) -> Result<(), RegistrationError> {
+        let tool = register(tool)?;
+        self.change(|tools| tools.push(tool)).map(drop)
+    }
+
+    /// Removes a tool while the set is in use; returns whether there was one. Its calls under way go on.
+    #[expect(clippy::must_use_candidate, reason = "whoever wants it gone need not care")]
+    pub fn remove(&self, name: &str) -> bool {
+        self.change(|tools| tools.retain(|tool| tool.spec.name != name)).unwrap_or(false)
+    }
+
+    /// Returns whether there are more or fewer tools now.
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Registered>>)) -> Result<bool, RegistrationError> {
+        let mut now = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut registered = now.registered.clone();
+        change(&mut registered);
+        if registered.len() == now.registered.len() {
+            return Ok(false);
+        }
+        *now = Arc::new(Tools::new(registered)?);
+        drop(now);
+        self.0.changed.send_replace(());
+        Ok(true)
+    }
+
+    /// The same functions and state, but only those tools; in this set's order. It is a set of its own: what is added
+    /// or removed later is so in one of the two.
     ///
     /// # Errors
     ///
@@ -151,59 +195,54 @@ impl Toolset {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let places = self.list.places(names)?;
-        let schemas = places.iter().map(|place| self.list[*place].clone()).collect();
-        let tools = places.iter().map(|place| Arc::clone(&self.tools[*place])).collect();
-        Ok(Self { list: ToolList::new(schemas)?, tools, state: Arc::clone(&self.state) })
+        let now = self.now();
+        let places = now.list.places(names)?;
+        let tools = places.iter().map(|place| Arc::clone(&now.registered[*place])).collect();
+        Self::new(tools, Arc::clone(&self.0.state))
     }
 
     /// What works, but perhaps not as the author thinks.
-    pub fn warnings(&self) -> impl Iterator<Item = Warning> {
-        self.list.iter().filter(|tool| tool.description.len() > SHOWN_DESCRIPTION_BYTES).map(|tool| {
-            Warning::LongDescription {
-                tool: tool.name.clone(),
-                bytes: tool.description.len(),
-                limit: SHOWN_DESCRIPTION_BYTES,
-            }
-        })
-    }
-
-    fn get(&self, name: &str) -> Option<&Arc<Registered>> {
-        self.list.place(name).map(|place| &self.tools[place])
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.now().list.iter().filter_map(warning).collect()
     }
 }
 
 impl std::fmt::Debug for Toolset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Toolset").field(&self.names().collect::<Vec<_>>()).finish()
+        f.debug_tuple("Toolset").field(&self.names()).finish()
     }
 }
 
 impl ToolSource for Toolset {
-    fn tools(&self) -> &ToolList {
-        &self.list
+    fn tools(&self) -> ToolList {
+        self.now().list.clone()
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::of(self.0.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
-            let tool = self.get(&call.name).ok_or_else(|| self.list.not_found(&call.name))?;
-            let ready = prepare(&tool.name, &tool.input, &tool.handler, &call.arguments)?;
+            let tool = {
+                let now = self.now();
+                let place = now.list.place(&call.name).ok_or_else(|| now.list.not_found(&call.name))?;
+                Arc::clone(&now.registered[place])
+            };
+            let ready = tool.prepare(&call.arguments)?;
             // They may be large, and the handler may take long.
             drop(call.arguments);
             // Whatever ends this future also tells a handler that blocks its thread.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
-            let context = context.with(call.meta.tool_use_id, Arc::clone(&self.state), cancelled);
-            let outcome = match tool.timeout {
+            let context = context.with(call.meta.tool_use_id, Arc::clone(&self.0.state), cancelled);
+            let outcome = match tool.spec.timeout {
                 None => run(ready, context).await,
                 Some(limit) => run_within(limit, ready, context).await,
             };
             tool.finish(outcome)
         })
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|tool| !tool.read_only)
     }
 }
 
@@ -251,14 +290,25 @@ async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> E
 }
 
 impl Registered {
+    fn prepare(&self, arguments: &RawJson) -> Result<Prepared, ToolError> {
+        if let Some(schema) = &self.input {
+            return prepare(&self.spec.name, schema, &self.handler, arguments);
+        }
+        read(&self.handler, arguments).map_err(|error| {
+            let (tool, path) = (self.spec.name.clone(), "/".to_owned());
+            ToolError::Arguments { tool, path, reason: error.to_string() }
+        })
+    }
+
     fn finish(&self, ended: Ended) -> Result<RawJson, ToolError> {
-        let tool = || self.name.clone();
+        let tool = || self.spec.name.clone();
         let returned = match ended {
             Ended::Returned(outcome) => outcome?,
             Ended::Panicked(message) => return Err(ToolError::Panicked { tool: tool(), message }),
             Ended::TimedOut(limit) => return Err(ToolError::TimedOut { tool: tool(), limit }),
         };
         match (returned, &self.output) {
+            (Returned::Json(result), _) => Ok(result),
             (Returned::Value(value), None) => Ok(value.into_text_block()),
             (Returned::Value(value), Some(promised)) => {
                 let object = value.to_raw();
@@ -278,7 +328,7 @@ impl Registered {
     }
 
     fn check_promise(&self, promised: &ObjectSchema, structured: Option<&RawJson>) -> Result<(), ToolError> {
-        let wrong = |reason| Err(ToolError::Output { tool: self.name.clone(), reason });
+        let wrong = |reason| Err(ToolError::Output { tool: self.spec.name.clone(), reason });
         match structured {
             Some(object) if object.is_object() => match promised.fault(object) {
                 None => Ok(()),

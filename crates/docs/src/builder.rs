@@ -14,7 +14,6 @@ use crate::log::{Log, LogLevel};
 use crate::manual::Manuals;
 use crate::path::RelPath;
 use crate::root::Root;
-use crate::tool::tools;
 use crate::vault::Vault;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
@@ -214,14 +213,13 @@ impl DocumentsBuilder {
                 return Err(DocsError::OverlappingRoots { manuals, vault });
             }
         }
-        let tools = tools().into_iter().filter(|tool| !self.read_only || tool.is_read_only());
-        Ok(Documents::new(Shared {
+        let shared = Shared {
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault: Vault::new(vault, self.hard),
             search: Search::default(),
             log: Log::new(self.log_level, self.log),
-            tools: tools.collect(),
-        }))
+        };
+        Ok(Documents::new(shared, self.read_only))
     }
 }
 

@@ -1,15 +1,16 @@
 //! The tools: what each is called, what a model is told about it, and what it runs.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
-use serde_json::json;
-use toolbridge_core::{Annotations, RawJson, ToolSchema, forget_widths};
+use serde_json::Value;
+use toolbridge_core::{CallContext, RawJson, Tool, ToolResult, schema_of};
 
 use crate::answer::Answer;
 use crate::bridge;
-use crate::documents::{Caller, Shared};
-use crate::log::Note;
+use crate::documents::Shared;
 use crate::refusal::{Refusal, shown};
 use crate::request::ManualList;
 
@@ -24,27 +25,13 @@ enum Effect {
     Changes,
 }
 
-type Run = Box<dyn Fn(&Shared, &RawJson, &Caller) -> Result<(RawJson, Option<Note>), Refusal> + Send + Sync>;
-
-/// One tool.
-pub(crate) struct Tool {
-    pub(crate) schema: ToolSchema,
-    pub(crate) run: Run,
-    effect: Effect,
+/// The tools, in the order in which a model would use them; only those that change nothing, if that is wanted.
+pub(crate) fn tools(read_only: bool) -> impl Iterator<Item = Tool> {
+    let all = [manual_tools(), bridge_tools(), vault_tools()].into_iter().flatten();
+    all.filter(move |(effect, _)| !read_only || *effect == Effect::Reads).map(|(_, tool)| tool)
 }
 
-impl Tool {
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.effect == Effect::Reads
-    }
-}
-
-/// All tools, in the order in which a model would use them.
-pub(crate) fn tools() -> Vec<Tool> {
-    [manual_tools(), bridge_tools(), vault_tools()].into_iter().flatten().collect()
-}
-
-fn manual_tools() -> Vec<Tool> {
+fn manual_tools() -> Vec<(Effect, Tool)> {
     vec![
         tool(
             "manual_list",
@@ -79,7 +66,9 @@ fn manual_tools() -> Vec<Tool> {
              `score` and a one-line `snippet`; `total` says how many sections matched. This is the quickest way to \
              a section.",
             Effect::Reads,
-            |shared, request, caller| shared.search.find(&shared.manuals, request, &|| caller.is_gone()),
+            |shared, request, context| {
+                shared.search.find(&shared.manuals, request, &|| context.is_cancelled())
+            },
         ),
         tool(
             "manual_read",
@@ -97,7 +86,7 @@ fn manual_tools() -> Vec<Tool> {
     ]
 }
 
-fn bridge_tools() -> Vec<Tool> {
+fn bridge_tools() -> Vec<(Effect, Tool)> {
     vec![
         tool(
             "bridge_copy_section",
@@ -126,7 +115,7 @@ fn bridge_tools() -> Vec<Tool> {
     ]
 }
 
-fn vault_tools() -> Vec<Tool> {
+fn vault_tools() -> Vec<(Effect, Tool)> {
     vec![
         tool(
             "vault_ls",
@@ -175,51 +164,56 @@ fn vault_tools() -> Vec<Tool> {
 }
 
 fn tool<I, O>(
-    name: &str,
+    name: &'static str,
     title: &str,
     description: &str,
     effect: Effect,
-    run: impl Fn(&Shared, &I, &Caller) -> Result<O, Refusal> + Send + Sync + 'static,
-) -> Tool
+    run: impl Fn(&Shared, &I, &CallContext) -> Result<O, Refusal> + Send + Sync + 'static,
+) -> (Effect, Tool)
 where
     I: DeserializeOwned + JsonSchema,
     O: Answer,
 {
-    let mut schema = ToolSchema::new(name, description, schema_of::<I>());
-    schema.title = Some(title.to_owned());
-    schema.output_schema = Some(schema_of::<O>());
-    schema.annotations = Some(RawJson::of(&annotations(effect)).expect("booleans can be written"));
-    // As for any tool of a toolset: shown to the model from the start.
-    schema.meta = Some(RawJson::from(&json!({ "anthropic/alwaysLoad": true })));
-    let run = move |shared: &Shared, arguments: &RawJson, caller: &Caller| {
-        let answer = run(shared, &decode(arguments)?, caller)?;
-        let written = RawJson::of(&answer).expect("strings and numbers can be written");
-        Ok((written, answer.note()))
+    let handler = move |arguments: RawJson, context: CallContext| {
+        let shared = context.state::<Arc<Shared>>();
+        let started = Instant::now();
+        let outcome = decode(&arguments).and_then(|request| run(shared, &request, &context));
+        let note = outcome.as_ref().map(Answer::note);
+        shared.log.call(
+            name,
+            started.elapsed(),
+            note.as_ref().map(Option::as_ref).map_err(|refusal| *refusal),
+        );
+        // A refusal is an answer too.
+        let written = |answer: Result<RawJson, _>| answer.expect("strings and numbers can be written");
+        match &outcome {
+            Ok(answer) => {
+                let answer = written(RawJson::of(answer));
+                ToolResult::text(answer.as_str()).structured(answer)
+            }
+            Err(refusal) => {
+                let refusal = written(RawJson::of(refusal));
+                ToolResult::error(refusal.as_str()).structured(refusal)
+            }
+        }
     };
-    Tool { schema, run: Box::new(run), effect }
-}
-
-fn annotations(effect: Effect) -> Annotations {
-    let mut annotations = Annotations::default();
-    annotations.read_only_hint = Some(effect == Effect::Reads);
+    // Wrong arguments are refused in the words of these tools.
+    let mut tool = Tool::raw(name, description, shown_schema::<I>(), handler)
+        .unchecked()
+        .title(title)
+        .output_schema(shown_schema::<O>())
+        .annotation("readOnlyHint", effect == Effect::Reads);
     if effect != Effect::Reads {
-        annotations.destructive_hint = Some(effect == Effect::Changes);
-        annotations.idempotent_hint = Some(false);
+        tool = tool.destructive(effect == Effect::Changes).idempotent(false);
     }
-    annotations.open_world_hint = Some(false);
-    annotations
+    (effect, tool.open_world(false))
 }
 
-/// Whole in one piece: not every client follows references.
-fn schema_of<T: JsonSchema>() -> RawJson {
-    let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    // None of them tells the model anything that the tool's description does not.
-    for noise in ["$schema", "title", "description"] {
-        schema.remove(noise);
-    }
-    forget_widths(&mut schema);
-    RawJson::from(&schema.to_value())
+/// Without the type's description, which tells the model nothing that the tool's does not.
+fn shown_schema<T: JsonSchema>() -> Value {
+    let mut schema = schema_of::<T>();
+    schema.as_object_mut().map(|root| root.remove("description"));
+    schema
 }
 
 /// Reads a call's arguments; says which one is wrong, and how.

@@ -201,8 +201,8 @@ fn lost(reason: impl std::fmt::Display) -> IpcError {
 }
 
 impl ToolSource for Remote {
-    fn tools(&self) -> &ToolList {
-        &self.tools
+    fn tools(&self) -> ToolList {
+        self.tools.clone()
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use toolbridge_core::{RawJson, ToolList, ToolSchema};
+use toolbridge_core::{RawJson, ToolList, ToolSpec};
 
 use crate::IpcError;
 use crate::user::{User, strangeness};
@@ -110,7 +110,7 @@ fn fault(text: &str, error: &serde_json::Error) -> String {
     faults.unwrap_or_else(|| format!("cannot be used: {error}"))
 }
 
-fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSchema, String> {
+fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSpec, String> {
     if entry.name.is_empty() {
         return Err(format!("has a tool with an empty name, number {}", place + 1));
     }
@@ -126,7 +126,7 @@ fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSchema, Str
     let output_schema = optional("output_schema", entry.output_schema)?;
     let annotations = optional("annotations", entry.annotations)?;
     let meta = optional("meta", entry.meta)?;
-    let mut tool = ToolSchema::new(entry.name, entry.description, input_schema);
+    let mut tool = ToolSpec::new(entry.name, entry.description, input_schema);
     (tool.title, tool.output_schema) = (entry.title, output_schema);
     (tool.annotations, tool.meta) = (annotations, meta);
     Ok(tool)

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer};
-use toolbridge_core::{
-    Budget, CallContext, CancellationToken, Lane, Step, ToolCall, ToolError, ToolSource, Underway,
-};
+use toolbridge_core::trace::{CallTrace, Process, Tracer};
+use toolbridge_core::{Budget, CancellationToken, Dispatcher, Step, ToolCall, ToolError, ToolSource};
+use tracing::Instrument as _;
 
 use crate::IpcError;
 use crate::connection::Connection;
@@ -32,25 +31,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// those of exclusive tools, which take turns. A connection that closes cancels its call.
 #[derive(Clone)]
 pub struct Server {
-    source: Arc<dyn ToolSource>,
-    lane: Lane,
+    dispatcher: Dispatcher,
     requests: Budget,
     answers: Outbox,
-    tracer: Tracer,
 }
 
 impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        let requests = Budget::new(MAX_REQUEST_BYTES);
-        let (lane, answers) = (Lane::default(), Outbox::default());
-        Self { source, lane, requests, answers, tracer: Tracer::without_file(Process::Parent) }
+        Self::traced(source, Tracer::without_file(Process::Parent))
     }
 
     /// The same, telling `tracer` of each call.
-    #[must_use]
-    pub fn traced(self, tracer: Tracer) -> Self {
-        Self { tracer, ..self }
+    pub fn traced(source: Arc<dyn ToolSource>, tracer: Tracer) -> Self {
+        let requests = Budget::new(MAX_REQUEST_BYTES);
+        Self { dispatcher: Dispatcher::new(source, tracer), requests, answers: Outbox::default() }
     }
 
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
@@ -68,7 +63,7 @@ impl Server {
                 Some(_) = connections.join_next() => {}
                 accepted = accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
                     let server = self.clone();
-                    connections.spawn(async move {
+                    let conversation = async move {
                         match server.converse(accepted).await {
                             Ok(()) => {}
                             // A peer that goes away has its reasons.
@@ -77,7 +72,8 @@ impl Server {
                             }
                             Err(error) => tracing::warn!(%error, "connection ended"),
                         }
-                    });
+                    };
+                    connections.spawn(conversation.in_current_span());
                 }
             }
         }
@@ -98,7 +94,9 @@ impl Server {
             };
             match request {
                 Ok(call) => {
-                    let mut trace = self.trace(&call);
+                    let received = self.dispatcher.tracer().clock();
+                    let parts = (call.name.as_str(), &call.arguments, &call.meta);
+                    let mut trace = self.dispatcher.trace(received, parts, None);
                     let Some((answer, place)) = self.answer(&mut connection, call, trace.as_mut()).await?
                     else {
                         return Ok(());
@@ -124,14 +122,6 @@ impl Server {
         }
     }
 
-    /// Follows a call, if anybody wants to know.
-    fn trace(&self, call: &ToolCall) -> Option<CallTrace> {
-        let received = self.tracer.clock()?;
-        let arguments_bytes = call.arguments.as_bytes().len();
-        let new = NewCall { tool: &call.name, meta: &call.meta, arguments_bytes, request_id: None };
-        Some(self.tracer.call(received, new))
-    }
-
     /// Runs a call; `None` when the peer closed, which cancels it. The answer has its place among those that wait for
     /// their readers.
     async fn answer(
@@ -147,15 +137,10 @@ impl Server {
         }
         let cancelled = CancellationToken::new();
         let _end = cancelled.clone().drop_guard();
-        let mut context = CallContext::new(cancelled);
-        if let Some(trace) = &trace {
-            trace.follow(&mut context);
-        }
-        let reports = call.meta.progress_token.is_some().then(|| context.report_progress());
         let name = call.name.clone();
         tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
 
-        let mut work = Underway::new(self.lane.call(&*self.source, call, context), reports);
+        let mut work = self.dispatcher.run(call, cancelled, trace.as_deref());
         let outcome = loop {
             let step = tokio::select! {
                 biased;
@@ -209,7 +194,9 @@ impl Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("tools", &self.source.tools().len()).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("tools", &self.dispatcher.source().tools().len())
+            .finish_non_exhaustive()
     }
 }
 

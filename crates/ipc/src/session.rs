@@ -9,6 +9,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use toolbridge_core::trace::{Process, Tracer, What, trace_path};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
+use tracing::Instrument as _;
 
 use crate::bridge::{McpServer, bridge_executable};
 use crate::files::{SessionFiles, SessionId, session_dir};
@@ -132,7 +133,7 @@ impl SessionBuilder {
             move |error| IpcError::Start { dir, what, error }
         };
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
-        let tools = write_schema_file(self.source.0.tools());
+        let tools = write_schema_file(&self.source.0.tools());
         let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
         let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
 
@@ -140,9 +141,10 @@ impl SessionBuilder {
         let id = self.id.text();
         let tools = self.source.0.tools().len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let server = Server::new(Arc::clone(&self.source.0)).traced(tracer.clone());
+        let server = Server::traced(Arc::clone(&self.source.0), tracer.clone());
         let stopped = stop.clone();
-        let server = tokio::spawn(async move { server.serve_private(listener, stopped).await });
+        let server =
+            tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
         tracing::debug!(socket = %files.socket().display(), "session started");
         Ok(Session {
             socket: files.socket().into(),
@@ -206,7 +208,7 @@ impl Session {
     ///
     /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
     pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
-        check_server_name(name, self.source.0.tools())?;
+        check_server_name(name, &self.source.0.tools())?;
         let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
             reason: format!("the path cannot be written as JSON: {error}"),
         })?;

@@ -8,7 +8,7 @@ use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
 use syn::{Error, Ident, Lit, LitStr, Result, Token, Type};
 
-const KNOWN: &str = "`name`, `title`, `description`, `read_only`, `destructive`, `idempotent`, `open_world`, `timeout`, \
+const KNOWN: &str = "`name`, `title`, `description`, `read_only`, `parallel`, `destructive`, `idempotent`, `open_world`, `timeout`, \
                      `output`, `always_load`, `max_result_chars`";
 
 #[derive(Default)]
@@ -46,9 +46,10 @@ impl Settings {
                 let title = text(meta, "title = \"Look up\"")?;
                 self.calls.extend(quote!(.title(#title)));
             }
-            "read_only" => {
-                if flag(meta)? {
-                    self.calls.extend(quote!(.read_only()));
+            "read_only" | "parallel" => {
+                let (method, is_set) = (&meta.path, flag(meta)?);
+                if is_set {
+                    self.calls.extend(quote!(.#method()));
                 }
             }
             "destructive" | "idempotent" | "open_world" | "always_load" => {

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use toolbridge_core::json::{Span, members};
-use toolbridge_core::trace::{CallTrace, NewCall, Process, Tracer, What};
+use toolbridge_core::trace::{CallTrace, Process, Tracer, What};
 use toolbridge_core::{
-    Budget, CallContext, CallMeta, CancellationToken, Lane, Progress, RawJson, Step, ToolCall, ToolError,
-    ToolResult, ToolSource, Underway,
+    Budget, CallMeta, CancellationToken, Dispatcher, Progress, RawJson, Step, ToolCall, ToolError,
+    ToolResult, ToolSource,
 };
+use tracing::Instrument as _;
 
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
 use crate::list::write_list;
@@ -101,16 +102,14 @@ pub async fn serve_traced(
     let (failed, mut failure) = mpsc::unbounded_channel();
     let outgoing = Watched { outgoing, failed };
     let mut front = Front {
-        list: write_list(source.tools()),
+        list: write_list(&source.tools()),
         protocol: Protocol::start(info, outgoing.clone()),
         shared: Arc::new(Shared {
-            source,
-            lane: Lane::default(),
+            dispatcher: Dispatcher::new(source, tracer),
             outgoing,
             under_way: Mutex::default(),
             running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
             arguments: Budget::new(MAX_ARGUMENT_BYTES),
-            tracer,
         }),
         calls: JoinSet::new(),
     };
@@ -177,19 +176,17 @@ struct Front<O> {
 
 /// What calls under way need.
 struct Shared<O> {
-    source: Arc<dyn ToolSource>,
-    lane: Lane,
+    dispatcher: Dispatcher,
     outgoing: O,
     /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
     under_way: Mutex<HashMap<IdKey, CancellationToken>>,
     running: Semaphore,
     arguments: Budget,
-    tracer: Tracer,
 }
 
 impl<O: Outgoing> Front<O> {
     async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
-        let received = self.shared.tracer.clock();
+        let received = self.shared.dispatcher.tracer().clock();
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &RpcError::invalid_request(message));
@@ -245,9 +242,10 @@ impl<O: Outgoing> Front<O> {
 
     fn call(&mut self, era: Era, id: RpcId, mut call: Call, received: Option<Instant>) {
         let meta = read_meta(call.meta.take());
-        let mut trace = received.map(|received| self.shared.trace(received, &id, &call, &meta));
+        let parts = (call.name.as_str(), &call.arguments, &meta);
+        let mut trace = self.shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
         let mut why = "InvalidRequestError";
-        let tools = self.shared.source.tools();
+        let tools = self.shared.dispatcher.source().tools();
         let error = if tools.get(&call.name).is_none() {
             why = "ToolNotFoundError";
             RpcError::invalid_params(tools.not_found(&call.name).to_string())
@@ -258,7 +256,8 @@ impl<O: Outgoing> Front<O> {
             match self.shared.lock().entry(id.key.clone()) {
                 Entry::Vacant(place) => {
                     place.insert(cancelled.clone());
-                    self.calls.spawn(Arc::clone(&self.shared).run(era, id, call, meta, cancelled, trace));
+                    let run = Arc::clone(&self.shared).run(era, id, call, meta, cancelled, trace);
+                    self.calls.spawn(run.in_current_span());
                     return;
                 }
                 Entry::Occupied(_) => {
@@ -324,17 +323,10 @@ impl<O: Outgoing> Shared<O> {
         self.lock().remove(key)
     }
 
-    /// Follows a call, for somebody who wants to know.
-    fn trace(&self, received: Instant, id: &RpcId, call: &Call, meta: &CallMeta) -> CallTrace {
-        let arguments_bytes = call.arguments.as_bytes().len();
-        let request_id = Some(id.key.as_str());
-        self.tracer.call(received, NewCall { tool: &call.name, meta, arguments_bytes, request_id })
-    }
-
     fn note_list(&self, id: &RpcId, list: &RawJson) {
-        self.tracer.note(|| What::ToolsList {
+        self.dispatcher.tracer().note(|| What::ToolsList {
             request_id: id.key.as_str().chars().take(120).collect(),
-            tools: self.source.tools().len() as u64,
+            tools: self.dispatcher.source().tools().len() as u64,
             result_bytes: list.as_bytes().len() as u64,
         });
     }
@@ -380,7 +372,7 @@ impl<O: Outgoing> Shared<O> {
     async fn outcome(
         &self,
         call: Call,
-        mut meta: CallMeta,
+        meta: CallMeta,
         cancelled: &CancellationToken,
         trace: Option<&CallTrace>,
     ) -> (Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>) {
@@ -391,14 +383,8 @@ impl<O: Outgoing> Shared<O> {
             return (Err(ToolError::new("IPCError", text)), None);
         };
         let running = self.running.acquire().await.ok();
-        let mut context = CallContext::new(cancelled.clone());
-        if let Some(trace) = trace {
-            trace.follow(&mut context);
-            meta.traceparent = Some(trace.traceparent());
-        }
-        let reports = token.is_some().then(|| context.report_progress());
         let call = ToolCall { name: call.name, arguments, meta };
-        let mut call = Underway::new(self.lane.call(&*self.source, call, context), reports);
+        let mut call = self.dispatcher.run(call, cancelled.clone(), trace);
         loop {
             match (call.next().await, &token) {
                 (Step::Progress(report), Some(token)) => self.report(token, &report).await,

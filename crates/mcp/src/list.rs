@@ -1,9 +1,9 @@
 //! The answer to `tools/list`, written once.
 
-use toolbridge_core::{RawJson, ToolSchema};
+use toolbridge_core::{RawJson, ToolSpec};
 
 /// The result of `tools/list`. Schemas are copied as they are and not decoded.
-pub(crate) fn write_list(tools: &[ToolSchema]) -> RawJson {
+pub(crate) fn write_list(tools: &[ToolSpec]) -> RawJson {
     let mut text = br#"{"tools":["#.to_vec();
     for (place, tool) in tools.iter().enumerate() {
         if place > 0 {
@@ -15,7 +15,7 @@ pub(crate) fn write_list(tools: &[ToolSchema]) -> RawJson {
     RawJson::written(text)
 }
 
-fn write_tool(text: &mut Vec<u8>, tool: &ToolSchema) {
+fn write_tool(text: &mut Vec<u8>, tool: &ToolSpec) {
     write_text(text, r#"{"name":"#, &tool.name);
     if let Some(title) = &tool.title {
         write_text(text, r#","title":"#, title);
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_tool_is_written_in_mcps_words() {
         let raw = |text: &'static str| RawJson::parse(text).unwrap();
-        let mut full = ToolSchema::new("a", "say \"A\"", raw("{}"));
+        let mut full = ToolSpec::new("a", "say \"A\"", raw("{}"));
         assert_eq!(
             write_list(std::slice::from_ref(&full)).as_str(),
             r#"{"tools":[{"name":"a","description":"say \"A\"","inputSchema":{}}]}"#
@@ -57,7 +57,7 @@ mod tests {
         full.annotations = Some(raw(r#"{"readOnlyHint":true}"#));
         full.meta = Some(raw(r#"{"m":1}"#));
         assert_eq!(
-            write_list(&[ToolSchema::new("b", "", raw("{}")), full]).as_str(),
+            write_list(&[ToolSpec::new("b", "", raw("{}")), full]).as_str(),
             r#"{"tools":[{"name":"b","description":"","inputSchema":{}},{"name":"a","title":"T","description":"say \"A\"","inputSchema":{},"outputSchema":{"o":1},"annotations":{"readOnlyHint":true},"_meta":{"m":1}}]}"#
         );
         assert_eq!(write_list(&[]).as_str(), r#"{"tools":[]}"#);

@@ -30,9 +30,14 @@ pub(crate) struct Call {
 struct End {
     cancelled: bool,
     callback: Option<Py<PyAny>>,
-    /// Not in the call itself, which Python may keep: whose turn it is depends on it.
+    /// Whom to tell of progress, until the answer is given.
     context: Option<CallContext>,
+    /// Not in the call itself, which Python may keep.
+    turn: Option<Turn>,
 }
+
+/// The turn of a call that goes on after nobody waits for it any more.
+type Turn = Box<dyn Send + Sync>;
 
 #[pymethods]
 impl Call {
@@ -97,11 +102,11 @@ impl Call {
     }
 
     fn settle(&self, answer: Answer) {
-        let (callback, context) = {
+        let over = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-            (end.callback.take(), end.context.take())
+            (end.callback.take(), end.context.take(), end.turn.take())
         };
-        drop((callback, context));
+        drop(over);
         if let Some(sender) = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             _ = sender.send(answer);
         }
@@ -128,7 +133,7 @@ impl Asker {
         context: Option<CallContext>,
     ) -> Answer {
         let (call, answer) = Call::new(name, arguments, tool_use_id, context);
-        let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&call.end), ends_turn: true };
+        let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&call.end) };
         let posted = Python::try_attach(|py| {
             let call = Bound::new(py, call)?.into_any();
             self.event_loop.post(py, self.function.bind(py), [call])
@@ -153,11 +158,13 @@ impl Asker {
         threads: Arc<Threads>,
         name: String,
         arguments: RawJson,
-        tool_use_id: Option<String>,
         context: CallContext,
     ) -> Answer {
+        let turn = context.keep_turn().map(|turn| -> Turn { Box::new(turn) });
+        let tool_use_id = context.tool_use_id().map(Into::into);
         let (call, answer) = Call::new(name, arguments, tool_use_id, Some(context));
-        let _unwanted = Unwanted { asker: self, end: Arc::clone(&call.end), ends_turn: false };
+        call.end.lock().unwrap_or_else(PoisonError::into_inner).turn = turn;
+        let _unwanted = Unwanted { asker: self, end: Arc::clone(&call.end) };
         threads.run(call);
         answer.await.unwrap_or_else(|_| {
             Err(ToolError::new("RuntimeError", "there is no thread for the tool, or it gave no answer"))
@@ -169,18 +176,15 @@ impl Asker {
 struct Unwanted {
     asker: Arc<Asker>,
     end: Arc<Mutex<End>>,
-    /// Whether that ends the call's turn too.
-    ends_turn: bool,
 }
 
 impl Drop for Unwanted {
     fn drop(&mut self) {
-        let (callback, context) = {
+        let callback = {
             let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
             end.cancelled = true;
-            (end.callback.take(), end.context.take_if(|_| self.ends_turn))
+            end.callback.take()
         };
-        drop(context);
         if let Some(callback) = callback {
             Python::try_attach(|py| {
                 if let Err(error) = self.asker.event_loop.post(py, callback.bind(py), []) {

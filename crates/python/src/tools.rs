@@ -6,10 +6,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::core::{CallFuture, ToolCall, ToolList};
-use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, Tool, ToolSource, Toolset, ToolsetBuilder,
-};
+use toolbridge::core::ResultJson;
+use toolbridge::{CallContext, ClaudeCodeError, Combined, RawJson, Tool, Toolset, ToolsetBuilder};
 
 use crate::call::Asker;
 use crate::documents::Documents;
@@ -41,8 +39,16 @@ impl Offer {
         }
         let mut all = Combined::new();
         if let Some(tools) = self.tools {
-            let direct = Direct { names: self.direct, threads: Arc::new(Threads::new(self.start_thread)) };
-            all = all.with(PyTools::new(&tools, Asker::new(event_loop, self.call), direct)?)?;
+            let described: Vec<Described> = serde_json::from_slice(&tools).map_err(|error| {
+                ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
+            })?;
+            let asker = Arc::new(Asker::new(event_loop, self.call));
+            let threads = Arc::new(Threads::new(self.start_thread));
+            let tools = described.into_iter().map(|described| {
+                let threads = self.direct.contains(&described.name).then(|| Arc::clone(&threads));
+                described.tool(Arc::clone(&asker), threads)
+            });
+            all = all.with(tools.fold(Toolset::builder(), ToolsetBuilder::with).build()?)?;
         }
         for documents in self.documents {
             all = all.with(documents.get().source())?;
@@ -66,83 +72,42 @@ struct Described {
     max_result_chars: Option<u32>,
 }
 
-impl From<Described> for Tool {
-    fn from(said: Described) -> Self {
-        // Only described here. Its calls go to Python, which checks the arguments by its own rules.
-        let mut tool =
-            Tool::raw(said.name, said.description, said.input_schema, async |_: RawJson| String::new());
-        if said.read_only == Some(true) {
+impl Described {
+    /// Its calls go to Python, which checks the arguments by its own rules: `"1"` is a number there.
+    fn tool(self, asker: Arc<Asker>, threads: Option<Arc<Threads>>) -> Tool {
+        let name = self.name.clone();
+        let handler = move |arguments: RawJson, context: CallContext| {
+            let (asker, threads, name) = (Arc::clone(&asker), threads.clone(), name.clone());
+            async move {
+                let answer = if let Some(threads) = threads {
+                    // Plain functions. The way over the event loop and its worker threads would take five times as long.
+                    asker.ask_in_thread(threads, name, arguments, context).await
+                } else {
+                    let id = context.tool_use_id().map(Into::into);
+                    asker.ask(name, arguments, id, Some(context)).await
+                };
+                answer.map(ResultJson)
+            }
+        };
+        let mut tool = Tool::raw(self.name, self.description, self.input_schema, handler).unchecked();
+        if self.read_only == Some(true) {
             tool = tool.read_only();
         }
-        if let Some(title) = said.title {
+        if let Some(title) = self.title {
             tool = tool.title(title);
         }
-        if let Some(hint) = said.destructive {
+        if let Some(hint) = self.destructive {
             tool = tool.destructive(hint);
         }
-        if let Some(hint) = said.idempotent {
+        if let Some(hint) = self.idempotent {
             tool = tool.idempotent(hint);
         }
-        if let Some(hint) = said.open_world {
+        if let Some(hint) = self.open_world {
             tool = tool.open_world(hint);
         }
-        if let Some(chars) = said.max_result_chars {
+        if let Some(chars) = self.max_result_chars {
             tool = tool.max_result_chars(chars);
         }
         tool
-    }
-}
-
-/// Tools that live in Python.
-///
-/// A [`Toolset`] holds what is said about them; calls do not pass it, because its check of the arguments is
-/// stricter than Python's: `"1"` is a number there.
-struct PyTools {
-    described: Toolset,
-    asker: Arc<Asker>,
-    direct: Direct,
-}
-
-/// Plain functions. The way over the event loop and its worker threads would take five times as long.
-struct Direct {
-    names: HashSet<String>,
-    threads: Arc<Threads>,
-}
-
-impl PyTools {
-    /// The tools of a JSON array.
-    ///
-    /// # Errors
-    ///
-    /// When a name or a schema is not usable.
-    fn new(described: &[u8], asker: Asker, direct: Direct) -> Result<Self, ClaudeCodeError> {
-        let described: Vec<Described> = serde_json::from_slice(described).map_err(|error| {
-            ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
-        })?;
-        let builder = described.into_iter().map(Tool::from).fold(Toolset::builder(), ToolsetBuilder::with);
-        Ok(Self { described: builder.build()?, asker: Arc::new(asker), direct })
-    }
-}
-
-impl ToolSource for PyTools {
-    fn tools(&self) -> &ToolList {
-        self.described.tools()
-    }
-
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        if self.described.tools().get(&call.name).is_none() {
-            return Box::pin(async { Err(self.described.tools().not_found(call.name)) });
-        }
-        let ToolCall { name, arguments, meta } = call;
-        let asker = Arc::clone(&self.asker);
-        if self.direct.names.contains(&name) {
-            let threads = Arc::clone(&self.direct.threads);
-            return Box::pin(asker.ask_in_thread(threads, name, arguments, meta.tool_use_id, context));
-        }
-        Box::pin(asker.ask(name, arguments, meta.tool_use_id, Some(context)))
-    }
-
-    fn is_exclusive(&self, name: &str) -> bool {
-        self.described.is_exclusive(name)
     }
 }

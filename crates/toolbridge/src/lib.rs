@@ -125,7 +125,7 @@ pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
 /// | `name = "…"` | another name than the function's |
 /// | `description = "…"` | another description than the doc comment |
 /// | `title = "…"` | [`Tool::title`] |
-/// | `read_only` | [`Tool::read_only`] |
+/// | `read_only`, `parallel` | [`Tool::read_only`], [`Tool::parallel`] |
 /// | `destructive`, `idempotent`, `open_world` | [`Tool::destructive`] and so on; also `destructive = false` |
 /// | `timeout = "5s"` | [`Tool::timeout`], in `ms`, `s` or `min` |
 /// | `output = Order` | [`Tool::output`] |
@@ -167,7 +167,7 @@ pub use toolbridge_macros::tool;
 /// }
 ///
 /// let tools = Shop::new().into_toolset()?;
-/// assert_eq!(tools.names().collect::<Vec<_>>(), ["cancel"]);
+/// assert_eq!(tools.names(), ["cancel"]);
 /// # Ok::<(), toolbridge::RegistrationError>(())
 /// ```
 #[cfg(feature = "macros")]

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::{
-    CallContext, CancellationToken, IntoToolError, IntoToolResult, Json, Lane, NoArgs, RawJson, Returned,
-    Step, Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, Toolset, Underway,
+    CallContext, CancellationToken, Changes, Combined, IntoToolError, IntoToolResult, Json, Lane, NoArgs,
+    RawJson, ResultJson, Returned, Selection, Step, Tool, ToolCall, ToolError, ToolList, ToolResult,
+    ToolSource, Toolset, Underway,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -90,7 +92,7 @@ async fn call_one(tool: Tool, arguments: &str) -> Result<String, String> {
 }
 
 async fn call(tools: &Toolset, arguments: &str) -> Result<String, String> {
-    let name = tools.names().next().unwrap().to_owned();
+    let name = tools.names().remove(0);
     let call = ToolCall::new(name, RawJson::parse(arguments.to_owned()).unwrap());
     match tools.call(call, CallContext::default()).await {
         Ok(result) => Ok(result.as_str().to_owned()),
@@ -548,8 +550,8 @@ async fn an_unknown_tool_is_an_error_that_names_the_nearest_ones() {
         .fold(Toolset::builder(), |tools, name| tools.with(tool(name)))
         .build()
         .unwrap();
-    let some = toolbridge_core::Selection::new(tools.clone(), ["add", "echo"]).unwrap();
-    let all = toolbridge_core::Combined::new().with(tools.clone()).unwrap();
+    let some = Selection::new(tools.clone(), ["add", "echo"]).unwrap();
+    let all = Combined::new().with(tools.clone()).unwrap();
     let sources: [&dyn ToolSource; 3] = [&tools, &some, &all];
     let rows = [
         ("nothing", ["there is no tool `nothing`"; 3]),
@@ -680,7 +682,8 @@ async fn progress_comes_before_the_result_and_in_order() {
 }
 
 #[tokio::test]
-async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
+async fn exclusive_calls_take_turns_and_read_only_or_parallel_ones_do_not() {
+    type OfKind = fn(Tool) -> Tool;
     #[derive(Default)]
     struct Overlap {
         now: AtomicUsize,
@@ -695,12 +698,13 @@ async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
         }
         overlap.now.fetch_sub(1, Ordering::SeqCst);
     }
-    for (read_only, most) in [(false, 1), (true, 8)] {
+    let kinds: [(OfKind, usize); 3] = [(|tool| tool, 1), (Tool::read_only, 8), (Tool::parallel, 8)];
+    for (of_kind, most) in kinds {
         let tool = Tool::new("t", "", async |_: NoArgs, context: CallContext| {
             busy(context.clone()).await;
             context.state::<Overlap>().most.load(Ordering::SeqCst)
         });
-        let tool = if read_only { tool.read_only() } else { tool };
+        let tool = of_kind(tool);
         let tools = Toolset::builder().state(Overlap::default()).with(tool).build().unwrap();
         let lane = Lane::default();
         let calls = (0..8).map(|_| {
@@ -721,8 +725,8 @@ async fn exclusive_calls_take_turns_and_read_only_ones_do_not() {
 async fn a_source_that_panics_does_not_take_its_front_down() {
     struct Broken(ToolList);
     impl ToolSource for Broken {
-        fn tools(&self) -> &ToolList {
-            &self.0
+        fn tools(&self) -> ToolList {
+            self.0.clone()
         }
         fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
             panic!("broken")
@@ -780,8 +784,8 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
 async fn what_a_source_returns_is_checked_whatever_the_source() {
     struct Odd(ToolList, String);
     impl ToolSource for Odd {
-        fn tools(&self) -> &ToolList {
-            &self.0
+        fn tools(&self) -> ToolList {
+            self.0.clone()
         }
         fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
             Box::pin(async { Ok(RawJson::parse(self.1.clone()).unwrap()) })
@@ -908,15 +912,16 @@ async fn a_selection_lists_and_calls_no_others() {
         .tool("c", "", |_: NoArgs| "c")
         .build()
         .unwrap();
-    let some = toolbridge_core::Selection::new(tools, ["b", "a", "b"]).unwrap();
+    let some = Selection::new(tools, ["b", "a", "b"]).unwrap();
     assert_eq!(some.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    assert!(some.is_exclusive("a") && !some.is_exclusive("b"));
+    let is_exclusive = |name: &str| some.tools().get(name).unwrap().exclusive;
+    assert!(is_exclusive("a") && !is_exclusive("b"));
     let call = async |name: &str| {
         some.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default()).await
     };
     assert!(call("b").await.unwrap().as_str().contains(r#""text":"b""#));
     assert_eq!(call("c").await.unwrap_err().to_string(), "there is no tool `c`");
-    let error = toolbridge_core::Selection::new(some, ["c"]).unwrap_err();
+    let error = Selection::new(some, ["c"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `c` to choose; there are: a, b");
 }
 
@@ -924,10 +929,11 @@ async fn a_selection_lists_and_calls_no_others() {
 async fn combined_sources_are_one() {
     let set = |name: &'static str| Toolset::builder().tool(name, "", move |_: NoArgs| name).build().unwrap();
     let quiet = Toolset::builder().with(Tool::new("c", "", |_: NoArgs| "c").read_only()).build().unwrap();
-    let all = toolbridge_core::Combined::new().with(set("a")).unwrap().with(set("b")).unwrap();
+    let all = Combined::new().with(set("a")).unwrap().with(set("b")).unwrap();
     let all = all.with(quiet).unwrap();
     assert_eq!(all.tools().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(all.is_exclusive("a") && !all.is_exclusive("c") && !all.is_exclusive("d"));
+    let is_exclusive = |name: &str| all.tools().get(name).is_some_and(|tool| tool.exclusive);
+    assert!(is_exclusive("a") && !is_exclusive("c") && !is_exclusive("d"));
     for name in ["a", "b", "c"] {
         let call = ToolCall::new(name, RawJson::empty_object());
         let result = all.call(call, CallContext::default()).await.unwrap();
@@ -937,4 +943,83 @@ async fn combined_sources_are_one() {
     assert_eq!(missing.unwrap_err().type_name(), "ToolNotFoundError");
     let error = all.with(set("b")).unwrap_err();
     assert_eq!(error.to_string(), "two tools are called `b`");
+}
+
+fn named(name: &'static str) -> Tool {
+    Tool::new(name, "", move |_: NoArgs| name)
+}
+
+fn names(source: &impl ToolSource) -> Vec<String> {
+    source.tools().iter().map(|tool| tool.name.clone()).collect()
+}
+
+/// Whether a change has come since the last look.
+fn has_changed(changes: &mut Changes) -> bool {
+    changes.next().now_or_never().is_some()
+}
+
+#[tokio::test]
+async fn tools_come_and_go_while_a_set_is_in_use() {
+    let tools = Toolset::builder().with(named("a")).build().unwrap();
+    let (served, mut changes) = (tools.clone(), tools.changes());
+    let before = served.tools();
+    assert!(!has_changed(&mut changes));
+
+    tools.add(named("b")).unwrap();
+    assert!(has_changed(&mut changes) && !has_changed(&mut changes));
+    assert_eq!((names(&served), before.len()), (vec!["a".into(), "b".into()], 1), "a list is a snapshot");
+    let call = |name: &str| served.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default());
+    assert_eq!(call("b").await.unwrap().as_str(), text("b"));
+    assert_eq!(tools.add(named("b")).unwrap_err().to_string(), "two tools are called `b`");
+    assert_eq!(tools.add(named("")).unwrap_err().to_string(), "a tool has an empty name");
+    assert_eq!((names(&served), has_changed(&mut changes)), (vec!["a".into(), "b".into()], false));
+
+    // A call under way goes on.
+    let under_way = call("a");
+    assert!(tools.remove("a") && has_changed(&mut changes));
+    assert_eq!(under_way.await.unwrap_err().type_name(), "ToolNotFoundError", "it had not begun");
+    assert!(!tools.remove("a"));
+    assert_eq!(names(&served), ["b"]);
+    drop((tools, served));
+    assert!(!has_changed(&mut changes), "nothing changes any more");
+}
+
+#[tokio::test]
+async fn what_is_made_of_sources_changes_with_them() {
+    let set = |name| Toolset::builder().with(named(name)).build().unwrap();
+    let (one, other) = (set("a"), set("b"));
+    let some = Selection::new(one.clone(), ["a"]).unwrap();
+    let all = Combined::new().with(some).unwrap().with(other.clone()).unwrap();
+    let mut changes = all.changes();
+    assert!(all.tools().is(&all.tools()), "what has not changed is not made anew");
+
+    one.add(named("c")).unwrap();
+    assert!(has_changed(&mut changes));
+    assert_eq!(names(&all), ["a", "b"], "nobody has chosen `c`");
+    other.add(named("d")).unwrap();
+    assert!(has_changed(&mut changes));
+    assert_eq!(names(&all), ["a", "b", "d"]);
+    // Two of one name: the first one is listed and called.
+    other.add(Tool::new("a", "another", |_: NoArgs| "another")).unwrap();
+    let call = async || all.call(ToolCall::new("a", RawJson::empty_object()), CallContext::default()).await;
+    assert_eq!((names(&all).len(), call().await.unwrap().as_str()), (3, &*text("a")));
+    one.remove("a");
+    assert_eq!(
+        (names(&all), call().await.unwrap().as_str()),
+        (vec!["b".into(), "d".into(), "a".into()], &*text("another"))
+    );
+}
+
+#[tokio::test]
+async fn a_handler_may_check_its_arguments_and_results_itself() {
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a"] });
+    let tool = Tool::raw("t", "", schema.clone(), |arguments: RawJson| ToolResult::text(arguments.as_str()));
+    let tool = tool.unchecked().output_schema(schema);
+    assert_eq!(call_one(tool, r#"{"a":"1"}"#).await.unwrap(), text(r#"{"a":"1"}"#));
+    let json = r#"{"content":[{"type":"text","text":"x"}],"_meta":{"n":1.00}}"#;
+    let tool = Tool::new("t", "", move |_: NoArgs| ResultJson(RawJson::parse(json.to_owned()).unwrap()));
+    assert_eq!(call_one(tool, "{}").await.unwrap(), json, "it is sent as it is");
+    let bad = Tool::raw("t", "", json!({ "type": "string" }), |_: RawJson| "").unchecked();
+    let error = Toolset::builder().with(bad).build().unwrap_err();
+    assert!(error.to_string().contains(r#"its root has `"type": "string"`"#), "{error}");
 }

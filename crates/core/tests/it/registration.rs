@@ -68,7 +68,7 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
 fn a_long_description_is_a_warning() {
     let tools = Toolset::builder().tool("t", "x".repeat(2049), |_: NoArgs| "").build().unwrap();
     assert_eq!(
-        tools.warnings().map(|warning| warning.to_string()).collect::<Vec<_>>(),
+        tools.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["description of tool `t` has 2049 bytes; the CLI shows the model only the first 2048"]
     );
 }
@@ -76,11 +76,11 @@ fn a_long_description_is_a_warning() {
 #[test]
 fn the_full_name_is_checked_with_the_servers_name() {
     let tools = Toolset::builder().with(nothing(&"x".repeat(120))).build().unwrap();
-    assert!(check_server_name("s", tools.tools()).is_ok());
-    let error = check_server_name("tools", tools.tools()).unwrap_err().to_string();
+    assert!(check_server_name("s", &tools.tools()).is_ok());
+    let error = check_server_name("tools", &tools.tools()).unwrap_err().to_string();
     assert_eq!(error, format!("`mcp__tools__{}` has 132 characters, the limit is 128", "x".repeat(120)));
     for bad in ["", "a b", "a/b"] {
-        let error = check_server_name(bad, tools.tools()).unwrap_err().to_string();
+        let error = check_server_name(bad, &tools.tools()).unwrap_err().to_string();
         assert_eq!(
             error,
             format!("server name `{bad}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
@@ -106,7 +106,8 @@ fn everything_said_about_a_tool_is_in_its_schema() {
         .max_result_chars(500_000)
         .meta("vendor/x", json!([1]));
     let tools = Toolset::builder().with(tool).with(nothing("u").always_load(false)).build().unwrap();
-    let schema = tools.tools().get("t").unwrap();
+    let list = tools.tools();
+    let schema = list.get("t").unwrap();
     assert_eq!(schema.title.as_deref(), Some("Counter"));
     assert_eq!(
         schema.input_schema.as_str(),
@@ -114,14 +115,14 @@ fn everything_said_about_a_tool_is_in_its_schema() {
     );
     assert_eq!(
         schema.annotations.as_ref().unwrap().as_str(),
-        r#"{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}"#
+        r#"{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false,"readOnlyHint":true}"#
     );
     assert_eq!(
         schema.meta.as_ref().unwrap().as_str(),
         r#"{"anthropic/alwaysLoad":true,"anthropic/maxResultSizeChars":500000,"vendor/x":[1]}"#
     );
     assert_eq!(schema.output_schema.as_ref().unwrap().as_str(), r#"{"type":"object"}"#);
-    let plain = tools.tools().get("u").unwrap();
+    let plain = list.get("u").unwrap();
     assert!(plain.meta.is_none() && plain.annotations.is_none() && plain.output_schema.is_none());
 }
 
@@ -138,7 +139,7 @@ fn schemas_have_no_formats_that_only_rust_knows() {
         ratio: f64,
     }
     let tools = Toolset::builder().with(Tool::new("t", "Counts", |_: Args| json!({}))).build().unwrap();
-    let schema = tools.tools().get("t").unwrap().input_schema.as_str();
+    let schema = tools.tools()[0].input_schema.to_string();
     let formats: Vec<_> =
         schema.split(r#""format":""#).skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert_eq!(formats, ["int32", "int64", "double"], "{schema}");
@@ -151,7 +152,7 @@ async fn a_schema_may_say_its_draft_and_clients_are_not_told() {
         let schema = json!({ "$schema": draft, "type": "object", "properties": { "a": { "type": "integer", "minimum": 1 } } });
         let tool = Tool::raw("t", "", schema.clone(), |args: Value| args).output_schema(schema);
         let tools = Toolset::builder().with(tool).build().unwrap();
-        let shown = tools.tools().get("t").unwrap();
+        let shown = &tools.tools()[0];
         let want = r#"{"properties":{"a":{"minimum":1,"type":"integer"}},"type":"object"}"#;
         assert_eq!(shown.input_schema.as_str(), want);
         assert_eq!(shown.output_schema.as_ref().unwrap().as_str(), want);
@@ -170,7 +171,7 @@ async fn a_schema_may_say_its_draft_and_clients_are_not_told() {
 fn a_filter_keeps_exactly_the_named_tools() {
     let tools =
         ["a", "b", "c"].iter().fold(Toolset::builder(), |set, name| set.with(nothing(name))).build().unwrap();
-    let names = |names: &[&str]| tools.filter(names).unwrap().names().map(str::to_owned).collect::<Vec<_>>();
+    let names = |names: &[&str]| tools.filter(names).unwrap().names();
     assert_eq!(names(&["c", "a", "c"]), ["a", "c"]);
     assert!(names(&[]).is_empty());
     let error = tools.filter(["a", "x"]).unwrap_err();

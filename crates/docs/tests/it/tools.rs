@@ -30,7 +30,7 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
             assert_eq!(hints["destructiveHint"], tool.name != "vault_create", "{}", tool.name);
             assert_eq!(hints["idempotentHint"], false, "{}", tool.name);
         }
-        assert_eq!(documents.is_exclusive(&tool.name), !reads);
+        assert_eq!(tool.exclusive, !reads);
         assert!(tool.title.is_some() && (40..2048).contains(&tool.description.len()), "{}", tool.name);
         for schema in [&tool.input_schema, tool.output_schema.as_ref().unwrap()] {
             let schema = json_of(Some(schema));
@@ -78,7 +78,8 @@ fn the_bridges_take_and_give_what_the_specification_says() {
         ),
     ];
     for (name, takes, needs, gives) in rows {
-        let tool = documents.tools().get(name).unwrap();
+        let tools = documents.tools();
+        let tool = tools.get(name).unwrap();
         let input = json_of(Some(&tool.input_schema));
         let output = json_of(tool.output_schema.as_ref());
         let sorted = |mut keys: Vec<String>| {
@@ -127,7 +128,8 @@ fn the_input_schemas_take_what_the_tools_take() {
 fn read_only_leaves_out_every_tool_that_writes() {
     let workspace = Workspace::new();
     let documents = workspace.builder().read_only(true).open().unwrap();
-    let names: Vec<_> = documents.tools().iter().map(|tool| tool.name.as_str()).collect();
+    let tools = documents.tools();
+    let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, READING);
 }
 

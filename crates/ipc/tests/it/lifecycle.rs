@@ -268,7 +268,7 @@ async fn what_was_not_sent_is_sent_again_on_another_connection() {
 struct Odd(Toolset, &'static str);
 
 impl ToolSource for Odd {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.0.tools()
     }
 
@@ -301,7 +301,7 @@ struct Holding {
 }
 
 impl ToolSource for Holding {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.tools.tools()
     }
 

@@ -197,7 +197,7 @@ async fn a_call_runs_until_its_answer_is_written() {
 struct Keeping(Toolset);
 
 impl ToolSource for Keeping {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.0.tools()
     }
 
@@ -298,7 +298,7 @@ async fn protocol_requests_whose_answers_nobody_reads_are_refused_as_invalid() {
 struct Odd(Toolset, &'static str);
 
 impl ToolSource for Odd {
-    fn tools(&self) -> &ToolList {
+    fn tools(&self) -> ToolList {
         self.0.tools()
     }
 

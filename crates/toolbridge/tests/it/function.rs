@@ -31,7 +31,8 @@ fn text(text: impl Display) -> Value {
 /// What a client gets to know of the tools.
 fn shown(source: &dyn ToolSource) -> Value {
     let member = |value: &Option<RawJson>| value.as_ref().map(|raw| raw.decode::<Value>().unwrap());
-    let tools = source.tools().iter().map(|tool| {
+    let list = source.tools();
+    let tools = list.iter().map(|tool| {
         json!({
             "name": tool.name,
             "title": tool.title,
@@ -464,10 +465,7 @@ async fn methods_functions_and_closures_go_together_and_closures_may_capture() {
         })
         .build()
         .unwrap();
-    assert_eq!(
-        tools.names().collect::<Vec<_>>(),
-        ["sell", "takings", "add", "greet", "greet_later", "greet_so"]
-    );
+    assert_eq!(tools.names(), ["sell", "takings", "add", "greet", "greet_later", "greet_so"]);
     for name in ["greet", "greet_later", "greet_so", "greet_later"] {
         assert_eq!(call(&tools, name, &json!({})).await, Ok(text("hello")), "{name}");
     }

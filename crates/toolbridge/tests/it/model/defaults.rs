@@ -24,7 +24,7 @@ async fn a_model_gets_its_authors_tools_and_nothing_of_the_user_or_the_project()
 
         let requests = world.scripted.requests();
         let mut own: Vec<_> =
-            Tools::new().toolset().names().map(|name| format!("mcp__tools__{name}")).collect();
+            Tools::new().toolset().names().iter().map(|name| format!("mcp__tools__{name}")).collect();
         own.sort();
         assert_eq!(requests[0].tools(), own, "over {transport}");
         assert_eq!(Traps::seen(&world), [""; 0], "over {transport}");

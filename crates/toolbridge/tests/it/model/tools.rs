@@ -1,9 +1,11 @@
 //! Tools of this process, called by a model in the CLI, over both transports.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbridge::{ClaudeCodeError, Part, Transport};
+use toolbridge::{ClaudeCodeError, NoArgs, Part, Request, Toolset, Transport};
+use tracing::Instrument as _;
 
 use super::support::{TRANSPORTS, Tools, World, told};
 
@@ -31,6 +33,47 @@ async fn the_model_sees_a_tool_and_calls_it_where_it_lives() {
         assert_eq!(result.text().unwrap(), "42");
         assert_eq!(text, "The sum is 42.");
         world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn the_span_of_a_request_is_around_its_tool_calls() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    for transport in TRANSPORTS {
+        let world = World::new("call log {}\n---\ntext ok");
+        let tools = Toolset::builder().tool("log", "Logs", async |_: NoArgs| tracing::info!("in the tool"));
+        let request = Request::new("go").tools(tools.build().unwrap()).transport(transport);
+        let asked = tracing::info_span!("order", number = 17);
+        world.model().request(request).instrument(asked).await.unwrap();
+        let log = std::mem::take(&mut *lines.0.lock().unwrap());
+        let log = String::from_utf8(log).unwrap();
+        let line = log.lines().find(|line| line.ends_with("in the tool")).unwrap_or_else(|| panic!("{log}"));
+        assert!(line.contains("order{number=17}:tool_call{"), "over {transport}: {line}");
+        world.nothing_is_left();
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
     }
 }
 

@@ -1,17 +1,16 @@
 //! What a tool is called, what it does and what it takes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use crate::name::nearest;
 use crate::{RawJson, RegistrationError, ToolError};
 
-/// One tool as a model sees it.
+/// What is said about a tool: to the model, and to whoever runs its calls.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct ToolSchema {
+pub struct ToolSpec {
     /// The tool's name, unique in its list.
     pub name: String,
     /// What it does, for the model.
@@ -22,13 +21,17 @@ pub struct ToolSchema {
     pub title: Option<String>,
     /// The JSON Schema of its structured result; an object.
     pub output_schema: Option<RawJson>,
-    /// Hints about its behaviour, as [`Annotations`] writes them; kept raw, so that hints unknown here pass.
+    /// Hints about its behaviour, in MCP's words; an object.
     pub annotations: Option<RawJson>,
     /// Anything else said about it; an object.
     pub meta: Option<RawJson>,
+    /// Its calls do not overlap with other exclusive calls of the same session. Not set where another process decides.
+    pub exclusive: bool,
+    /// How long a call may take; without this, as long as it takes.
+    pub timeout: Option<Duration>,
 }
 
-impl ToolSchema {
+impl ToolSpec {
     /// A tool with the three things every tool has.
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>, input_schema: RawJson) -> Self {
@@ -40,33 +43,16 @@ impl ToolSchema {
             output_schema: None,
             annotations: None,
             meta: None,
+            exclusive: false,
+            timeout: None,
         }
     }
-}
-
-/// Hints about a tool's behaviour, in MCP's words. What is not said is left to the client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[non_exhaustive]
-pub struct Annotations {
-    /// It changes nothing; calls may run side by side.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_only_hint: Option<bool>,
-    /// It may destroy something.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destructive_hint: Option<bool>,
-    /// The same call twice is the same as once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotent_hint: Option<bool>,
-    /// It deals with things outside, such as the web.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_world_hint: Option<bool>,
 }
 
 /// The tools of a source, in order, each name once. Cloning is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct ToolList {
-    tools: Arc<[ToolSchema]>,
+    tools: Arc<[ToolSpec]>,
     places: Arc<HashMap<String, usize>>,
 }
 
@@ -76,7 +62,7 @@ impl ToolList {
     /// # Errors
     ///
     /// The name that two of them have.
-    pub fn new(tools: Vec<ToolSchema>) -> Result<Self, DuplicateName> {
+    pub fn new(tools: Vec<ToolSpec>) -> Result<Self, DuplicateName> {
         let mut places = HashMap::with_capacity(tools.len());
         for (place, tool) in tools.iter().enumerate() {
             if places.insert(tool.name.clone(), place).is_some() {
@@ -86,9 +72,16 @@ impl ToolList {
         Ok(Self { tools: tools.into(), places: places.into() })
     }
 
+    /// A list of `tools`. Of those with the same name there is only the first.
+    pub fn of<'a>(tools: impl Iterator<Item = &'a ToolSpec>) -> Self {
+        let mut names = HashSet::new();
+        let tools = tools.filter(|tool| names.insert(&tool.name)).cloned().collect();
+        Self::new(tools).unwrap_or_default()
+    }
+
     /// The tool of that name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&ToolSchema> {
+    pub fn get(&self, name: &str) -> Option<&ToolSpec> {
         self.places.get(name).map(|place| &self.tools[*place])
     }
 
@@ -126,6 +119,12 @@ impl ToolList {
         self.places.get(name).copied()
     }
 
+    /// Whether this is the very same list, and not only an equal one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tools, &other.tools)
+    }
+
     /// The error that there is no tool of that name, with those that may have been meant.
     #[must_use]
     pub fn not_found(&self, name: impl Into<String>) -> ToolError {
@@ -136,8 +135,8 @@ impl ToolList {
 }
 
 impl std::ops::Deref for ToolList {
-    type Target = [ToolSchema];
-    fn deref(&self) -> &[ToolSchema] {
+    type Target = [ToolSpec];
+    fn deref(&self) -> &[ToolSpec] {
         &self.tools
     }
 }

@@ -1,0 +1,64 @@
+//! Between a front and a source.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::lane::Lane;
+use crate::trace::{CallTrace, NewCall, Tracer};
+use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolSource, Underway};
+
+/// Runs the calls of one session, for whichever front: exclusive ones in turns, with their progress, their trace and their
+/// cancellation. A front only reads and writes its protocol. Clones are one and the same.
+#[derive(Clone)]
+pub struct Dispatcher {
+    source: Arc<dyn ToolSource>,
+    lane: Lane,
+    tracer: Tracer,
+}
+
+impl Dispatcher {
+    /// A dispatcher for the tools of `source`, which tells `tracer` of each call.
+    pub fn new(source: Arc<dyn ToolSource>, tracer: Tracer) -> Self {
+        Self { source, lane: Lane::default(), tracer }
+    }
+
+    /// The tools.
+    #[must_use]
+    pub fn source(&self) -> &dyn ToolSource {
+        &*self.source
+    }
+
+    /// Who is told of each call.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Follows a call that has arrived, if anybody wants to know; `received` is what the tracer's clock said then.
+    #[must_use]
+    pub fn trace(
+        &self,
+        received: Option<Instant>,
+        (tool, arguments, meta): (&str, &RawJson, &CallMeta),
+        request_id: Option<&str>,
+    ) -> Option<CallTrace> {
+        let arguments_bytes = arguments.as_bytes().len();
+        Some(self.tracer.call(received?, NewCall { tool, meta, arguments_bytes, request_id }))
+    }
+
+    /// Runs a call when it is its turn. Dropping it cancels it, and so does `cancelled`.
+    pub fn run<'a>(
+        &'a self,
+        mut call: ToolCall,
+        cancelled: CancellationToken,
+        trace: Option<&CallTrace>,
+    ) -> Underway<impl Future<Output = Result<RawJson, ToolError>> + use<'a>> {
+        let mut context = CallContext::new(cancelled);
+        if let Some(trace) = trace {
+            trace.follow(&mut context);
+            call.meta.traceparent = Some(trace.traceparent());
+        }
+        let reports = call.meta.progress_token.is_some().then(|| context.report_progress());
+        Underway::new(self.lane.call(&*self.source, call, context), reports)
+    }
+}
