@@ -36,17 +36,25 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 14] = [
+    const ALLOWED: [(&str, &[&str]); 15] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-mcp", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-docs", &["toolbridge-core"]),
+        ("toolbridge-macros", &[]),
         ("toolbridge-scripted", &[]),
         (
             "toolbridge",
-            &["toolbridge-claude", "toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"],
+            &[
+                "toolbridge-claude",
+                "toolbridge-core",
+                "toolbridge-docs",
+                "toolbridge-ipc",
+                "toolbridge-macros",
+                "toolbridge-mcp",
+            ],
         ),
         ("toolbridge-bridge", &["toolbridge"]),
         ("toolbridge-cli", &["toolbridge"]),

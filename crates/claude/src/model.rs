@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
 use toolbridge_core::{
-    CancellationToken, RawJson, Selection, State, Stateful, ToolSource, check_server_name,
+    CancellationToken, RawJson, Selection, Stateful, States, ToolSource, check_server_name,
 };
 use toolbridge_ipc::{IpcError, Session, session_dir};
 
@@ -615,7 +615,7 @@ impl ClaudeCodeModel {
             return Ok(None);
         }
         if !request.state.is_empty() {
-            let state: State = request.state.clone();
+            let state: States = request.state.clone();
             offered.source = Arc::new(Stateful::new(offered.source, state));
         }
         let restrictions = self.0.options.restrictions.clone();

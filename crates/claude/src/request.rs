@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use toolbridge_core::{RawJson, State, ToolSource};
+use toolbridge_core::{RawJson, States, ToolSource};
 
 use crate::model::{DEFAULT_SERVER_NAME, OnMessage};
 use crate::permission::{Decider, Permission, PermissionRequest};
@@ -39,7 +39,7 @@ pub struct Request {
     pub(crate) server_name: Option<String>,
     pub(crate) transport: Transport,
     pub(crate) only: Option<Vec<String>>,
-    pub(crate) state: State,
+    pub(crate) state: States,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) output_schema: Option<Value>,
@@ -156,7 +156,7 @@ impl Request {
             server_name: None,
             transport: Transport::Auto,
             only: None,
-            state: State::default(),
+            state: States::default(),
             decider: None,
             on_message: None,
             output_schema: None,

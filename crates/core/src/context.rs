@@ -12,11 +12,12 @@ use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
 use crate::trace::Marks;
 
-/// Values that calls share, one for each type. Handlers get them with [`CallContext::state`].
+/// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
+/// [`State`](crate::State).
 #[derive(Clone, Default)]
-pub struct State(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
-impl State {
+impl States {
     /// Adds a value; it replaces one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
@@ -33,9 +34,9 @@ impl State {
     }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for States {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "State of {} values", self.0.len())
+        write!(f, "States of {} types", self.0.len())
     }
 }
 
@@ -47,8 +48,8 @@ pub struct CallContext {
     reporter: Option<Reporter>,
     tool_use_id: Option<String>,
     /// The state that belongs to the caller; it goes before the toolset's.
-    callers: Option<Arc<State>>,
-    state: Arc<State>,
+    callers: Option<Arc<States>>,
+    state: Arc<States>,
     /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
     /// ends when they return, however many clones of the context there are.
     turn: Option<Turn>,
@@ -72,7 +73,7 @@ impl CallContext {
         receiver
     }
 
-    pub(crate) fn set_callers_state(&mut self, state: Arc<State>) {
+    pub(crate) fn set_callers_state(&mut self, state: Arc<States>) {
         self.callers = Some(state);
     }
 
@@ -128,7 +129,7 @@ impl CallContext {
     pub(crate) fn with(
         self,
         tool_use_id: Option<String>,
-        state: Arc<State>,
+        state: Arc<States>,
         cancelled: CancellationToken,
     ) -> Self {
         Self { cancelled, tool_use_id, state, ..self }
@@ -177,12 +178,12 @@ impl CallContext {
     /// When there is none; the call is then answered with a `ToolPanicError`.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> &T {
-        self.try_state().unwrap_or_else(|| {
-            panic!(
-                "there is no state of type `{0}`: add it with `ToolsetBuilder::state`, or to the request",
-                std::any::type_name::<T>()
-            )
-        })
+        self.try_state().unwrap_or_else(|| panic!("{}", Self::no_state::<T>()))
+    }
+
+    pub(crate) fn no_state<T>() -> String {
+        let name = std::any::type_name::<T>();
+        format!("there is no state of type `{name}`: add it with `ToolsetBuilder::state`, or to the request")
     }
 
     /// The state of type `T`, if there is one.

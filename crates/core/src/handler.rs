@@ -1,20 +1,18 @@
-//! From closures to handlers: what a tool may take and what it may return.
+//! From closures to handlers: what a tool may take. `returned.rs` has what it may return.
 //!
 //! The type parameters called `M` are never named by anybody; they let the compiler tell closures of
 //! different shapes apart.
 
-use std::error::Error;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_path_to_error::Segment;
 
-use crate::error::class_name;
-use crate::{CallContext, RawJson, ToolError, ToolResult, json};
+use crate::returned::Outcome;
+use crate::{CallContext, IntoToolResult, RawJson};
 
 /// Arguments of a tool that takes none.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -78,186 +76,6 @@ impl FromArguments for RawJson {
     }
 }
 
-/// A handler's value, written once: behind the head of a text block, where most of them stay.
-#[derive(Debug)]
-pub struct Value {
-    text: Vec<u8>,
-    /// How many levels of objects and lists it has.
-    depth: usize,
-}
-
-impl Value {
-    pub(crate) const HEAD: &'static str = r#"{"content":[{"type":"text","text":"#;
-    pub(crate) const TAIL: &'static str = r#"}],"isError":false}"#;
-
-    fn write(value: &impl Serialize) -> Result<Self, ToolError> {
-        let mut text = Self::HEAD.as_bytes().to_vec();
-        match json::write(&mut text, value) {
-            Ok(depth) => Ok(Self { text, depth }),
-            Err(error) => Err(ToolError::new("ToolOutputError", format!("the result is not JSON: {error}"))),
-        }
-    }
-
-    /// The value's own JSON text.
-    pub(crate) fn json(&self) -> &str {
-        std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
-    }
-
-    /// The same, on its own.
-    pub(crate) fn to_raw(&self) -> RawJson {
-        RawJson::written_to_depth(self.json().into(), self.depth)
-    }
-
-    /// A result with one block of text: a JSON string becomes the text itself, everything else becomes text that is
-    /// JSON.
-    pub(crate) fn into_text_block(mut self) -> RawJson {
-        if !self.json().starts_with('"') {
-            let quoted = serde_json::Value::from(self.json()).to_string();
-            self.text.truncate(Self::HEAD.len());
-            self.text.extend_from_slice(quoted.as_bytes());
-        }
-        self.text.extend_from_slice(Self::TAIL.as_bytes());
-        RawJson::written_result(self.text)
-    }
-}
-
-/// What a handler returned.
-#[derive(Debug)]
-pub enum Returned {
-    /// A value to be shown as text.
-    Value(Value),
-    /// A result in full.
-    Result(ToolResult),
-    /// A result in full, as JSON text.
-    Json(RawJson),
-}
-
-/// A result that is JSON text already, as other systems give it: that of an MCP `CallToolResult`. It is sent as it is.
-#[derive(Debug, Clone)]
-pub struct ResultJson(pub RawJson);
-
-pub(crate) type Outcome = Result<Returned, ToolError>;
-
-/// What a handler can return:
-///
-/// - anything that serde can write: a string is shown as it is, everything else as JSON;
-/// - a [`ToolResult`], for pictures, several blocks or structured content;
-/// - a `Result` of these, whose error is an [`std::error::Error`], a boxed or `anyhow` one, or a string.
-///   The model sees the error's text with its causes, and the name of its type.
-///
-/// An error type that is both [`std::error::Error`] and [`Serialize`] leaves the compiler in doubt; turn
-/// it into a [`ToolError`] with [`ToolError::new`].
-pub trait IntoToolResult<M> {
-    /// Takes the value over.
-    ///
-    /// # Errors
-    ///
-    /// The handler's own error, or that its value cannot be written as JSON.
-    fn into_tool_result(self) -> Result<Returned, ToolError>;
-}
-
-/// Marks a value that serde writes.
-#[derive(Debug)]
-pub struct Plain;
-/// Marks a [`ToolResult`] or [`ResultJson`].
-#[derive(Debug)]
-pub struct Full;
-/// Marks a `Result` with an error that is one.
-#[derive(Debug)]
-pub struct Fallible<M>(M);
-/// Marks a `Result` with an error that holds one: `Box<dyn Error>`, `anyhow::Error`.
-#[derive(Debug)]
-pub struct FallibleDyn<M>(M);
-
-impl<T: Serialize> IntoToolResult<Plain> for T {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        let value = Value::write(&self)?;
-        // `Result<T, String>` is itself something that serde writes, and must not pass as a success.
-        match error_type_of_result(std::any::type_name::<T>()) {
-            Some(error_type) => unwrap_written_result(&value, error_type).map(Returned::Value),
-            None => Ok(Returned::Value(value)),
-        }
-    }
-}
-
-impl IntoToolResult<Full> for ToolResult {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        Ok(Returned::Result(self))
-    }
-}
-
-impl IntoToolResult<Full> for ResultJson {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        Ok(Returned::Json(self.0))
-    }
-}
-
-impl<T: IntoToolResult<M>, E: Error + 'static, M> IntoToolResult<Fallible<M>> for Result<T, E> {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        self.map_err(|error| ToolError::from_error::<E>(&error))?.into_tool_result()
-    }
-}
-
-impl<T, E, M> IntoToolResult<FallibleDyn<M>> for Result<T, E>
-where
-    T: IntoToolResult<M>,
-    E: Deref<Target = dyn Error + Send + Sync>,
-{
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        self.map_err(|error| ToolError::from_error::<E>(&*error))?.into_tool_result()
-    }
-}
-
-/// Marks a `Result` of a [`ToolResult`] with an error that is only text.
-#[derive(Debug)]
-pub struct FullOrText;
-
-impl<E: Into<String> + TextError> IntoToolResult<FullOrText> for Result<ToolResult, E> {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        match self {
-            Ok(result) => Ok(Returned::Result(result)),
-            Err(text) => Err(ToolError::new(class_name(std::any::type_name::<E>()).to_owned(), text)),
-        }
-    }
-}
-
-/// Errors that are only text.
-pub trait TextError {}
-impl TextError for String {}
-impl TextError for &'static str {}
-
-/// `E` of a type called `core::result::Result<T, E>`.
-fn error_type_of_result(type_name: &str) -> Option<&str> {
-    let both = type_name.strip_prefix("core::result::Result<")?.strip_suffix('>')?;
-    let mut depth = 0;
-    let comma = both.char_indices().find_map(|(place, char)| {
-        match char {
-            '<' | '(' | '[' => depth += 1,
-            '>' | ')' | ']' => depth -= 1,
-            ',' if depth == 0 => return Some(place),
-            _ => {}
-        }
-        None
-    })?;
-    Some(both[comma + 1..].trim())
-}
-
-/// serde writes a result as `{"Ok":…}` or `{"Err":…}`.
-fn unwrap_written_result(value: &Value, error_type: &str) -> Result<Value, ToolError> {
-    let unusable = || ToolError::new("ToolOutputError", "the result is neither `Ok` nor `Err`");
-    match json::members(value.json(), &["Ok", "Err"]).map_err(|_| unusable())? {
-        Some([Some(ok), None]) => {
-            let text = [Value::HEAD, ok.get()].concat().into_bytes();
-            Ok(Value { text, depth: value.depth - 1 })
-        }
-        Some([None, Some(error)]) => {
-            let text = serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned());
-            Err(ToolError::new(class_name(error_type).to_owned(), text))
-        }
-        _ => Err(unusable()),
-    }
-}
-
 /// A call whose arguments have been read, and that has not begun.
 pub(crate) type Prepared = Box<dyn FnOnce(CallContext) -> Running + Send>;
 
@@ -296,14 +114,12 @@ impl Handler {
 /// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs
 /// on a thread for blocking work, so it may take its time.
 ///
-/// An `async` closure cannot capture; give the toolset its state instead
-/// ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state)), or return an `async move` block from a closure
-/// that clones what it needs.
+/// A closure may capture. What an asynchronous one captures is cloned for each call, so it is something like an `Arc`.
 #[diagnostic::on_unimplemented(
     message = "this closure cannot be a tool",
     label = "not `Fn(Args) -> R` or `Fn(Args, CallContext) -> R`, asynchronous or not",
     note = "`Args` is one struct with `#[derive(serde::Deserialize, schemars::JsonSchema)]`; for none, take `_: NoArgs`",
-    note = "`R` is text, a type with `#[derive(serde::Serialize)]`, a `ToolResult`, or a `Result` of these whose error implements `std::error::Error`"
+    note = "`R` is text, a number, `Json(value)` of a type with `#[derive(serde::Serialize)]`, a `ToolResult`, a type that implements `IntoToolResult`, or a `Result` of these whose error implements `std::error::Error`"
 )]
 pub trait IntoHandler<A, M> {
     /// Makes the closure ready for any call.
@@ -345,25 +161,27 @@ where
     }
 }
 
+// The future of an `async` closure that captures borrows from the closure, unless it is called as `FnOnce`: so each call has
+// a clone of it. `AsyncFn` sees to it that none of them changes what it has captured, for nobody would see that.
 impl<F, A, R, M> IntoHandler<A, Async1<M>> for F
 where
-    F: Fn(A) -> R + Send + Sync + 'static,
+    F: AsyncFn(A) -> R::Output + FnOnce(A) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(move |arguments, _| self(arguments))
+        Async2::<M>::handler(move |arguments, _| self.clone()(arguments))
     }
 }
 
 impl<F, A, R, M> IntoHandler<A, Async2<M>> for F
 where
-    F: Fn(A, CallContext) -> R + Send + Sync + 'static,
+    F: AsyncFn(A, CallContext) -> R::Output + FnOnce(A, CallContext) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(self)
+        Async2::<M>::handler(move |arguments, context| self.clone()(arguments, context))
     }
 }
 

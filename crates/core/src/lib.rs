@@ -34,8 +34,10 @@ mod combined;
 mod context;
 mod dispatcher;
 mod error;
+mod extract;
 mod fault;
 mod flaw;
+mod function;
 mod handler;
 mod lane;
 mod leniency;
@@ -43,6 +45,7 @@ mod name;
 mod panic;
 mod progress;
 mod result;
+mod returned;
 mod scan;
 mod selection;
 mod shape;
@@ -56,21 +59,32 @@ pub use budget::{Budget, Share};
 pub use call::{CallMeta, ToolCall};
 pub use changes::{Changes, DerivedList};
 pub use combined::Combined;
-pub use context::{CallContext, State};
+pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
 pub use error::{Hint, RegistrationError, ToolError, Warning};
+pub use extract::{FromContext, State};
 pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
-pub use handler::{FromArguments, IntoHandler, IntoToolResult, NoArgs, ResultJson};
+pub use handler::{FromArguments, IntoHandler, NoArgs};
 pub use json::RawJson;
 #[doc(hidden)]
 pub use lane::Lane;
 pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use progress::{Progress, ProgressReceiver, Step, Underway};
 pub use result::{Content, ToolResult};
+pub use returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use spec::{DuplicateName, ToolList, ToolSpec};
 pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{Tool, schema_of};
+pub use tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
+
+/// What the code that `#[tool]` and `#[tools]` write refers to. It may change with every version.
+#[doc(hidden)]
+pub mod __private {
+    pub use schemars;
+    pub use serde;
+
+    pub use crate::function::*;
+}

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::{CallContext, CallFuture, Changes, State, ToolCall, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, Changes, States, ToolCall, ToolList, ToolSource};
 
 /// A source whose calls find this state before the toolset's own: that of one request, or of one user.
 #[derive(Debug, Clone)]
 pub struct Stateful<S> {
     source: S,
-    state: Arc<State>,
+    state: Arc<States>,
 }
 
 impl<S: ToolSource> Stateful<S> {
     /// The tools of `source`, with that state.
-    pub fn new(source: S, state: State) -> Self {
+    pub fn new(source: S, state: States) -> Self {
         Self { source, state: Arc::new(state) }
     }
 }

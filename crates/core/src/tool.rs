@@ -180,6 +180,31 @@ impl Tool {
     }
 }
 
+/// What can be added to a toolset with [`ToolsetBuilder::with`](crate::ToolsetBuilder::with): one tool or several.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    label = "not a tool",
+    note = "a function with `#[toolbridge::tool]` is the tool `lookup {{}}`: without the braces it is the function itself",
+    note = "a value is the tools of its type when the type's `impl` block has `#[toolbridge::tools]`",
+    note = "a closure has no name: `.tool(\"name\", \"what it does\", closure)`"
+)]
+pub trait IntoTools {
+    /// The tools, in order.
+    fn into_tools(self) -> Vec<Tool>;
+}
+
+impl IntoTools for Tool {
+    fn into_tools(self) -> Vec<Tool> {
+        vec![self]
+    }
+}
+
+impl IntoTools for Vec<Tool> {
+    fn into_tools(self) -> Vec<Tool> {
+        self
+    }
+}
+
 /// The JSON Schema of a type, as models and clients are told of it.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Value {

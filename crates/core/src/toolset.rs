@@ -10,14 +10,15 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::arguments::{ObjectSchema, ReadSchema, prepare, read};
-use crate::context::State;
+use crate::context::States;
 use crate::fault::Fault;
-use crate::handler::{FromArguments, Handler, IntoHandler, Outcome, Prepared, Returned, Running};
+use crate::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
 use crate::name::check_tool_name;
 use crate::panic::caught;
+use crate::returned::{Outcome, Returned};
 use crate::{
-    CallContext, CallFuture, Changes, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
-    ToolSource, ToolSpec, Warning,
+    CallContext, CallFuture, Changes, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError,
+    ToolList, ToolSource, ToolSpec, Warning,
 };
 
 /// The CLI cuts a description here.
@@ -31,7 +32,7 @@ pub struct Toolset(Arc<Shared>);
 struct Shared {
     tools: RwLock<Arc<Tools>>,
     changed: watch::Sender<()>,
-    state: Arc<State>,
+    state: Arc<States>,
 }
 
 /// The tools as they are at one moment.
@@ -53,7 +54,7 @@ struct Registered {
 #[derive(Default)]
 pub struct ToolsetBuilder {
     tools: Vec<Tool>,
-    state: State,
+    state: States,
 }
 
 impl ToolsetBuilder {
@@ -72,15 +73,16 @@ impl ToolsetBuilder {
         self.with(Tool::new(name, description, handler))
     }
 
-    /// Adds a tool of which more is to be said than its name and description.
+    /// Adds a tool of which more is to be said than its name and description; a function with `#[tool]`, as
+    /// `lookup {}`; or the methods of a value whose type has `#[tools]`.
     #[must_use]
-    pub fn with(mut self, tool: Tool) -> Self {
-        self.tools.push(tool);
+    pub fn with(mut self, tools: impl IntoTools) -> Self {
+        self.tools.extend(tools.into_tools());
         self
     }
 
-    /// Shares a value with all calls; handlers get it with [`CallContext::state`]. One value for each
-    /// type; a second one replaces the first.
+    /// Shares a value with all calls; handlers get it with [`CallContext::state`], functions with `#[tool]` as
+    /// [`State`](crate::State). One value for each type; a second one replaces the first.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
@@ -138,7 +140,7 @@ impl Toolset {
         ToolsetBuilder::default()
     }
 
-    fn new(tools: Vec<Arc<Registered>>, state: Arc<State>) -> Result<Self, RegistrationError> {
+    fn new(tools: Vec<Arc<Registered>>, state: Arc<States>) -> Result<Self, RegistrationError> {
         let tools = RwLock::new(Arc::new(Tools::new(tools)?));
         Ok(Self(Arc::new(Shared { tools, changed: watch::Sender::new(()), state })))
     }

@@ -1,14 +1,12 @@
 //! A program that offers a function and asks a model that may call it. The README shows it.
 #![allow(clippy::print_stdout, reason = "the answer is what this program is for")]
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use toolbridge::{ClaudeCodeModel, Request, Toolset};
 
-#[derive(Deserialize, JsonSchema)]
-struct Add {
-    a: f64,
-    b: f64,
+/// Adds two numbers.
+#[toolbridge::tool]
+fn add(a: f64, b: f64) -> f64 {
+    a + b
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,8 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[tokio::main]
 async fn ask() -> Result<(), Box<dyn std::error::Error>> {
-    let tools =
-        Toolset::builder().tool("add", "Adds two numbers", async |args: Add| args.a + args.b).build()?;
+    let tools = Toolset::builder().with(add {}).build()?;
     let answer = ClaudeCodeModel::new().request(Request::new("What is 40 + 2?").tools(tools)).await?;
     println!("{}", answer.text());
     Ok(())

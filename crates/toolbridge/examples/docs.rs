@@ -3,13 +3,12 @@
 //! `docs <workspace> <prompt>`; `toolbridge docs --init --workspace <workspace>` makes one.
 #![allow(clippy::print_stdout, reason = "the answer is what this program is for")]
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use toolbridge::{ClaudeCodeModel, Combined, Documents, Request, Toolset};
 
-#[derive(Deserialize, JsonSchema)]
-struct Shout {
-    text: String,
+/// Says it in capitals.
+#[toolbridge::tool]
+async fn shout(text: String) -> String {
+    text.to_uppercase()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,9 +22,7 @@ async fn ask() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(workspace), Some(prompt)) = (args.next(), args.next()) else {
         return Err("usage: docs <workspace> <prompt>".into());
     };
-    let own = Toolset::builder()
-        .tool("shout", "Says it in capitals", async |args: Shout| args.text.to_uppercase())
-        .build()?;
+    let own = Toolset::builder().with(shout {}).build()?;
     let documents = Documents::builder().workspace(workspace).open()?;
     let tools = Combined::new().with(own)?.with(documents)?;
     println!("{}", ClaudeCodeModel::new().request(Request::new(prompt).tools(tools)).await?.text());

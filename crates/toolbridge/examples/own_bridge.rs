@@ -3,15 +3,13 @@
 //! Run it, and give the line it prints to `claude --mcp-config`, or to any MCP client. It ends with its stdin.
 #![allow(clippy::print_stdout, reason = "the config is what this program is for")]
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use toolbridge::{Session, Toolset};
 
-#[derive(Deserialize, JsonSchema)]
-struct Add {
-    a: f64,
-    b: f64,
+/// Adds two numbers.
+#[toolbridge::tool]
+fn add(a: f64, b: f64) -> f64 {
+    a + b
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,8 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[tokio::main]
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let tools =
-        Toolset::builder().tool("add", "Adds two numbers", async |args: Add| args.a + args.b).build()?;
+    let tools = Toolset::builder().with(add {}).build()?;
     let session = Session::start(tools).await?;
     println!("{}", session.mcp_config("tools")?);
     tokio::io::stdin().read_to_end(&mut Vec::new()).await?;

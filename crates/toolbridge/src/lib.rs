@@ -5,14 +5,12 @@
 //! connections, caches and state.
 //!
 //! ```no_run
-//! use schemars::JsonSchema;
-//! use serde::Deserialize;
 //! use toolbridge::{Session, Toolset};
 //!
-//! #[derive(Deserialize, JsonSchema)]
-//! struct Add {
-//!     a: f64,
-//!     b: f64,
+//! /// Adds two numbers.
+//! #[toolbridge::tool]
+//! fn add(a: f64, b: f64) -> f64 {
+//!     a + b
 //! }
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,9 +20,7 @@
 //!
 //! #[tokio::main]
 //! async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-//!     let tools = Toolset::builder()
-//!         .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
-//!         .build()?;
+//!     let tools = Toolset::builder().with(add {}).build()?;
 //!     let session = Session::start(tools).await?;
 //!     println!("claude --mcp-config '{}' --allowedTools mcp__tools", session.mcp_config("tools")?);
 //!     tokio::signal::ctrl_c().await?;
@@ -33,6 +29,8 @@
 //! ```
 //!
 //! [`ClaudeCodeModel`] does all of that by itself, for each request: it starts the CLI, asks, and ends both.
+//!
+//! Functions are tools by [`tool`](macro@tool), methods by [`tools`](macro@tools), closures by [`ToolsetBuilder::tool`].
 //!
 //! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the socket), [`mcp`] (the
 //! MCP server), [`claude`] (the CLI as a model), [`docs`] (the document tools), and the bridge process out of the
@@ -63,8 +61,9 @@ pub use toolbridge_claude as claude;
 pub use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Permission, Request, Transport};
 pub use toolbridge_core as core;
 pub use toolbridge_core::{
-    CallContext, CancellationToken, Combined, Content, NoArgs, RawJson, RegistrationError, Tool, ToolError,
-    ToolResult, ToolSource, Toolset, ToolsetBuilder,
+    CallContext, CancellationToken, Combined, Content, FromContext, IntoToolError, IntoToolResult, IntoTools,
+    Json, NoArgs, RawJson, RegistrationError, Returned, State, Tool, ToolError, ToolResult, ToolSource,
+    Toolset, ToolsetBuilder,
 };
 #[cfg(feature = "docs")]
 pub use toolbridge_docs as docs;
@@ -72,11 +71,115 @@ pub use toolbridge_docs as docs;
 pub use toolbridge_docs::Documents;
 pub use toolbridge_ipc as ipc;
 pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
+/// Makes a function a tool.
+///
+/// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
+/// function stays what it is. Beside it there is a struct of the same name, which is the tool: `lookup {}`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use toolbridge::{State, Tool, Toolset, tool};
+///
+/// struct Pool;
+///
+/// /// Looks an order up.
+/// #[tool(read_only, timeout = "5s")]
+/// async fn lookup(
+///     State(pool): State<Arc<Pool>>,
+///     /// The order's number.
+///     order: u64,
+///     #[serde(default)] with_lines: bool,
+/// ) -> Result<String, std::io::Error> {
+///     Ok(format!("order {order}"))
+/// }
+///
+/// let tools = Toolset::builder().state(Arc::new(Pool)).with(lookup {}).build()?;
+/// let titled = Tool::from(lookup {}).title("Look up"); // to say more about it
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// assert_eq!(lookup(State(Arc::new(Pool)), 17, false).await.unwrap(), "order 17");
+/// # });
+/// # Ok::<(), toolbridge::RegistrationError>(())
+/// ```
+///
+/// # Parameters
+///
+/// An argument is of any type that implements `Deserialize` and `JsonSchema`; an `Option` may be left out. Its doc comment is
+/// its description, and attributes of serde and schemars may stand on it. The program needs neither crate for that, unless it derives
+/// their traits for types of its own.
+///
+/// What implements [`FromContext`] is not the model's to send: a [`CallContext`] (or `&CallContext`), a [`State`], or a type of
+/// yours. It goes by the type, and by no name: an alias works, and so does a type of yours that is called `State`. What has a
+/// pattern for a name, or is borrowed, cannot be an argument.
+///
+/// # What it returns
+///
+/// Whatever implements [`IntoToolResult`] or can be written by serde, or a `Result` of that whose error is an
+/// [`IntoToolError`].
+///
+/// A function that is not `async` runs on a thread for blocking work, so it may take its time.
+///
+/// # Settings
+///
+/// | in `#[tool(…)]` | |
+/// |---|---|
+/// | `name = "…"` | another name than the function's |
+/// | `description = "…"` | another description than the doc comment |
+/// | `title = "…"` | [`Tool::title`] |
+/// | `read_only`, `parallel` | [`Tool::read_only`], [`Tool::parallel`] |
+/// | `destructive`, `idempotent`, `open_world` | [`Tool::destructive`] and so on; also `destructive = false` |
+/// | `timeout = "5s"` | [`Tool::timeout`], in `ms`, `s` or `min` |
+/// | `output = Order` | [`Tool::output`] |
+/// | `always_load = false` | [`Tool::always_load`] |
+/// | `max_result_chars = 100_000` | [`Tool::max_result_chars`] |
+#[cfg(feature = "macros")]
+pub use toolbridge_macros::tool;
+/// Makes the methods of an `impl` block tools, which share the value.
+///
+/// Every method with `&self` is one, unless it has `#[tool(skip)]`; [`tool`](macro@tool) says what it may take and return, and which
+/// settings `#[tool(…)]` has. What takes no `&self`, such as `new`, is left alone. The type gets `into_toolset()`, and its
+/// values can be given to [`ToolsetBuilder::with`] beside other tools.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use toolbridge::{CallContext, tools};
+///
+/// struct Shop {
+///     cancelled: Mutex<Vec<u64>>,
+/// }
+///
+/// #[tools]
+/// impl Shop {
+///     fn new() -> Self {
+///         Self { cancelled: Mutex::default() }
+///     }
+///
+///     /// Cancels an order.
+///     #[tool(destructive)]
+///     async fn cancel(&self, context: CallContext, order: u64) -> Result<String, std::io::Error> {
+///         self.note(order);
+///         Ok(format!("order {order} is cancelled"))
+///     }
+///
+///     #[tool(skip)]
+///     fn note(&self, order: u64) {
+///         self.cancelled.lock().unwrap().push(order);
+///     }
+/// }
+///
+/// let tools = Shop::new().into_toolset()?;
+/// assert_eq!(tools.names(), ["cancel"]);
+/// # Ok::<(), toolbridge::RegistrationError>(())
+/// ```
+#[cfg(feature = "macros")]
+pub use toolbridge_macros::tools;
 #[cfg(feature = "bridge")]
 pub use toolbridge_mcp as mcp;
 
+#[doc(hidden)]
+pub use toolbridge_core::__private;
+
 /// The programs of the README and of the pages for users are compiled, and those that can be are run.
-#[cfg(all(doctest, feature = "bridge"))]
+#[cfg(all(doctest, feature = "bridge", feature = "macros"))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../USING.md")]
 #[doc = include_str!("../SAFETY.md")]

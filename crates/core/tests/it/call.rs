@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::{
-    CallContext, CancellationToken, Changes, Combined, Lane, NoArgs, RawJson, ResultJson, Selection, Step,
-    Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, Toolset, Underway,
+    CallContext, CancellationToken, Changes, Combined, IntoToolError, IntoToolResult, Json, Lane, NoArgs,
+    RawJson, ResultJson, Returned, Selection, Step, Tool, ToolCall, ToolError, ToolList, ToolResult,
+    ToolSource, Toolset, Underway,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -39,6 +40,44 @@ impl std::error::Error for QuotaError {
         static CAUSE: std::sync::LazyLock<std::io::Error> =
             std::sync::LazyLock::new(|| std::io::Error::other("disk full"));
         Some(&*CAUSE)
+    }
+}
+
+/// serde can write it, and it wants to be something else.
+#[derive(Serialize)]
+struct Celsius(f64);
+
+impl IntoToolResult for Celsius {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        format!("{} °C", self.0).into_tool_result()
+    }
+}
+
+struct Refusal;
+
+impl IntoToolError for Refusal {
+    fn into_tool_error(self) -> ToolError {
+        ToolError::new("ShopClosed", "closed")
+    }
+}
+
+/// An error that serde can write.
+#[derive(Debug, Serialize)]
+struct Written;
+
+impl std::fmt::Display for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("written")
+    }
+}
+
+impl std::error::Error for Written {}
+
+/// No `Result`, though it has its name and its variants.
+mod other {
+    #[derive(serde::Serialize)]
+    pub(crate) enum Result {
+        Err(&'static str),
     }
 }
 
@@ -71,9 +110,14 @@ async fn every_shape_of_closure_and_return_value_works() {
         (Tool::new("t", "", async |args: Add, _: CallContext| args.b), add, Ok(text("2.0"))),
         (Tool::new("t", "", |_: NoArgs| "plain"), "{}", Ok(text("plain"))),
         (Tool::new("t", "", |_: NoArgs| String::from("a\n\"é\"")), "{}", Ok(text("a\n\"é\""))),
-        (Tool::new("t", "", |_: NoArgs| Sum { sum: 1.5 }), "{}", Ok(text(r#"{"sum":1.5}"#))),
+        (Tool::new("t", "", |_: NoArgs| Json(Sum { sum: 1.5 })), "{}", Ok(text(r#"{"sum":1.5}"#))),
         (Tool::new("t", "", |_: NoArgs| vec!["a", "b"]), "{}", Ok(text(r#"["a","b"]"#))),
         (Tool::new("t", "", |_: NoArgs| ()), "{}", Ok(text("null"))),
+        (Tool::new("t", "", |_: NoArgs| Celsius(1.5)), "{}", Ok(text("1.5 °C"))),
+        (Tool::new("t", "", async |_: NoArgs| Ok::<_, Refusal>(Celsius(1.5))), "{}", Ok(text("1.5 °C"))),
+        (Tool::new("t", "", |_: NoArgs| Err::<Celsius, _>(Refusal)), "{}", Err("ShopClosed: closed")),
+        (Tool::new("t", "", |_: NoArgs| Err::<u8, _>(Written)), "{}", Err("Written: written")),
+        (Tool::new("t", "", |_: NoArgs| Json(other::Result::Err("x"))), "{}", Ok(text(r#"{"Err":"x"}"#))),
         (Tool::new("t", "", |_: NoArgs| ToolResult::text("full")), "{}", Ok(text("full"))),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, QuotaError>("fine")), "{}", Ok(text("fine"))),
         (Tool::new("t", "", |_: NoArgs| Ok::<_, QuotaError>(ToolResult::text("fine"))), "{}", Ok(text("fine"))),
@@ -116,7 +160,7 @@ async fn every_shape_of_closure_and_return_value_works() {
             Ok(text("[1]")),
         ),
         (
-            Tool::new("t", "", |_: NoArgs| Sum { sum: 2.0 }).output::<Sum>(),
+            Tool::new("t", "", |_: NoArgs| Json(Sum { sum: 2.0 })).output::<Sum>(),
             "{}",
             Ok(r#"{"content":[{"type":"text","text":"{\"sum\":2.0}"}],"structuredContent":{"sum":2.0},"isError":false}"#
                 .to_owned()),

@@ -16,8 +16,8 @@ use toolbridge::ipc::{Remote, read_schema_file};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{
-    CallContext, ClaudeCodeModel, Content, NoArgs, RawJson, Session, Tool, ToolError, ToolResult, ToolSource,
-    Toolset, Transport,
+    CallContext, ClaudeCodeModel, Content, Json, NoArgs, RawJson, Session, Tool, ToolError, ToolResult,
+    ToolSource, Toolset, Transport,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -56,7 +56,7 @@ fn tools() -> Toolset {
     Toolset::builder()
         .tool("echo", "", async |args: Text| args.text)
         .tool("everything", "", everything)
-        .with(Tool::new("weather", "", |_: NoArgs| Weather { degrees: 21.5 }).output::<Weather>())
+        .with(Tool::new("weather", "", |_: NoArgs| Json(Weather { degrees: 21.5 })).output::<Weather>())
         .tool("own_error", "", |_: NoArgs| ToolResult::error("I could not"))
         .tool("fails", "", |_: NoArgs| Err::<(), _>(QuotaError))
         .tool("typed", "", async |_: NoArgs| Err::<(), _>(ToolError::new("PaymentRequired", "pay first")))
@@ -128,13 +128,13 @@ async fn ask_source(source: &dyn ToolSource, tool: &str, arguments: &str) -> Str
 }
 
 /// An MCP client in this process.
-struct Client {
+pub(crate) struct Client {
     lines: tokio::io::Lines<BufReader<tokio::io::ReadHalf<DuplexStream>>>,
     writer: tokio::io::WriteHalf<DuplexStream>,
 }
 
 impl Client {
-    async fn of(source: Arc<dyn ToolSource>) -> Self {
+    pub(crate) async fn of(source: Arc<dyn ToolSource>) -> Self {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(far);
         tokio::spawn(serve(source, ServerInfo::default(), LineReader::new(read), LineWriter::new(write)));
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// The text of the result; nothing of it has been decoded.
-    async fn ask(&mut self, method: &str, params: &str) -> String {
+    pub(crate) async fn ask(&mut self, method: &str, params: &str) -> String {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n");
         self.writer.write_all(line.as_bytes()).await.unwrap();
         let answer = self.lines.next_line().await.unwrap().unwrap();

@@ -2,8 +2,10 @@
 //! own bridge, and a model in the real CLI calls tools of this process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod compile;
 mod first_steps;
 mod fronts;
+mod function;
 mod model;
 mod own_bridge;
 mod trace;

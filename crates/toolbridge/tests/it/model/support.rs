@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use toolbridge::claude::ClaudeCodeModelBuilder;
 use toolbridge::schemars::{self, JsonSchema};
-use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Tool, ToolResult, Toolset, Transport};
+use toolbridge::{CallContext, ClaudeCodeModel, Json, NoArgs, Tool, ToolResult, Toolset, Transport};
 pub(crate) use toolbridge_scripted::processes_of;
 use toolbridge_scripted::{
     ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
@@ -217,7 +217,7 @@ impl Tools {
 
     pub(crate) fn toolset(&self) -> Toolset {
         let picture = |_: NoArgs| ToolResult::text("a dot").and_image(PICTURE, "image/png");
-        let weather = |_: NoArgs| Weather { degrees: 21.5, sky: "clear".into() };
+        let weather = |_: NoArgs| Json(Weather { degrees: 21.5, sky: "clear".into() });
         let hang = async |_: NoArgs, context: CallContext| {
             let _hangs = Hangs::new(context.state());
             std::future::pending::<()>().await;

@@ -1,0 +1,61 @@
+//! What a function with `#[tool]` can take besides its arguments.
+
+use crate::{CallContext, CancellationToken, ToolError};
+
+/// A parameter that comes from the call and not from its arguments: the model neither sees nor sends it.
+///
+/// [`CallContext`] is one, and so is [`State`]. So is a type of yours that implements this trait:
+///
+/// ```
+/// use toolbridge_core::{CallContext, FromContext, ToolError};
+///
+/// /// The model's id for this use of the tool.
+/// struct UseId(String);
+///
+/// impl FromContext for UseId {
+///     fn from_context(context: &CallContext) -> Result<Self, ToolError> {
+///         let id = context.tool_use_id().ok_or_else(|| ToolError::new("NoIdError", "this call has no id"))?;
+///         Ok(UseId(id.to_owned()))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not come from a call",
+    label = "not a `CallContext`, a `State<T>`, nor any other type that implements `FromContext`",
+    note = "an argument has a name and owns its value: `text: String`, not `text: &str`",
+    note = "a value that all calls share is `State(pool): State<Arc<Pool>>`"
+)]
+pub trait FromContext: Sized {
+    /// Takes it out of the call.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there. The call is answered with this error, and the function does not run.
+    fn from_context(context: &CallContext) -> Result<Self, ToolError>;
+}
+
+impl FromContext for CallContext {
+    fn from_context(context: &CallContext) -> Result<Self, ToolError> {
+        Ok(context.clone())
+    }
+}
+
+impl FromContext for CancellationToken {
+    fn from_context(context: &CallContext) -> Result<Self, ToolError> {
+        Ok(context.cancellation().clone())
+    }
+}
+
+/// A value that calls share ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state), or a request's own), as a parameter
+/// of a function with `#[tool]`. It is cloned for each call, so it is something like an `Arc`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct State<T>(pub T);
+
+impl<T: Clone + Send + Sync + 'static> FromContext for State<T> {
+    fn from_context(context: &CallContext) -> Result<Self, ToolError> {
+        match context.try_state::<T>() {
+            Some(value) => Ok(Self(value.clone())),
+            None => Err(ToolError::new("ToolStateError", CallContext::no_state::<T>())),
+        }
+    }
+}

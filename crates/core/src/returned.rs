@@ -1,0 +1,278 @@
+//! What a tool may return.
+//!
+//! Everything here goes by traits that anybody can implement for types of their own. There is no impl for all that serde
+//! can write: a `Result` is among that, and nothing but its name would tell it from other types.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::error::Error;
+use std::ops::Deref;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+
+use crate::{RawJson, ToolError, ToolResult, json};
+
+/// A handler's value, written once: behind the head of a text block, where most of them stay.
+#[derive(Debug)]
+pub struct Value {
+    text: Vec<u8>,
+    /// How many levels of objects and lists it has.
+    depth: usize,
+}
+
+impl Value {
+    pub(crate) const HEAD: &'static str = r#"{"content":[{"type":"text","text":"#;
+    pub(crate) const TAIL: &'static str = r#"}],"isError":false}"#;
+
+    fn write(value: &impl Serialize) -> Result<Self, ToolError> {
+        let mut text = Self::HEAD.as_bytes().to_vec();
+        match json::write(&mut text, value) {
+            Ok(depth) => Ok(Self { text, depth }),
+            Err(error) => Err(ToolError::new("ToolOutputError", format!("the result is not JSON: {error}"))),
+        }
+    }
+
+    /// The value's own JSON text.
+    pub(crate) fn json(&self) -> &str {
+        std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
+    }
+
+    /// The same, on its own.
+    pub(crate) fn to_raw(&self) -> RawJson {
+        RawJson::written_to_depth(self.json().into(), self.depth)
+    }
+
+    /// A result with one block of text: a JSON string becomes the text itself, everything else becomes text that is
+    /// JSON.
+    pub(crate) fn into_text_block(mut self) -> RawJson {
+        if !self.json().starts_with('"') {
+            let quoted = serde_json::Value::from(self.json()).to_string();
+            self.text.truncate(Self::HEAD.len());
+            self.text.extend_from_slice(quoted.as_bytes());
+        }
+        self.text.extend_from_slice(Self::TAIL.as_bytes());
+        RawJson::written_result(self.text)
+    }
+}
+
+/// What a handler returned: the outcome of [`IntoToolResult::into_tool_result`].
+#[derive(Debug)]
+pub enum Returned {
+    /// A value to be shown as text. [`Json`] makes it.
+    Value(Value),
+    /// A result in full.
+    Result(ToolResult),
+    /// A result in full, as JSON text.
+    Json(RawJson),
+}
+
+/// A result that is JSON text already, as other systems give it: that of an MCP `CallToolResult`. It is sent as it is.
+#[derive(Debug, Clone)]
+pub struct ResultJson(pub RawJson);
+
+impl IntoToolResult for ResultJson {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(Returned::Json(self.0))
+    }
+}
+
+pub(crate) type Outcome = Result<Returned, ToolError>;
+
+/// What a handler can return:
+///
+/// - text, which is shown as it is; numbers, lists, maps and JSON values, shown as JSON;
+/// - any type that serde can write, in a [`Json`] (a function with `#[tool]` also without);
+/// - a [`ToolResult`], for pictures, several blocks or structured content;
+/// - a type of your own that implements this trait;
+/// - a `Result` of these, whose error is an [`IntoToolError`]. The model sees the error's text with its causes, and the
+///   name of its type.
+///
+/// `M` is `()` for a type of yours; it tells `Result`s with different kinds of errors apart.
+///
+/// ```
+/// use toolbridge_core::{IntoToolResult, NoArgs, Returned, Tool, ToolError};
+///
+/// struct Celsius(f64);
+///
+/// impl IntoToolResult for Celsius {
+///     fn into_tool_result(self) -> Result<Returned, ToolError> {
+///         format!("{} °C", self.0).into_tool_result()
+///     }
+/// }
+///
+/// let tool = Tool::new("temperature", "Tells how warm it is", async |_: NoArgs| Celsius(21.5));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    label = "this is neither text nor a number, `Json<T>`, `ToolResult`, nor a `Result` of these",
+    note = "a type that implements `serde::Serialize` can be returned as `Json(value)`; from a function with `#[tool]` also as it is",
+    note = "a type of your own can implement `IntoToolResult`",
+    note = "the error of a `Result` implements `std::error::Error`, or is a `ToolError`, text, `anyhow::Error`, or `Box<dyn std::error::Error + Send + Sync>`"
+)]
+pub trait IntoToolResult<M = ()> {
+    /// Takes the value over.
+    ///
+    /// # Errors
+    ///
+    /// The handler's own error, or that its value cannot be written as JSON.
+    fn into_tool_result(self) -> Result<Returned, ToolError>;
+}
+
+/// A value that serde writes, as what a tool returns: a string is shown as it is, everything else as JSON.
+///
+/// ```
+/// # use serde::Serialize;
+/// use toolbridge_core::{Json, NoArgs, Tool};
+///
+/// #[derive(Serialize)]
+/// struct Order {
+///     total: f64,
+/// }
+///
+/// let last = Tool::new("last_order", "Shows the last order", async |_: NoArgs| Json(Order { total: 9.5 }));
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> IntoToolResult for Json<T> {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Value::write(&self.0).map(Returned::Value)
+    }
+}
+
+/// A promise of a `Json<T>` is one of a `T`.
+impl<T: JsonSchema> JsonSchema for Json<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+macro_rules! written {
+    ($([$($generics:tt)*] $type:ty,)*) => {$(
+        impl<$($generics)*> IntoToolResult for $type {
+            fn into_tool_result(self) -> Result<Returned, ToolError> {
+                Json(self).into_tool_result()
+            }
+        }
+    )*};
+}
+
+written! {
+    [] (), [] bool, [] char, [] String, [] Box<str>, [] &str, [] Cow<'_, str>,
+    [] i8, [] i16, [] i32, [] i64, [] i128, [] isize,
+    [] u8, [] u16, [] u32, [] u64, [] u128, [] usize, [] f32, [] f64,
+    [] RawJson, [] serde_json::Value, [] serde_json::Map<String, serde_json::Value>, [] serde_json::Number,
+    [T: Serialize] Option<T>, [T: Serialize] Vec<T>, [T: Serialize] VecDeque<T>, [T: Serialize] Box<[T]>,
+    [T: Serialize] BTreeSet<T>, [T: Serialize, S] HashSet<T, S>,
+    [K: Serialize, V: Serialize] BTreeMap<K, V>, [K: Serialize, V: Serialize, S] HashMap<K, V, S>,
+    [A: Serialize, B: Serialize] (A, B), [A: Serialize, B: Serialize, C: Serialize] (A, B, C),
+}
+
+impl<T, const N: usize> IntoToolResult for [T; N]
+where
+    [T; N]: Serialize,
+{
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Json(self).into_tool_result()
+    }
+}
+
+impl IntoToolResult for ToolResult {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(Returned::Result(self))
+    }
+}
+
+impl IntoToolResult for Returned {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        Ok(self)
+    }
+}
+
+/// Marks a `Result`, by its value and its error.
+#[derive(Debug)]
+pub struct Fallible<M, N>(M, N);
+
+impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M, N>> for Result<T, E> {
+    fn into_tool_result(self) -> Result<Returned, ToolError> {
+        self.map_err(E::into_tool_error)?.into_tool_result()
+    }
+}
+
+/// What the error of a handler's `Result` can be: anything that implements [`std::error::Error`], [`ToolError`] above all;
+/// a box or `anyhow::Error` around one; text; or a type of your own that implements this trait.
+///
+/// `M` is `()` for a type of yours; it tells kinds of errors apart.
+///
+/// ```
+/// use toolbridge_core::{IntoToolError, ToolError};
+///
+/// enum Refusal {
+///     Closed,
+/// }
+///
+/// impl IntoToolError for Refusal {
+///     fn into_tool_error(self) -> ToolError {
+///         match self {
+///             Refusal::Closed => ToolError::new("ShopClosed", "the shop is closed"),
+///         }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a tool",
+    label = "this is no error",
+    note = "it implements `std::error::Error`, or is a `ToolError`, text, `anyhow::Error`, or `Box<dyn std::error::Error + Send + Sync>`",
+    note = "a type of your own can implement `IntoToolError`"
+)]
+pub trait IntoToolError<M = ()> {
+    /// The error as the model and the wire see it.
+    fn into_tool_error(self) -> ToolError;
+}
+
+/// Marks an error that is one.
+#[derive(Debug)]
+pub struct IsError;
+/// Marks an error that holds one: `Box<dyn Error>`, `anyhow::Error`.
+#[derive(Debug)]
+pub struct HoldsError;
+/// Marks an error that is only text.
+#[derive(Debug)]
+pub struct IsText;
+
+impl<E: Error + 'static> IntoToolError<IsError> for E {
+    fn into_tool_error(self) -> ToolError {
+        ToolError::from_error::<E>(&self)
+    }
+}
+
+impl<E: Deref<Target = dyn Error + Send + Sync>> IntoToolError<HoldsError> for E {
+    fn into_tool_error(self) -> ToolError {
+        ToolError::from_error::<E>(&*self)
+    }
+}
+
+/// Errors that are only text.
+pub trait TextError: Into<String> {}
+impl TextError for String {}
+impl TextError for &str {}
+impl TextError for Cow<'_, str> {}
+
+impl<E: TextError> IntoToolError<IsText> for E {
+    fn into_tool_error(self) -> ToolError {
+        ToolError::new("Error", self)
+    }
+}

@@ -1,0 +1,182 @@
+//! A function as a tool.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens as _, quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Safety, Signature};
+
+use crate::description;
+use crate::parameter::Parameter;
+use crate::setting::Settings;
+
+/// Where generated code finds everything.
+pub(crate) fn private() -> TokenStream {
+    quote!(::toolbridge::__private)
+}
+
+/// The function stays what it is. Beside it there is a struct of the same name, which functions and structs with
+/// braces can share: it is the tool.
+pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<TokenStream> {
+    let parameters = take_parameters(&mut function.sig);
+    let settings = Settings::parse(settings)?;
+    let name = &function.sig.ident;
+    if let Some(skip) = settings.skip {
+        return Err(Error::new(
+            skip,
+            "`skip` is for methods below `#[tools]`; a function needs no attribute",
+        ));
+    }
+    if let Some(receiver) = function.sig.receiver() {
+        let message = "a method is a tool by `#[toolbridge::tools]` on its `impl` block";
+        return Err(Error::new_spanned(receiver, message));
+    }
+    let tool = tool(&settings, &function.attrs, &function.sig, &parameters?, &name.to_token_stream(), None)?;
+
+    function.attrs.push(lints());
+    let name = &function.sig.ident;
+    let private = private();
+    let visibility = &function.vis;
+    let conditions: Vec<_> = conditions(&function.attrs).collect();
+    let said = format!("The tool [`{name}`](fn@{name}): `Toolset::builder().with({name} {{}})`.");
+    Ok(quote! {
+        #(#conditions)*
+        #[doc = #said]
+        #[allow(non_camel_case_types)]
+        #[derive(Debug, Clone, Copy)]
+        #visibility struct #name {}
+
+        #(#conditions)*
+        #[automatically_derived]
+        impl ::core::convert::From<#name> for #private::Tool {
+            fn from(_: #name) -> Self {
+                #tool
+            }
+        }
+
+        #(#conditions)*
+        #[automatically_derived]
+        impl #private::IntoTools for #name {
+            fn into_tools(self) -> ::std::vec::Vec<#private::Tool> {
+                ::std::vec![#private::Tool::from(self)]
+            }
+        }
+    })
+}
+
+/// A tool owns its arguments, whatever it does with them, and is `async` or not for where it runs: clippy need not say
+/// otherwise.
+pub(crate) fn lints() -> Attribute {
+    syn::parse_quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)])
+}
+
+/// `#[cfg(…)]`, which must hold for whatever is made of the item.
+pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
+}
+
+/// Takes the attributes that are ours out of every parameter, and then says whether all of them can be.
+pub(crate) fn take_parameters(signature: &mut Signature) -> Result<Vec<Parameter>> {
+    let typed = signature.inputs.iter_mut().filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(typed),
+        FnArg::Receiver(_) => None,
+    });
+    let mut parameters = Ok(Vec::new());
+    for (number, typed) in typed.enumerate() {
+        match (&mut parameters, Parameter::take(typed, number)) {
+            (Ok(parameters), Ok(parameter)) => parameters.push(parameter),
+            (Ok(_), Err(error)) => parameters = Err(error),
+            (Err(errors), Err(error)) => errors.combine(error),
+            (Err(_), Ok(_)) => {}
+        }
+    }
+    parameters
+}
+
+fn check(signature: &Signature) -> Result<()> {
+    if let Some(generic) = signature.generics.params.first() {
+        let message = match generic {
+            GenericParam::Lifetime(_) => "a tool owns its arguments, so it has no lifetimes: `text: String`",
+            _ => "a tool cannot be generic: the model has to know the types of its arguments",
+        };
+        return Err(Error::new_spanned(generic, message));
+    }
+    if let Safety::Unsafe(word) = &signature.safety {
+        return Err(Error::new_spanned(word, "a model calls this whenever it wants: it cannot be `unsafe`"));
+    }
+    Ok(())
+}
+
+/// An expression: the tool that calls `callee`, and gives it `first` before everything else.
+pub(crate) fn tool(
+    settings: &Settings,
+    attributes: &[Attribute],
+    signature: &Signature,
+    parameters: &[Parameter],
+    callee: &TokenStream,
+    first: Option<TokenStream>,
+) -> Result<TokenStream> {
+    check(signature)?;
+    let name = settings.name(&signature.ident)?;
+    let description =
+        settings.description(&description::of(attributes), &signature.ident, first.is_some())?;
+    let calls = &settings.calls;
+
+    let private = private();
+    let serde = quote!(#private::serde).to_string();
+    let schemars = quote!(#private::schemars).to_string();
+    let generics: Vec<_> = parameters.iter().filter_map(Parameter::generic).collect();
+    let unknown = generics.iter().map(|_| quote!(_));
+    let fields = parameters.iter().filter_map(Parameter::field);
+    let questions = parameters.iter().filter_map(|parameter| parameter.ask(&private));
+    let entries = parameters.iter().filter_map(Parameter::entry);
+    let extracts = parameters.iter().map(|parameter| parameter.extract(&private));
+    let passed = first.iter().cloned().chain(parameters.iter().map(Parameter::pass));
+
+    let (asynchronous, waited) = match signature.asyncness {
+        Some(_) => (true, quote!(.await)),
+        None => (false, TokenStream::new()),
+    };
+    let returned = match &signature.output {
+        ReturnType::Default => signature.ident.span(),
+        ReturnType::Type(_, returned) => returned.span(),
+    };
+    let finish = quote_spanned!(returned=> (&&&&&#private::Reply::to(&__returned)).finish(__returned));
+    let body = quote! {
+        #(#extracts)*
+        let __returned = #callee(#(#passed),*)#waited;
+        #finish
+    };
+    let body = if asynchronous {
+        // Each call needs its own hold of the state: its future outlives the closure's borrow of it.
+        let hold = first.map(|_| quote!(let __this = ::std::sync::Arc::clone(&__this);));
+        let sendable = quote_spanned!(signature.ident.span()=> #private::sendable);
+        quote!(#hold #sendable(async move { #body }))
+    } else {
+        body
+    };
+    Ok(quote! {{
+        #[allow(unused_imports)]
+        use #private::{
+            AskArguments as _, AskCall as _, AskNobody as _, Parameter as _, ReplyByItself as _, ReplyNoError as _,
+            ReplyNothing as _, ReplyWritten as _, ReplyWrittenOrError as _,
+        };
+
+        #[derive(#private::serde::Deserialize, #private::schemars::JsonSchema)]
+        #[serde(crate = #serde)]
+        #[schemars(crate = #schemars)]
+        struct __Arguments<#(#generics),*> {
+            #(#fields,)*
+        }
+
+        #(#questions)*
+        #private::tool(
+            #name,
+            #description,
+            &[#(#entries),*],
+            move |__arguments: __Arguments<#(#unknown),*>, __context: #private::CallContext| {
+                #body
+            },
+        )
+        #calls
+    }})
+}

@@ -1,0 +1,135 @@
+//! The methods of an `impl` block as tools.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, GenericParam, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result};
+
+use crate::function::{conditions, lints, private, take_parameters, tool};
+use crate::setting::Settings;
+
+pub(crate) fn expand(settings: TokenStream, block: &mut ItemImpl) -> Result<TokenStream> {
+    let tools = block.items.iter_mut().filter_map(|item| match item {
+        ImplItem::Fn(method) => one(method).transpose(),
+        _ => None,
+    });
+    let mut found = Vec::new();
+    let mut errors: Option<Error> = None;
+    // All of them, so that no attribute of ours stays.
+    for tool in tools {
+        match (tool, &mut errors) {
+            (Ok(tool), _) => found.push(tool),
+            (Err(error), Some(errors)) => errors.combine(error),
+            (Err(error), None) => errors = Some(error),
+        }
+    }
+    if !settings.is_empty() {
+        return Err(Error::new_spanned(settings, "`tools` has no settings; `#[tool(…)]` on a method has"));
+    }
+    check(block)?;
+    errors.map_or(Ok(()), Err)?;
+    if found.is_empty() {
+        return Err(Error::new_spanned(
+            &block.self_ty,
+            "no method takes `&self`, so there is no tool in here",
+        ));
+    }
+
+    let private = private();
+    let state = &block.self_ty;
+    let (generics, _, bounds) = block.generics.split_for_impl();
+    let conditions: Vec<_> = conditions(&block.attrs).collect();
+    let share = quote_spanned!(state.span()=> #private::share(self));
+    Ok(quote! {
+        #(#conditions)*
+        #[automatically_derived]
+        impl #generics #private::IntoTools for #state #bounds {
+            fn into_tools(self) -> ::std::vec::Vec<#private::Tool> {
+                let __state = #share;
+                let mut __tools = ::std::vec::Vec::new();
+                #(#found)*
+                __tools
+            }
+        }
+
+        #(#conditions)*
+        #[automatically_derived]
+        impl #generics #state #bounds {
+            /// The methods as tools, which share this value.
+            ///
+            /// # Errors
+            ///
+            /// When two of them have the same name, or a schema is not a JSON Schema of an object.
+            #[allow(dead_code, unreachable_pub)]
+            pub fn into_toolset(self) -> ::core::result::Result<#private::Toolset, #private::RegistrationError> {
+                #private::Toolset::builder().with(self).build()
+            }
+        }
+    })
+}
+
+fn check(block: &ItemImpl) -> Result<()> {
+    if let Some((trait_, _)) = &block.trait_ {
+        let message = "the tools of a type are its own methods: put this on an `impl` block without a trait";
+        return Err(Error::new_spanned(trait_, message));
+    }
+    let lifetime = block.generics.params.iter().find(|param| matches!(param, GenericParam::Lifetime(_)));
+    match lifetime {
+        Some(lifetime) => {
+            let message =
+                "tools live as long as they are wanted, so their state cannot borrow: hold an `Arc`";
+            Err(Error::new_spanned(lifetime, message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A statement that adds the tool of the method, if it is one.
+fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
+    // Whoever imports the attribute, or names it in full, means the same.
+    let is_ours = |attribute: &Attribute| {
+        attribute.path().segments.last().is_some_and(|segment| segment.ident == "tool")
+    };
+    let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut method.attrs).into_iter().partition(is_ours);
+    method.attrs = others;
+    let settings = ours.first().map(|attribute| match &attribute.meta {
+        Meta::Path(_) => Settings::parse(TokenStream::new()),
+        Meta::List(list) => Settings::parse(list.tokens.clone()),
+        Meta::NameValue(pair) => Err(Error::new_spanned(pair, "expected `#[tool(…)]`")),
+    });
+    if let Some(Ok(Settings { skip: Some(_), .. })) = settings {
+        return Ok(None);
+    }
+
+    let by_reference = match method.sig.receiver().map(|receiver| &receiver.kind) {
+        Some(ReceiverKind::Reference(_, _, None)) => true,
+        // A function of the type, such as `new`, or one that uses the value up.
+        None | Some(ReceiverKind::Value) if settings.is_none() => return Ok(None),
+        _ => false,
+    };
+    let parameters = take_parameters(&mut method.sig);
+    let settings = settings.transpose()?.unwrap_or_default();
+    if let Some(second) = ours.get(1) {
+        return Err(Error::new_spanned(second, "one `#[tool(…)]` is enough: write all settings into it"));
+    }
+    if !by_reference {
+        let message = "a tool takes `&self`, because calls share the value (a `Mutex` lets them change it); \
+                       what is no tool has `#[tool(skip)]`";
+        return Err(match method.sig.receiver() {
+            Some(receiver) => Error::new_spanned(receiver, message),
+            None => Error::new_spanned(&method.sig.ident, message),
+        });
+    }
+    let name = &method.sig.ident;
+    let first = Some(quote!(&__this));
+    let tool = tool(&settings, &method.attrs, &method.sig, &parameters?, &quote!(Self::#name), first)?;
+    method.attrs.push(lints());
+    let conditions = conditions(&method.attrs);
+    Ok(Some(quote! {
+        #(#conditions)*
+        {
+            let __this = ::std::sync::Arc::clone(&__state);
+            __tools.push(#tool);
+        }
+    }))
+}

@@ -1,0 +1,150 @@
+//! One parameter of a function: what comes of it.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens as _, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, Ident, Pat, PatType, Result, Type};
+
+use crate::setting::unraw;
+
+/// A parameter, as far as its syntax says what it is.
+pub(crate) struct Parameter {
+    kind: Kind,
+    type_: Type,
+    /// Doc comments and the attributes of serde and schemars.
+    attributes: Vec<Attribute>,
+    number: usize,
+}
+
+enum Kind {
+    /// It has no name, or is borrowed: it can only come from the call.
+    Call { borrowed: bool },
+    /// It has attributes of serde or schemars: it is an argument.
+    Argument(Ident),
+    /// The compiler finds out, by its type: see `core/function.rs`.
+    Either(Ident),
+}
+
+impl Parameter {
+    /// Takes the attributes that are ours out of the parameter.
+    pub(crate) fn take(parameter: &mut PatType, number: usize) -> Result<Self> {
+        let ours = |attribute: &Attribute| {
+            let path = attribute.path();
+            path.is_ident("doc") || path.is_ident("serde") || path.is_ident("schemars")
+        };
+        let (attributes, others) = std::mem::take(&mut parameter.attrs).into_iter().partition(ours);
+        parameter.attrs = others;
+        let mut this =
+            Self { kind: Kind::Call { borrowed: false }, type_: *parameter.ty.clone(), attributes, number };
+        this.kind = this.classify(&parameter.pat)?;
+        Ok(this)
+    }
+
+    fn classify(&mut self, pattern: &Pat) -> Result<Kind> {
+        let format = self.attributes.iter().find(|attribute| !attribute.path().is_ident("doc"));
+        if let Type::ImplTrait(_) = &self.type_ {
+            let message = "the model has to know the type: write the one that you want, such as `String`";
+            return Err(Error::new_spanned(&self.type_, message));
+        }
+        let name = match (pattern, &self.type_) {
+            (_, Type::Reference(reference)) => {
+                if reference.mutability.is_some() {
+                    let message = "calls share what they borrow: take `&CallContext`, or an owned argument";
+                    return Err(Error::new_spanned(&self.type_, message));
+                }
+                let inner = *reference.elem.clone();
+                self.type_ = inner;
+                return self.only_from_call(true);
+            }
+            (Pat::Ident(name), _) if name.by_ref.is_none() && name.subpat.is_none() => &name.ident,
+            _ => return self.only_from_call(false),
+        };
+        Ok(match format {
+            Some(_) => Kind::Argument(name.clone()),
+            None => Kind::Either(name.clone()),
+        })
+    }
+
+    fn only_from_call(&self, borrowed: bool) -> Result<Kind> {
+        match self.attributes.iter().find(|attribute| !attribute.path().is_ident("doc")) {
+            None => Ok(Kind::Call { borrowed }),
+            Some(attribute) => Err(Error::new_spanned(
+                attribute,
+                "this is for arguments, which have a name and own their value: `text: String`",
+            )),
+        }
+    }
+
+    /// The type parameter of the struct of arguments, if the field's type is not known yet.
+    pub(crate) fn generic(&self) -> Option<Ident> {
+        matches!(self.kind, Kind::Either(_)).then(|| format_ident!("__P{}", self.number))
+    }
+
+    /// The field in the struct of arguments.
+    pub(crate) fn field(&self) -> Option<TokenStream> {
+        let attributes = &self.attributes;
+        match &self.kind {
+            Kind::Call { .. } => None,
+            Kind::Argument(name) => {
+                let type_ = &self.type_;
+                Some(quote!(#(#attributes)* #name: #type_))
+            }
+            Kind::Either(name) => {
+                let generic = self.generic();
+                Some(quote!(#(#attributes)* #name: #generic))
+            }
+        }
+    }
+
+    fn place(&self) -> Ident {
+        format_ident!("__place{}", self.number)
+    }
+
+    fn value(&self) -> Ident {
+        format_ident!("__value{}", self.number)
+    }
+
+    /// Asks where it comes from.
+    pub(crate) fn ask(&self, private: &TokenStream) -> Option<TokenStream> {
+        let (place, type_) = (self.place(), &self.type_);
+        matches!(self.kind, Kind::Either(_))
+            .then(|| quote_spanned!(type_.span()=> let #place = (&&&#private::Probe::<#type_>::NEW).place();))
+    }
+
+    /// The name of the field, and whether it is an argument, where only the compiler knows.
+    pub(crate) fn entry(&self) -> Option<TokenStream> {
+        let place = self.place();
+        match &self.kind {
+            Kind::Either(name) => {
+                let name = unraw(name);
+                Some(quote_spanned!(self.type_.span()=> (#name, #place.is_argument())))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes its value out of `__arguments` or `__context`.
+    pub(crate) fn extract(&self, private: &TokenStream) -> TokenStream {
+        let (value, type_) = (self.value(), &self.type_);
+        match &self.kind {
+            Kind::Call { .. } => {
+                let get = quote_spanned!(type_.span()=> <#type_ as #private::FromContext>::from_context);
+                quote!(let #value = #get(&__context)?;)
+            }
+            Kind::Argument(name) => quote!(let #value = __arguments.#name;),
+            Kind::Either(name) => {
+                let place = self.place();
+                quote!(let #value = #place.value(__arguments.#name, &__context)?;)
+            }
+        }
+    }
+
+    /// Its value, as the function takes it.
+    pub(crate) fn pass(&self) -> TokenStream {
+        let value = self.value();
+        match self.kind {
+            Kind::Call { borrowed: true } => quote!(&#value),
+            _ => value.into_token_stream(),
+        }
+    }
+}
