@@ -36,8 +36,11 @@ enum Task {
     },
     /// Looks for inputs with which a fuzz target fails.
     Fuzz {
-        #[arg(allow_hyphen_values = true)]
-        args: Vec<String>,
+        /// How long each target runs.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+        /// All of them, unless some are named.
+        targets: Vec<String>,
     },
     /// Packages everything that is given away, and says how large it is.
     Package {
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test => test::run(),
         Task::Bench { args } => bench::run(&args),
-        Task::Fuzz { args } => fuzz::run(&args),
+        Task::Fuzz { seconds, targets } => fuzz::run(seconds, &targets),
         Task::Package { no_verify } => package::run(!no_verify),
         Task::Wheel { profile, out } => wheel::run(&profile, out),
     };
