@@ -29,7 +29,7 @@ pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
     let places: Vec<usize> = if length <= EVERY_CUT_BYTES {
         (1..length).collect()
     } else {
-        (0..8).map(|number| hash(&(input, number)) as usize % length).collect()
+        (0..8).map(|number| usize::try_from(hash(&(input, number)) >> 32).unwrap_or(0) % length).collect()
     };
     [vec![], (1..length).collect()].into_iter().chain(places.into_iter().map(|place| vec![place]))
 }

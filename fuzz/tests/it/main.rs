@@ -39,7 +39,9 @@ fn every_target_holds_on_its_corpus_and_on_what_comes_of_it() {
     for (name, run) in TARGETS {
         let check = move || {
             let inputs = inputs(name);
-            inputs.iter().for_each(|input| run(input));
+            for input in &inputs {
+                run(input);
+            }
             let check = |input: Vec<u8>| {
                 run(&input);
                 Ok(())
