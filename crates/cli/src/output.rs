@@ -78,6 +78,8 @@ pub(crate) fn as_json(error: &anyhow::Error) -> Value {
 }
 
 /// Something that turns on a terminal while nothing else happens.
+///
+/// Not indicatif: it draws from a thread of its own, and we have to know that nothing is drawn over a line that has begun.
 pub(crate) struct Spinner {
     is_wanted: bool,
     is_shown: bool,
