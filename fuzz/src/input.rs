@@ -8,13 +8,11 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::random::Random;
-
 /// Inputs up to this length are cut at every place.
 const EVERY_CUT_BYTES: usize = 40;
 
 /// A number that stands for a value, the same in every run.
-pub(crate) fn hash(value: &impl Hash) -> u64 {
+fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
@@ -28,11 +26,10 @@ pub(crate) fn is_one_of(count: u64, input: &[u8]) -> bool {
 /// Ways to cut `length` bytes: not at all, everywhere, in two at every place (or, if there are many, at some).
 pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
     let length = input.len();
-    let mut random = Random::new(hash(&input));
     let places: Vec<usize> = if length <= EVERY_CUT_BYTES {
         (1..length).collect()
     } else {
-        (0..8).map(|_| random.below(length)).collect()
+        (0..8).map(|number| usize::try_from(hash(&(input, number)) >> 32).unwrap_or(0) % length).collect()
     };
     [vec![], (1..length).collect()].into_iter().chain(places.into_iter().map(|place| vec![place]))
 }

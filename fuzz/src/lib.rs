@@ -1,20 +1,30 @@
 //! Whatever bytes come in, these properties hold.
 //!
-//! A [`Target`] is a function of bytes that panics when a property does not hold; most compare what the
-//! product does with a slow and obvious way to do the same. [`engine`] runs it on the inputs under
-//! `fuzz/corpus/` and on what it makes of them. The same seed makes the same inputs.
-//!
-//! `cargo xtask fuzz` counts which code each input reaches (`coverage.rs`) and goes on from those that reach
-//! new code; without that build, from those whose outcome is new.
+//! A target is a function of bytes that panics when its property does not hold; most compare what the product
+//! does with a slow and obvious way to do the same. `cargo xtask fuzz` has libFuzzer make inputs for them, from those
+//! under `fuzz/corpus/`.
 
-pub mod corpus;
-pub mod engine;
-pub mod target;
+pub mod frames;
+pub mod lines;
+pub mod messages;
+pub mod paths;
+pub mod rpc;
+pub mod sections;
+pub mod splice;
 
-mod coverage;
 mod input;
 mod json;
-mod mutate;
-mod random;
 
-pub use target::{TARGETS, Target};
+/// A target, by the name that its folder under `fuzz/corpus/` has too.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 7] = [
+    ("frames", frames::run),
+    ("lines", lines::run),
+    ("messages", messages::run),
+    ("paths", paths::run),
+    ("rpc", rpc::run),
+    ("sections", sections::run),
+    ("splice", splice::run),
+];

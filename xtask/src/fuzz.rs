@@ -1,45 +1,41 @@
-//! `cargo xtask fuzz`: the fuzz targets, in a build that counts which code they reach.
+//! `cargo xtask fuzz`: libFuzzer looks for inputs with which a fuzz target fails.
 
-use std::process::Command;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 
 use crate::project;
+use crate::python::run as run_command;
 
-/// LLVM's counters for each edge of the code, without a sanitizer, so that a stable compiler does.
-const COUNTED: &str = "--cfg toolbridge_coverage -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
-                       -Cllvm-args=-sanitizer-coverage-inline-8bit-counters";
+const CARGO_FUZZ: &str = "0.13.2";
 
-/// Builds the targets and runs them with `args`, which are theirs.
-pub(crate) fn run(args: &[String]) -> Result<()> {
+/// Runs the targets that are named, or all of them, until one fails.
+pub(crate) fn run(seconds: u64, targets: &[String]) -> Result<()> {
     let (root, target) = project::folders()?;
-    let host = host()?;
-    let mut build = project::cargo();
-    // For a named system, so that build scripts are not counted along.
-    build.args(["build", "--quiet", "--package", "toolbridge-fuzz", "--profile", "fuzz", "--target", &host]);
-    let status = build.current_dir(&root).env("RUSTFLAGS", COUNTED).status().context("cannot run cargo")?;
-    ensure!(status.success(), "the fuzz targets do not build");
-
-    let program = target.join(host).join("fuzz/toolbridge-fuzz");
-    let status = Command::new(&program)
-        .args(args)
-        .status()
-        .with_context(|| format!("cannot run `{}`", program.display()))?;
-    ensure!(
-        status.code().is_some(),
-        "the fuzz targets ended by a signal ({status})\nhint: run it again with the same `--seed`, and `--record FILE`: \
-         FILE will hold the input"
-    );
-    ensure!(status.success(), "fuzzing failed");
+    let (tools, fuzz) = (target.join("tools"), root.join("fuzz"));
+    let cargo_fuzz = tools.join("bin/cargo-fuzz");
+    if !cargo_fuzz.exists() {
+        let mut install = project::cargo();
+        install.args(["install", "cargo-fuzz", "--version", CARGO_FUZZ, "--locked", "--debug", "--root"]);
+        run_command(install.arg(&tools))?;
+    }
+    let mut names = targets.to_vec();
+    if names.is_empty() {
+        let folders = std::fs::read_dir(fuzz.join("corpus"))?;
+        names.extend(folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok()));
+        names.sort();
+    }
+    for name in names {
+        // What reaches new code is kept for the next run, but not under version control.
+        let found = target.join("fuzz").join(&name);
+        std::fs::create_dir_all(&found)?;
+        let mut command = std::process::Command::new(&cargo_fuzz);
+        // Without a sanitizer, so that a stable compiler does.
+        command.args(["run", "--sanitizer", "none", "--features", "libfuzzer", &name]).arg(&found);
+        command.arg(fuzz.join("corpus").join(&name)).arg("--");
+        command.arg(format!("-dict={}", fuzz.join("dictionaries").join(&name).display()));
+        command.args([&format!("-max_total_time={seconds}"), "-max_len=4096", "-timeout=20"]);
+        // Whole-program optimisation would take minutes for each target.
+        command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_STRIP", "none");
+        run_command(command.current_dir(&root))?;
+    }
     Ok(())
-}
-
-/// The system that this is, in the compiler's words.
-fn host() -> Result<String> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("-vV").output().context("cannot run rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host =
-        text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say its host")?;
-    Ok(host.to_owned())
 }

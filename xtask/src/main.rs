@@ -21,24 +21,58 @@ mod test;
 mod unchecked;
 mod wheel;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
+
+/// Development tasks of toolbridge.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Runs everything that must hold before a change lands.
+    Test,
+    /// Compares with a relay that does nothing, and with others.
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(allow_hyphen_values = true, hide = true)]
+        args: Vec<String>,
+    },
+    /// Looks for inputs with which a fuzz target fails.
+    Fuzz {
+        /// How long each target runs.
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+        /// All of them, unless some are named.
+        targets: Vec<String>,
+    },
+    /// Lets calls, cancellations and kills meet at random, and checks every answer.
+    Soak(soak::Options),
+    /// Packages everything that is given away, and says how large it is.
+    Package {
+        /// Does not build each crate from its package.
+        #[arg(long)]
+        no_verify: bool,
+    },
+    /// Builds the Python package, with its executables in it.
+    Wheel {
+        /// A profile of cargo's.
+        #[arg(long, default_value = "release")]
+        profile: String,
+        /// Where to put it, instead of `target/wheels`.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.first().map(String::as_str) {
-        Some("test") => test::run(),
-        Some("bench") => bench::run(&args[1..]),
-        Some("fuzz") => fuzz::run(&args[1..]),
-        Some("soak") => soak::run(&args[1..]),
-        Some("package") => package::run(&args[1..]),
-        Some("wheel") => wheel::run(&args[1..]),
-        _ => {
-            eprintln!(
-                "usage: cargo xtask test | cargo xtask bench [--help] | cargo xtask fuzz [--seconds N] [TARGET…] | \
-                 cargo xtask soak [--help] | cargo xtask package [--no-verify] | cargo xtask wheel [--profile PROFILE] [--out DIR]"
-            );
-            return ExitCode::from(2);
-        }
+    let done = match Task::parse() {
+        Task::Test => test::run(),
+        Task::Bench { args } => bench::run(&args),
+        Task::Fuzz { seconds, targets } => fuzz::run(seconds, &targets),
+        Task::Soak(options) => soak::run(&options),
+        Task::Package { no_verify } => package::run(!no_verify),
+        Task::Wheel { profile, out } => wheel::run(&profile, out),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

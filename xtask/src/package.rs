@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::{project, wheel};
-
-const USAGE: &str = "usage: cargo xtask package [--no-verify]
-  --no-verify  do not build each crate from its package";
 
 /// A C library that is linked in, so that one file runs on any Linux.
 const STATIC: &str = "x86_64-unknown-linux-musl";
@@ -19,12 +16,7 @@ const STATIC: &str = "x86_64-unknown-linux-musl";
 /// # Errors
 ///
 /// When something does not build, or cargo warns about a package.
-pub(crate) fn run(args: &[String]) -> Result<()> {
-    let verify = match args {
-        [] => true,
-        [flag] if flag == "--no-verify" => false,
-        _ => bail!("{USAGE}"),
-    };
+pub(crate) fn run(verify: bool) -> Result<()> {
     let (root, target) = project::folders()?;
     for krate in crates(&root, &target, verify)? {
         show(&krate)?;

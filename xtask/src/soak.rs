@@ -26,48 +26,27 @@ use self::random::Random;
 use self::seat::Seat;
 use crate::{bridge, project};
 
-const USAGE: &str = "usage: cargo xtask soak [options]
-  --minutes N   how long; 15 unless set, and 0.2 is enough to see that it works
-  --bridges N   how many at a time; 50 unless set
-  --seed N      the choices of an earlier run";
-
-struct Options {
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long; 0.2 is enough to see that it works.
+    #[arg(long = "minutes", value_name = "N", default_value = "15", value_parser = minutes)]
     time: Duration,
+    /// How many bridges there are at a time.
+    #[arg(long, value_name = "N", default_value_t = 50)]
     bridges: usize,
+    /// The choices of an earlier run.
+    #[arg(long, value_name = "N", default_value_t = Random::seed(), hide_default_value = true)]
     seed: u64,
 }
 
-impl Options {
-    /// `None` when only help is wanted.
-    fn parse(args: &[String]) -> Result<Option<Self>> {
-        let mut options = Self { time: Duration::from_secs(15 * 60), bridges: 50, seed: Random::seed() };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().with_context(|| format!("`{arg}` needs a value\n{USAGE}"));
-            match arg.as_str() {
-                "--minutes" => options.time = minutes(value()?)?,
-                "--bridges" => options.bridges = value()?.parse().context(USAGE)?,
-                "--seed" => options.seed = value()?.parse().context(USAGE)?,
-                "--help" | "-h" => return Ok(None),
-                other => bail!("unknown option `{other}`\n{USAGE}"),
-            }
-        }
-        Ok(Some(options))
-    }
-}
-
 fn minutes(text: &str) -> Result<Duration> {
-    let minutes: f64 = text.parse().context(USAGE)?;
-    ensure!(minutes > 0.0, "`{text}` is no time\n{USAGE}");
+    let minutes: f64 = text.parse()?;
+    ensure!(minutes > 0.0, "it is no time");
     Ok(Duration::try_from_secs_f64(minutes * 60.0)?)
 }
 
 /// Builds what is needed, and lets it run.
-pub(crate) fn run(args: &[String]) -> Result<()> {
-    let Some(options) = Options::parse(args)? else {
-        println!("{USAGE}");
-        return Ok(());
-    };
+pub(crate) fn run(options: &Options) -> Result<()> {
     let (root, target) = project::folders()?;
     let packages = ["toolbridge-cli", bridge::NAME, "bench-parent"];
     let mut build = project::cargo();
@@ -89,7 +68,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         parent: program("bench-parent")?,
         dir: dir.path().to_owned(),
     };
-    soak(&place, &options)
+    soak(&place, options)
 }
 
 fn soak(place: &Place, options: &Options) -> Result<()> {

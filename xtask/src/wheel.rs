@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{bridge, project, python};
 
@@ -12,21 +12,11 @@ const PACKAGE: &str = "crates/python";
 /// Where the package has its executables; not under version control.
 const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 
-const USAGE: &str = "usage: cargo xtask wheel [--profile PROFILE] [--out DIR]";
-
 /// Builds the wheel and says where it is.
-pub(crate) fn run(args: &[String]) -> Result<()> {
+pub(crate) fn run(profile: &str, out: Option<PathBuf>) -> Result<()> {
     let (root, target) = project::folders()?;
-    let (mut profile, mut out) = ("release".to_owned(), target.join("wheels"));
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match (arg.as_str(), args.next()) {
-            ("--profile", Some(name)) => profile.clone_from(name),
-            ("--out", Some(dir)) => out = std::path::absolute(dir)?,
-            _ => bail!("{USAGE}"),
-        }
-    }
-    println!("{}", build(&root, &target, &profile, &out)?.display());
+    let out = out.map_or_else(|| Ok(target.join("wheels")), std::path::absolute)?;
+    println!("{}", build(&root, &target, profile, &out)?.display());
     Ok(())
 }
 

@@ -74,6 +74,7 @@ fn bundled(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Not the crate `which`: most of the places are not on the PATH, and it would take the folders on it that are relative.
 fn is_executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use toolbridge::Transport;
 use toolbridge::docs::LogLevel;
+use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
 
@@ -29,20 +31,15 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
 )]
 pub(crate) struct Args {
     /// Log to stderr, as `TOOLBRIDGE_LOG` does [default: warn; off for `bridge`]
-    #[arg(long, global = true, value_name = "LEVEL")]
-    pub(crate) log: Option<Level>,
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level())]
+    pub(crate) log: Option<LevelFilter>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Level {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
+fn level() -> impl TypedValueParser<Value = LevelFilter> {
+    let names = PossibleValuesParser::new(["off", "error", "warn", "info", "debug", "trace"]);
+    names.try_map(|name| name.parse::<LevelFilter>())
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,8 +18,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::{Args, Command, Level};
+use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     // What a request starts, many times a day: no parser, no log, nothing before the first read.
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
     // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
-    let default = if matches!(args.command, Command::Bridge { .. }) { Level::Off } else { Level::Warn };
+    let is_bridge = matches!(args.command, Command::Bridge { .. });
+    let default = if is_bridge { LevelFilter::OFF } else { LevelFilter::WARN };
     let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
     // Dropped at the very end: it sends what has not been sent yet.
     let _listeners = output::log_to_stderr(level);

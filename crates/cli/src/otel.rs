@@ -1,7 +1,5 @@
 //! Spans for an OpenTelemetry collector.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -52,7 +50,7 @@ pub(crate) fn start() -> Option<(SdkTracer, Export)> {
         say(&format!("warning: spans are not sent: the collector `{endpoint}` is not an http:// address"));
         return None;
     }
-    let exporter = match SpanExporter::builder().with_http().with_http_client(PlainHttp).build() {
+    let exporter = match SpanExporter::builder().with_http().with_http_client(PlainHttp::new()).build() {
         Ok(exporter) => exporter,
         Err(error) => {
             say(&format!("warning: spans are not sent: {error}"));
@@ -72,7 +70,19 @@ pub(crate) fn start() -> Option<(SdkTracer, Export)> {
 
 /// HTTP/1.1 to a collector on this machine or network. It runs on the exporter's own thread, and may block it.
 #[derive(Debug)]
-struct PlainHttp;
+struct PlainHttp(ureq::Agent);
+
+impl PlainHttp {
+    fn new() -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            // The exporter looks at the status.
+            .http_status_as_error(false)
+            .max_idle_connections(0)
+            .proxy(None);
+        Self(config.build().into())
+    }
+}
 
 impl HttpClient for PlainHttp {
     fn send_bytes<'a, 'b>(
@@ -83,55 +93,10 @@ impl HttpClient for PlainHttp {
         'a: 'b,
         Self: 'b,
     {
-        Box::pin(async move { post(&request) })
-    }
-}
-
-fn post(request: &Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-    let authority = request.uri().authority().ok_or("the address has no host")?;
-    let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80))
-        .to_socket_addrs()?
-        .next()
-        .ok_or("the host has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let mut message = format!("{} {path} HTTP/1.1\r\nhost: {authority}\r\n", request.method()).into_bytes();
-    for (name, value) in request.headers() {
-        message.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    let length = request.body().len();
-    message.extend(format!("content-length: {length}\r\nconnection: close\r\n\r\n").as_bytes());
-    message.extend(request.body());
-    stream.write_all(&message)?;
-    stream.flush()?;
-
-    let mut answer = Vec::new();
-    stream.take(MOST_ANSWER_BYTES).read_to_end(&mut answer)?;
-    let (status, body) = parts(&answer)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the collector does not speak HTTP/1.1"))?;
-    Ok(Response::builder().status(status).body(Bytes::copy_from_slice(body))?)
-}
-
-/// The status and the body of an answer.
-fn parts(answer: &[u8]) -> Option<(u16, &[u8])> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let line = std::str::from_utf8(&answer[..end]).ok()?.lines().next()?;
-    let status = line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
-    Some((status, &answer[end + 4..]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_a_status_and_a_body() {
-        assert_eq!(parts(b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"), Some((200, &b"body"[..])));
-        assert_eq!(parts(b"HTTP/1.0 503 No\r\n\r\n"), Some((503, &b""[..])));
-        assert_eq!(parts(b"SSH-2.0-x\r\n\r\n"), None);
-        assert_eq!(parts(b"HTTP/1.1 200 OK\r\n"), None);
+        Box::pin(async move {
+            let (head, mut body) = self.0.run(request.map(|body| body.to_vec()))?.into_parts();
+            let body = body.with_config().limit(MOST_ANSWER_BYTES).read_to_vec()?;
+            Ok(Response::from_parts(head, body.into()))
+        })
     }
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum as _;
 use serde_json::{Value, json};
 use toolbridge::core::Hint;
 use toolbridge::{ClaudeCodeError, IpcError};
@@ -16,7 +15,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::args::{LOG_VARIABLE, Level};
+use crate::args::LOG_VARIABLE;
 
 /// What shells use for a program that was interrupted, or terminated.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -38,19 +37,12 @@ pub(crate) fn say(text: &str) {
 }
 
 /// An error with what to do about it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub(crate) struct WithHint {
     pub(crate) error: String,
     pub(crate) hint: String,
 }
-
-impl std::fmt::Display for WithHint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.error)
-    }
-}
-
-impl std::error::Error for WithHint {}
 
 /// What to do about an error, where there is something to do.
 pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
@@ -86,6 +78,8 @@ pub(crate) fn as_json(error: &anyhow::Error) -> Value {
 }
 
 /// Something that turns on a terminal while nothing else happens.
+///
+/// Not indicatif: it draws from a thread of its own, and we have to know that nothing is drawn over a line that has begun.
 pub(crate) struct Spinner {
     is_wanted: bool,
     is_shown: bool,
@@ -128,9 +122,9 @@ impl Drop for Spinner {
 }
 
 /// The level that the environment asks for. A wrong one is no reason to stop, least of all for a bridge.
-pub(crate) fn level_from_environment() -> Option<Level> {
+pub(crate) fn level_from_environment() -> Option<LevelFilter> {
     let text = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty())?;
-    let level = Level::from_str(&text, true).ok();
+    let level = text.parse().ok();
     if level.is_none() {
         say(&format!(
             "warning: {LOG_VARIABLE} is `{text}`; it can be off, error, warn, info, debug or trace"
@@ -146,15 +140,7 @@ pub(crate) struct Listeners {
 }
 
 /// Sets up who listens to events and spans: stderr, and a collector if there is one.
-pub(crate) fn log_to_stderr(level: Level) -> Listeners {
-    let level = match level {
-        Level::Off => LevelFilter::OFF,
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
-    };
+pub(crate) fn log_to_stderr(level: LevelFilter) -> Listeners {
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())

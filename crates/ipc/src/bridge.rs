@@ -71,6 +71,7 @@ pub(crate) fn own_executable() -> Option<PathBuf> {
     places.into_iter().find(|path| is_executable(path))
 }
 
+/// Not the crate `which`, which looks for one name on the PATH: here it is two names in each place, and the first is no part of it.
 fn is_executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }

@@ -18,6 +18,8 @@ const SIGNATURE: &str = "scripted";
 pub(crate) enum Step {
     Event(Value),
     Sleep(Duration),
+    /// The connection is closed.
+    Drop,
 }
 
 /// The `message_start` event, which names a message that no other answer has.

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
-//! `events` how an answer is written, `server` and `http` the little that is needed to carry it. A [`Page`] is
+//! `events` how an answer is written, `server` what carries it. A [`Page`] is
 //! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
 //! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. A test that cannot do its work
 //! here calls [`say_unchecked`].
@@ -31,7 +31,6 @@ mod cli;
 mod console;
 mod events;
 mod gap;
-mod http;
 mod inject;
 mod model;
 mod page;

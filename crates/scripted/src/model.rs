@@ -2,19 +2,25 @@
 
 use std::any::Any;
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Body, Frame};
 use serde_json::{Value, json};
+use tokio::task::yield_now;
+use tokio::time::sleep;
 
 use crate::events::{self, Step};
-use crate::http::Request;
-use crate::server::{Exchange, Server};
+use crate::server::{Request, Response, Server};
 use crate::{ModelRequest, Script, Turn};
 
-const JSON: &str = "application/json";
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no event stream.";
 
 /// A model on loopback that answers by a script; dropping it closes all its connections.
@@ -65,7 +71,7 @@ impl ScriptedModel {
     fn serve(answer: Box<Answer>) -> Self {
         let mind = Arc::new(Mind { answer, requests: Mutex::default(), overruns: AtomicUsize::new(0) });
         let shared = Arc::clone(&mind);
-        let server = Server::start(move |request, exchange| shared.handle(request, exchange))
+        let server = Server::start(move |request| Arc::clone(&shared).handle(request))
             .unwrap_or_else(|error| panic!("cannot start a model on loopback: {error}"));
         Self { server, mind }
     }
@@ -105,38 +111,37 @@ struct Mind {
 }
 
 impl Mind {
-    fn handle(&self, request: &Request, exchange: &mut Exchange<'_>) -> io::Result<()> {
-        match (&*request.method, &*request.path) {
-            ("HEAD" | "GET", _) => answer_json(exchange, 200, &json!({})),
-            ("POST", "/v1/messages/count_tokens") => answer_json(exchange, 200, &json!({"input_tokens": 1})),
-            ("POST", "/v1/messages") => match serde_json::from_slice(&request.body) {
-                Ok(body) => self.answer(&ModelRequest { body }, exchange),
-                Err(error) => answer_error(exchange, 400, &format!("the body is not JSON: {error}")),
+    async fn handle(self: Arc<Self>, request: Request) -> io::Result<Response> {
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
+        match (head.method.as_str(), head.uri.path()) {
+            ("HEAD" | "GET", _) => json_answer(200, &json!({})),
+            ("POST", "/v1/messages/count_tokens") => json_answer(200, &json!({"input_tokens": 1})),
+            ("POST", "/v1/messages") => match serde_json::from_slice(&body) {
+                Ok(body) => self.answer(ModelRequest { body }).await,
+                Err(error) => error_answer(400, &format!("the body is not JSON: {error}")),
             },
-            (method, path) => answer_error(exchange, 404, &format!("there is no `{method} {path}`")),
+            (method, path) => error_answer(404, &format!("there is no `{method} {path}`")),
         }
     }
 
-    fn answer(&self, request: &ModelRequest, exchange: &mut Exchange<'_>) -> io::Result<()> {
+    async fn answer(&self, request: ModelRequest) -> io::Result<Response> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let stream = request.body["stream"] == true;
-        match self.turn(request) {
-            Turn::Blocks(blocks) if stream => answer_events(exchange, events::steps(request, &blocks)),
+        match self.turn(&request) {
+            Turn::Blocks(blocks) if stream => event_answer(events::steps(&request, &blocks)),
             Turn::Blocks(blocks) => {
-                let (message, duration) = events::message(request, &blocks);
-                exchange.sleep(duration)?;
-                answer_json(exchange, 200, &message)
+                let (message, duration) = events::message(&request, &blocks);
+                sleep(duration).await;
+                json_answer(200, &message)
             }
-            Turn::Error { status, message } => answer_error(exchange, status, &message),
-            Turn::Hang => exchange.hang(),
-            Turn::Drop => {
-                if stream {
-                    start_events(exchange)?;
-                    send_event(exchange, &events::message_start(request))?;
-                }
-                Err(io::ErrorKind::ConnectionAborted.into())
+            Turn::Error { status, message } => error_answer(status, &message),
+            Turn::Hang => pending().await,
+            Turn::Drop if stream => {
+                event_answer(vec![Step::Event(events::message_start(&request)), Step::Drop])
             }
-            Turn::Garbage => exchange.answer(200, "text/html", GARBAGE),
+            Turn::Drop => Err(io::ErrorKind::ConnectionAborted.into()),
+            Turn::Garbage => whole(200, "text/html", GARBAGE),
         }
     }
 
@@ -157,30 +162,43 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }
 
-fn answer_json(exchange: &mut Exchange<'_>, status: u16, body: &Value) -> io::Result<()> {
-    exchange.answer(status, JSON, body.to_string().as_bytes())
+fn answer(
+    status: u16,
+    content_type: &str,
+    body: impl Body<Data = Bytes, Error = io::Error> + Send + 'static,
+) -> io::Result<Response> {
+    let answer = hyper::Response::builder().status(status).header("content-type", content_type);
+    answer.body(body.boxed_unsync()).map_err(io::Error::other)
 }
 
-fn answer_error(exchange: &mut Exchange<'_>, status: u16, message: &str) -> io::Result<()> {
-    answer_json(exchange, status, &events::error(status, message))
+fn whole(status: u16, content_type: &str, body: impl Into<Bytes>) -> io::Result<Response> {
+    answer(status, content_type, Full::new(body.into()).map_err(|never| match never {}))
 }
 
-fn answer_events(exchange: &mut Exchange<'_>, steps: Vec<Step>) -> io::Result<()> {
-    start_events(exchange)?;
-    for step in steps {
-        match step {
-            Step::Event(event) => send_event(exchange, &event)?,
-            Step::Sleep(duration) => exchange.sleep(duration)?,
+fn json_answer(status: u16, body: &Value) -> io::Result<Response> {
+    whole(status, "application/json", body.to_string())
+}
+
+fn error_answer(status: u16, message: &str) -> io::Result<Response> {
+    json_answer(status, &events::error(status, message))
+}
+
+/// An answer whose events are sent as they are written.
+fn event_answer(steps: Vec<Step>) -> io::Result<Response> {
+    let frames = stream::iter(steps).filter_map(async |step| match step {
+        Step::Event(event) => {
+            let kind = event["type"].as_str().unwrap_or_default();
+            Some(Ok(Frame::data(format!("event: {kind}\ndata: {event}\n\n").into())))
         }
-    }
-    exchange.chunk(b"")
-}
-
-fn start_events(exchange: &mut Exchange<'_>) -> io::Result<()> {
-    exchange.start_chunks("text/event-stream; charset=utf-8")
-}
-
-fn send_event(exchange: &mut Exchange<'_>, event: &Value) -> io::Result<()> {
-    let kind = event["type"].as_str().unwrap_or_default();
-    exchange.chunk(format!("event: {kind}\ndata: {event}\n\n").as_bytes())
+        Step::Sleep(duration) => {
+            sleep(duration).await;
+            None
+        }
+        Step::Drop => {
+            // What is before it is sent first.
+            yield_now().await;
+            Some(Err(io::ErrorKind::ConnectionAborted.into()))
+        }
+    });
+    answer(200, "text/event-stream; charset=utf-8", StreamBody::new(frames))
 }

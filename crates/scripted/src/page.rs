@@ -1,4 +1,6 @@
 //! Documentation whose commands a test repeats.
+//!
+//! Not trycmd, which runs no shell, nothing that stays in the background and no model beside a command.
 
 use std::env;
 use std::fmt::Write as _;

@@ -1,4 +1,6 @@
 //! An MCP client that starts a bridge as the CLI does.
+//!
+//! Not rmcp's: the bridge is built with rmcp, and the demo is to show that it gets on with others.
 
 use std::collections::HashMap;
 use std::process::Stdio;

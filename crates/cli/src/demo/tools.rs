@@ -74,16 +74,9 @@ struct Countdown {
 }
 
 /// The error of the tool that fails.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct DemoError(String);
-
-impl std::fmt::Display for DemoError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for DemoError {}
 
 /// What the tools share: they run in the process that made it.
 #[derive(Default)]

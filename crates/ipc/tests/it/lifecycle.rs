@@ -264,35 +264,6 @@ async fn what_was_not_sent_is_sent_again_on_another_connection() {
     parent.join().unwrap();
 }
 
-/// Returns what no client could use, to whoever calls anything.
-struct Odd(Toolset, &'static str);
-
-impl ToolSource for Odd {
-    fn tools(&self) -> ToolList {
-        self.0.tools()
-    }
-
-    fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
-        Box::pin(async { Ok(RawJson::parse(self.1).unwrap()) })
-    }
-}
-
-#[tokio::test]
-async fn a_session_sends_no_result_that_is_none() {
-    for (result, want) in [
-        ("{}", "it has no `content`"),
-        (r#"{"content":[]}"#, "its `content` is empty"),
-        (r#"{"content":[{}]}"#, "`content[0]` has no `type` that is a string"),
-    ] {
-        let dir = TempDir::new().unwrap();
-        let session = Session::builder(Odd(tools(), result)).dir(dir.path()).start().await.unwrap();
-        let error = call(&remote(&session), "hello").await.unwrap_err();
-        let want = format!("ToolOutputError: tool `hello` returned an unusable result: {want}; ");
-        assert!(error.starts_with(&want), "{error}");
-        session.stop().await;
-    }
-}
-
 /// Holds on to the arguments of calls of `hold` until they are released.
 struct Holding {
     tools: Toolset,

@@ -82,7 +82,8 @@ impl Client {
 
     /// Whether the model has closed the connection, and nothing is left to read.
     pub(crate) fn is_closed(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0; 64]), Ok(0))
+        // It goes on where a signal interrupts a plain `read` that has a time-out.
+        matches!(self.stream.read_to_end(&mut Vec::new()), Ok(0))
     }
 }
 

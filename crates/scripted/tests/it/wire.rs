@@ -104,6 +104,7 @@ fn errors_are_those_of_the_api() {
     assert_eq!(model.requests().len(), 2);
 
     client.send("hello\r\n\r\n");
+    assert_eq!(client.answer().status, 400);
     assert!(client.is_closed());
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::unix::pipe;
 use toolbridge::claude::ResponseStream;
-use toolbridge::core::ToolCall;
+use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::ipc::{Remote, read_schema_file};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
@@ -244,4 +244,44 @@ async fn a_filtered_toolset_is_filtered_on_both_sides() {
     let remote = Remote::new(session.socket_path(), listed).unwrap();
     let refused = ask_source(&remote, "weather", "{}").await;
     assert!(refused.contains("there is no tool `weather` (type: ToolNotFoundError)"), "{refused}");
+}
+
+/// Returns what no client could use, to whoever calls anything.
+struct Odd(Toolset, &'static str);
+
+impl ToolSource for Odd {
+    fn tools(&self) -> ToolList {
+        self.0.tools()
+    }
+
+    fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
+        Box::pin(async { Ok(RawJson::parse(self.1).unwrap()) })
+    }
+}
+
+#[tokio::test]
+async fn no_front_passes_on_a_result_that_is_none() {
+    for (result, want) in [
+        ("[]", "it is not an object"),
+        ("{}", "it has no `content`"),
+        (r#"{"content":null}"#, "its `content` is not a list"),
+        (r#"{"content":[]}"#, "its `content` is empty"),
+        (r#"{"content":[{}]}"#, "`content[0]` has no `type` that is a string"),
+    ] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let session = Session::builder(Odd(tools(), result)).dir(dir.path()).start().await.unwrap();
+        let over_the_socket = Remote::new(session.socket_path(), tools().tools().clone()).unwrap();
+        let mut over_mcp = Client::of(Arc::new(Odd(tools(), result))).await;
+        for answer in [
+            ask_source(&over_the_socket, "panics", "{}").await,
+            over_mcp.ask("tools/call", r#"{"name":"panics"}"#).await,
+        ] {
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(answer["isError"], true, "{answer}");
+            let text = answer["content"][0]["text"].as_str().unwrap();
+            let start = format!("tool `panics` returned an unusable result: {want}; ");
+            assert!(text.starts_with(&start) && text.ends_with(" (type: ToolOutputError)"), "{text}");
+        }
+        session.stop().await;
+    }
 }

@@ -1,69 +1,16 @@
-//! Sections of markdown.
+//! Sections of markdown tile their text, nest, and are copied byte for byte.
 
 use serde_json::{Value, json};
 use toolbridge_docs::fuzzing::{Part, outline};
 
-use super::path::{call, open, workspace};
-use crate::input::{hash, is_one_of};
-
-pub(super) const WORDS: &[&[u8]] = &[
-    b"# ",
-    b"## ",
-    b"### ",
-    b"###### ",
-    b"####### ",
-    b"#",
-    b"#\t",
-    b"a",
-    b"\xe6\x97\xa5",
-    b" ",
-    b"   ",
-    b"    ",
-    b"\t",
-    b"\n",
-    b"\n\n",
-    b"\r\n",
-    b"\r",
-    b"---",
-    b"---\n",
-    b"===",
-    b"===\n",
-    b"...",
-    b"key: value",
-    b"```",
-    b"~~~",
-    b"> ",
-    b"- ",
-    b"1. ",
-    b"<!--",
-    b"-->",
-    b"<div>",
-    b"</div>",
-    b"<pre>",
-    b"</pre>",
-    b"<script>",
-    b"\xef\xbb\xbf",
-    b"\xe2\x80\xa8",
-    b"`",
-    b"*",
-    b"**",
-    b"[a]",
-    b"(b)",
-    b"[a]: b",
-    b"\\",
-    b"&amp;",
-    b"\0",
-    b"|",
-    b"![",
-    b"]",
-    b"<http://a>",
-    b"\x0c",
-];
+use crate::input::is_one_of;
+use crate::paths::{call, open, workspace};
 
 const BOM: &str = "\u{feff}";
 
-pub(super) fn run(input: &[u8]) -> u64 {
-    let Ok(text) = std::str::from_utf8(input) else { return 0 };
+/// Runs the target on one input.
+pub fn run(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
     let outline = outline(text);
     tile(text, &outline);
     nest(&outline);
@@ -73,8 +20,6 @@ pub(super) fn run(input: &[u8]) -> u64 {
     if is_one_of(64, input) {
         copied(text, &outline);
     }
-    let levels = outline.iter().take(4).map(|part| part.level).collect::<Vec<_>>();
-    hash(&(levels, outline.len().min(6), outline[0].range.start))
 }
 
 /// The sections without their subsections follow each other without a gap, and each starts a line.

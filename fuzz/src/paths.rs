@@ -1,4 +1,4 @@
-//! Paths that a caller names.
+//! No path leaves the vault, and each has one normal form.
 
 use std::path::{Component, Path};
 
@@ -8,54 +8,12 @@ use toolbridge_core::{CallContext, CallMeta, CancellationToken, RawJson, ToolCal
 use toolbridge_docs::Documents;
 use toolbridge_docs::fuzzing::{folded, plain_name, relative_path};
 
-use crate::input::{hash, is_one_of};
-
-pub(super) const WORDS: &[&[u8]] = &[
-    b"/",
-    b"\\",
-    b"..",
-    b".",
-    b"./",
-    b"../",
-    b"..\\",
-    b"//",
-    b"\0",
-    b"\n",
-    b"\x1b[",
-    b"\xc2\x85",
-    b"\xe2\x80\xa8",
-    b"\xe2\x80\xae",
-    b" ",
-    b"a.md",
-    b"link",
-    b"folder",
-    b"inner.md",
-    b"C:",
-    b"~",
-    b"daily/",
-    b"2025-02-28.md",
-    b"2025-02-30.md",
-    b".system",
-    b".System/",
-    b"\xef\xbc\x8e",
-    b"\xef\xbc\x8f",
-    b"\xe2\x80\x8b",
-    b"\xc2\xad",
-    b"\xe2\x84\xaa",
-    b"\xc5\xbf",
-    b"\xcc\x81",
-    b"e\xcc\x81",
-    b"\xc3\xa9",
-    b"\xef\xac\x80",
-    b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-    b"outside",
-    b"secret.md",
-    b"etc/passwd",
-];
+use crate::input::is_one_of;
 
 const SECRET: &str = "what lies outside";
 
-pub(super) fn run(input: &[u8]) -> u64 {
+/// Runs the target on one input.
+pub fn run(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let path = relative_path(&text);
     assert_eq!(path.is_some(), is_plain(&text), "`{}`", text.escape_debug());
@@ -72,9 +30,9 @@ pub(super) fn run(input: &[u8]) -> u64 {
     assert_eq!(folded(&search)[0], search, "folding twice is folding once");
     assert_eq!(folded(&guard)[1], guard, "folding twice is folding once");
 
-    let took = is_one_of(16, input).then(|| in_a_vault(&text, path.as_deref()));
-    let names = path.as_deref().map(|path| path.split('/').count().min(4));
-    hash(&(names, took, text.is_ascii(), guard == search))
+    if is_one_of(16, input) {
+        in_a_vault(&text, path.as_deref());
+    }
 }
 
 /// The rules, one after the other.
@@ -99,7 +57,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads and creates the path in a vault that is full of ways out.
-fn in_a_vault(text: &str, path: Option<&str>) -> (bool, bool) {
+fn in_a_vault(text: &str, path: Option<&str>) {
     let workspace = workspace();
     let at = |path: &str| workspace.path().join(path);
     for folder in ["manuals/m", "vault/folder", "vault/.system", "outside"] {
@@ -119,18 +77,16 @@ fn in_a_vault(text: &str, path: Option<&str>) -> (bool, bool) {
     let read = call(&documents, "vault_read", &json!({ "path": text }));
     assert!(!read.contains(SECRET), "`{}` is a way out", text.escape_debug());
     let created = call(&documents, "vault_create", &json!({ "path": text, "content": "new" }));
-    let has_created = created.contains("written_bytes");
     assert_eq!(count(&at("outside")), 1, "`{}` wrote outside", text.escape_debug());
     assert_eq!(count(&at("vault/.system")), 1, "`{}` wrote what is reserved", text.escape_debug());
     assert_eq!(std::fs::read_to_string(at("outside/secret.md")).ok().as_deref(), Some(SECRET));
     assert_eq!(count(workspace.path()), 3, "`{}` wrote beside the vault", text.escape_debug());
-    if has_created {
+    if created.contains("written_bytes") {
         let path = path.expect("what was created has a path that can be used");
         assert_eq!(std::fs::read_to_string(at("vault").join(path)).ok().as_deref(), Some("new"));
         let first = path.split('/').next().unwrap_or_default();
         assert_ne!(folded(first)[1], ".system", "`{}` is reserved", text.escape_debug());
     }
-    (read.contains("returned_chars"), has_created)
 }
 
 fn count(folder: &Path) -> usize {
@@ -138,19 +94,19 @@ fn count(folder: &Path) -> usize {
 }
 
 /// An empty folder, in memory where there is a place for that: what is safe on a disk is tested elsewhere.
-pub(super) fn workspace() -> TempDir {
+pub(crate) fn workspace() -> TempDir {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     tempfile::tempdir_in(place).expect("a temporary directory")
 }
 
 /// The document tools there, without their log.
-pub(super) fn open(workspace: &Path) -> Documents {
+pub(crate) fn open(workspace: &Path) -> Documents {
     Documents::builder().workspace(workspace).log_to(std::io::sink()).open().expect("a workspace")
 }
 
 /// The answer of a tool, whatever it is.
-pub(super) fn call(documents: &Documents, name: &str, arguments: &serde_json::Value) -> String {
+pub(crate) fn call(documents: &Documents, name: &str, arguments: &serde_json::Value) -> String {
     thread_local! {
         static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -1,16 +1,13 @@
-//! Lines, in any pieces.
+//! Lines come out of any bytes in any pieces, and one that is too long harms no other.
 
 use futures_util::FutureExt as _;
 use toolbridge_mcp::{Incoming as _, LineReader, LineTooLong};
 
-use crate::input::{Pieces, cuts, hash};
+use crate::input::{Pieces, cuts};
 
-pub(super) const WORDS: &[&[u8]] =
-    &[b"\n", b"\r\n", b"\n\n", b" \n", b"{}\n", b"xxxxxxxxxxxxxxxx", b"\0", b"\xff"];
-
-/// The first byte is the limit, the rest is what arrives.
-pub(super) fn run(input: &[u8]) -> u64 {
-    let Some((limit, bytes)) = input.split_first() else { return 0 };
+/// Runs the target on one input: the first byte is the limit, the rest is what arrives.
+pub fn run(input: &[u8]) {
+    let Some((limit, bytes)) = input.split_first() else { return };
     let limit = usize::from(*limit).max(1);
     let want = slowly(bytes, limit);
     for cuts in cuts(bytes) {
@@ -21,8 +18,6 @@ pub(super) fn run(input: &[u8]) -> u64 {
         }
         assert_eq!(got, want, "limit {limit}, cut at {cuts:?}");
     }
-    let too_long = want.iter().filter(|line| line.is_err()).count();
-    hash(&(want.len().min(5), too_long.min(3), bytes.ends_with(b"\n")))
 }
 
 fn slowly(bytes: &[u8], limit: usize) -> Vec<Result<Vec<u8>, LineTooLong>> {
