@@ -106,9 +106,13 @@ async def test_a_cancelled_stream_ends_its_tools_and_the_cli(world: MakeWorld, t
 async def test_a_request_that_takes_too_long_is_ended_with_its_tools(
     world: MakeWorld, transport: Transport
 ) -> None:
-    here, hanging = world(HANG), Hanging()
-    with pytest.raises(CLIExecutionError, match="no result within 3 s") as raised:
-        await hanging.agent(here.model(transport, timeout=3.0)).run("go")
+    # On a busy machine the tool may not have been called by then.
+    for limit in (3, 15, 75):
+        here, hanging = world(HANG), Hanging()
+        with pytest.raises(CLIExecutionError, match=f"no result within {limit} s") as raised:
+            await hanging.agent(here.model(transport, timeout=float(limit))).run("go")
+        if hanging.started.is_set():
+            break
     assert raised.value.error_type == "timeout"
     assert raised.value.recoverable
     assert raised.value.hint == "give the request a longer time-out, or ask for less"

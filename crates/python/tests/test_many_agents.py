@@ -190,6 +190,6 @@ async def test_an_interrupt_ends_those_that_wait_too(world: MakeWorld, transport
 
 async def test_the_time_limit_begins_with_the_turn(world: MakeWorld) -> None:
     here = world("sleep 3000\ntext ok")
-    agent: Agent[None, str] = Agent(here.model(max_concurrent_requests=1, timeout=8))
-    results = await asyncio.gather(*(agent.run("go") for _ in range(3)))
-    assert [result.output for result in results] == ["ok"] * 3
+    agent: Agent[None, str] = Agent(here.model(max_concurrent_requests=1, timeout=14))
+    results = await asyncio.gather(*(agent.run("go") for _ in range(5)))
+    assert [result.output for result in results] == ["ok"] * 5
