@@ -223,7 +223,7 @@ fn a_killed_cli_leaves_nobody_behind() {
 
 #[test]
 fn what_is_left_has_a_moment_to_end_in_good_order() {
-    let script = "setsid sh -c 'trap \"echo saved; exit\" TERM; echo up; while :; do SLEEP & wait; done' & \
+    let script = "setsid sh -c 'trap \"echo saved; exit\" TERM; SLEEP & echo up; while :; do wait; done' & \
                   read line; exit 0";
     let mut started = Started::guarding(script);
     started.says("up");
@@ -278,7 +278,7 @@ fn a_parent_that_becomes_another_program_leaves_nobody_behind() {
 #[test]
 fn a_signal_for_the_guardian_is_for_the_cli() {
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
-        let script = format!("trap 'echo heard; exit 3' {name}; echo up; while :; do SLEEP & wait; done");
+        let script = format!("trap 'echo heard; exit 3' {name}; SLEEP & echo up; while :; do wait; done");
         let mut started = Started::guarding(&script);
         started.says("up");
         started.signal(signal);
@@ -292,7 +292,7 @@ fn a_signal_for_the_guardian_is_for_the_cli() {
 fn what_the_parent_blocks_or_ignores_makes_no_guardian_deaf() {
     for how in ["--block-signal=TERM,USR1,CHLD", "--ignore-signal=USR1,CHLD"] {
         let word = unique();
-        let script = leaving("trap 'exit 3' TERM; echo up; while :; do SLEEP & wait; done");
+        let script = leaving("trap 'exit 3' TERM; SLEEP & echo up; while :; do wait; done");
         let inner = guardian(&std::process::id().to_string(), &script.replace("SLEEP", &word));
         let mut command = Command::new("env");
         command.arg(how).arg(inner.get_program()).args(inner.get_args());
