@@ -29,7 +29,7 @@ const LIBRARY: &str = "trace.so";
 const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
 
 /// How long anything may be there after a run.
-const AFTERWARDS: Duration = Duration::from_secs(5);
+const AFTERWARDS: Duration = Duration::from_secs(30);
 
 /// How many runs are made at once; most of their time is waiting.
 const AT_ONCE: usize = 4;
