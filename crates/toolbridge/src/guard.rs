@@ -52,9 +52,8 @@ pub fn run_guard_if_asked() {
     match Guardian::start(parent, &program, args) {
         Ok(guardian) => {
             let ended = guardian.watch();
-            if getppid() != Some(parent) {
-                remove_room();
-            }
+            // The parent does so too; but it may be about to end, and not come to it.
+            remove_room();
             end_like(ended)
         }
         Err(error) => {
