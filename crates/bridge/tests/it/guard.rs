@@ -276,6 +276,18 @@ fn a_parent_that_becomes_another_program_leaves_nobody_behind() {
 }
 
 #[test]
+fn the_directory_of_a_request_goes_with_the_cli_though_the_parent_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let room = dir.path().join("toolbridge-0/run-1");
+    std::fs::create_dir_all(room.join("tmp")).unwrap();
+    std::fs::write(room.join("tmp/picture.png"), "…").unwrap();
+    let mut guardian = guardian(&std::process::id().to_string(), "test -d $ROOM && exit 3");
+    let status = guardian.env("TOOLBRIDGE_ROOM", &room).env("ROOM", &room).status().unwrap();
+    assert_eq!(status.code(), Some(3), "it was there as long as the CLI was");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_signal_for_the_guardian_is_for_the_cli() {
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
         let script = format!("trap 'echo heard; exit 3' {name}; SLEEP & echo up; while :; do wait; done");
