@@ -1,218 +1,93 @@
-//! JSON read the slow way, letter by letter as RFC 8259 has it, to compare with.
+//! JSON as `serde_json` reads it, value by value, to compare with: members that stand twice and escapes that are halves of
+//! characters are kept.
 
-use std::ops::Range;
+use std::fmt;
 
-/// A value and where it stands.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) range: Range<usize>,
-    pub(crate) kind: Kind,
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A value, as it is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a>(&'a str);
+
+/// One value, perhaps between white space; `None` for anything else.
+pub(crate) fn read(text: &str) -> Option<Node<'_>> {
+    serde_json::from_str::<&RawValue>(text).ok().map(|raw| Node(raw.get()))
 }
 
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Null,
-    Bool,
-    Number,
-    /// `None` when its escapes are halves of characters.
-    Text(Option<String>),
-    Array(Vec<Node>),
-    Object(Vec<Member>),
-}
-
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) key: Option<String>,
-    pub(crate) value: Node,
-}
-
-impl Node {
-    pub(crate) fn text<'a>(&self, text: &'a str) -> &'a str {
-        &text[self.range.clone()]
+impl<'a> Node<'a> {
+    pub(crate) fn text(self) -> &'a str {
+        self.0
     }
 
-    pub(crate) fn members(&self) -> &[Member] {
-        match &self.kind {
-            Kind::Object(members) => members,
-            _ => &[],
-        }
+    fn starts_with(self, start: char) -> bool {
+        self.0.starts_with(start)
+    }
+
+    pub(crate) fn is_object(self) -> bool {
+        self.starts_with('{')
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.starts_with('n')
+    }
+
+    pub(crate) fn is_text(self) -> bool {
+        self.starts_with('"')
+    }
+
+    pub(crate) fn is_number(self) -> bool {
+        self.0.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+    }
+
+    /// `None` also when its escapes are halves of characters.
+    pub(crate) fn as_text(self) -> Option<String> {
+        serde_json::from_str(self.0).ok()
+    }
+
+    /// The members of an object, with their keys.
+    pub(crate) fn members(self) -> Vec<(Option<String>, Self)> {
+        serde_json::from_str(self.0).map(|Members(members)| members).unwrap_or_default()
+    }
+
+    /// The items of an array.
+    pub(crate) fn items(self) -> Vec<Self> {
+        let items: Vec<&RawValue> = serde_json::from_str(self.0).unwrap_or_default();
+        items.into_iter().map(|raw| Self(raw.get())).collect()
     }
 
     /// Every member of that name.
-    pub(crate) fn all(&self, key: &str) -> Vec<&Node> {
-        let same = self.members().iter().filter(|member| member.key.as_deref() == Some(key));
-        same.map(|member| &member.value).collect()
+    pub(crate) fn all(self, key: &str) -> Vec<Self> {
+        let same = self.members().into_iter().filter(|(name, _)| name.as_deref() == Some(key));
+        same.map(|(_, value)| value).collect()
     }
 
     /// The first member of that name.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(self, key: &str) -> Option<Self> {
         self.all(key).first().copied()
     }
+}
 
-    pub(crate) fn as_text(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Text(text) => text.as_deref(),
-            _ => None,
-        }
-    }
+struct Members<'a>(Vec<(Option<String>, Node<'a>)>);
 
-    pub(crate) fn is_object(&self) -> bool {
-        matches!(self.kind, Kind::Object(_))
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Self(Vec::new()))
     }
 }
 
-/// One value, perhaps between white space; `None` for anything else.
-pub(crate) fn read(text: &str) -> Option<Node> {
-    let mut reader = Reader { text, at: 0 };
-    reader.space();
-    let node = reader.value()?;
-    reader.space();
-    (reader.at == text.len()).then_some(node)
-}
+impl<'de> Visitor<'de> for Members<'de> {
+    type Value = Self;
 
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
 
-    fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek()? == byte).then(|| self.at += 1)
-    }
-
-    fn word(&mut self, word: &str) -> Option<()> {
-        self.text.as_bytes()[self.at..].starts_with(word.as_bytes()).then(|| self.at += word.len())
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+            self.0.push((Node(key.get()).as_text(), Node(value.get())));
         }
-    }
-
-    fn value(&mut self) -> Option<Node> {
-        let start = self.at;
-        let kind = match self.peek()? {
-            b'n' => self.word("null").map(|()| Kind::Null)?,
-            b't' => self.word("true").map(|()| Kind::Bool)?,
-            b'f' => self.word("false").map(|()| Kind::Bool)?,
-            b'"' => Kind::Text(self.string()?),
-            b'[' => self.array()?,
-            b'{' => self.object()?,
-            _ => self.number()?,
-        };
-        Some(Node { range: start..self.at, kind })
-    }
-
-    fn digits(&mut self) -> Option<()> {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        (self.at > start).then_some(())
-    }
-
-    fn number(&mut self) -> Option<Kind> {
-        _ = self.take(b'-');
-        if self.take(b'0').is_none() {
-            self.digits()?;
-        }
-        if self.take(b'.').is_some() {
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Some(Kind::Number)
-    }
-
-    /// The outer `None`: no string. The inner: one that stands for no text.
-    #[expect(clippy::option_option, reason = "the two mean different things")]
-    fn string(&mut self) -> Option<Option<String>> {
-        self.take(b'"')?;
-        let mut units = Vec::new();
-        loop {
-            match self.peek()? {
-                b'"' => break,
-                b'\\' => {
-                    self.at += 1;
-                    let escape = self.peek()?;
-                    self.at += 1;
-                    units.push(match escape {
-                        b'"' | b'\\' | b'/' => u16::from(escape),
-                        b'b' => 8,
-                        b'f' => 12,
-                        b'n' => 10,
-                        b'r' => 13,
-                        b't' => 9,
-                        b'u' => {
-                            let hex = self.text.as_bytes().get(self.at..self.at + 4)?;
-                            if !hex.iter().all(u8::is_ascii_hexdigit) {
-                                return None;
-                            }
-                            self.at += 4;
-                            u16::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?
-                        }
-                        _ => return None,
-                    });
-                }
-                0..0x20 => return None,
-                _ => {
-                    let char = self.text[self.at..].chars().next()?;
-                    units.extend_from_slice(char.encode_utf16(&mut [0; 2]));
-                    self.at += char.len_utf8();
-                }
-            }
-        }
-        self.at += 1;
-        Some(String::from_utf16(&units).ok())
-    }
-
-    fn array(&mut self) -> Option<Kind> {
-        self.take(b'[')?;
-        self.space();
-        let mut items = Vec::new();
-        if self.take(b']').is_some() {
-            return Some(Kind::Array(items));
-        }
-        loop {
-            self.space();
-            items.push(self.value()?);
-            self.space();
-            if self.take(b']').is_some() {
-                return Some(Kind::Array(items));
-            }
-            self.take(b',')?;
-        }
-    }
-
-    fn object(&mut self) -> Option<Kind> {
-        self.take(b'{')?;
-        let mut members = Vec::new();
-        self.space();
-        if self.take(b'}').is_some() {
-            return Some(Kind::Object(members));
-        }
-        loop {
-            self.space();
-            let key = self.string()?;
-            self.space();
-            self.take(b':')?;
-            self.space();
-            members.push(Member { key, value: self.value()? });
-            self.space();
-            if self.take(b'}').is_some() {
-                return Some(Kind::Object(members));
-            }
-            self.take(b',')?;
-        }
+        Ok(self)
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use toolbridge_ipc::fuzzing::{Reply, Request, read_reply, read_request, write_request};
 
-use crate::json::{self, Kind, Node};
+use crate::json::{self, Node};
 
 /// Runs the target on one input.
 pub fn run(input: &[u8]) {
@@ -13,8 +13,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn request(frame: &Bytes) {
-    let text = std::str::from_utf8(frame).ok();
-    let node = text.and_then(json::read);
+    let node = std::str::from_utf8(frame).ok().and_then(json::read);
     match read_request(frame) {
         Request::Invalid => {
             let Some(node) = node else { return };
@@ -28,19 +27,19 @@ fn request(frame: &Bytes) {
         }
         Request::Refused(type_name) => {
             let node = node.expect("what is refused is JSON");
-            let is_method = node.get("method").and_then(Node::as_text) == Some("call_tool");
+            let is_method = node.get("method").and_then(Node::as_text).as_deref() == Some("call_tool");
             match &*type_name {
                 "UnknownMethodError" => assert!(!is_method, "the method was not seen"),
-                "InvalidParamsError" => assert!(is_method && !is_call(&node)),
+                "InvalidParamsError" => assert!(is_method && !is_call(node)),
                 other => panic!("no such refusal: {other}"),
             }
         }
         Request::Call(call) => {
-            let (text, node) = (text.expect("it is text"), node.expect("a call is JSON"));
-            assert!(is_call(&node), "something was taken for a call");
+            let node = node.expect("a call is JSON");
+            assert!(is_call(node), "something was taken for a call");
             let params = node.get("params").expect("a call has parameters");
-            assert_eq!(params.get("name").and_then(Node::as_text), Some(&*call.name));
-            let arguments = params.get("arguments").map_or("{}", |arguments| arguments.text(text));
+            assert_eq!(params.get("name").and_then(Node::as_text).as_deref(), Some(&*call.name));
+            let arguments = params.get("arguments").map_or("{}", Node::text);
             assert_eq!(call.arguments.as_str(), arguments, "arguments pass byte for byte");
             let again = Bytes::from(write_request(call.clone()));
             let Request::Call(second) = read_request(&again) else { panic!("it cannot be read again") };
@@ -53,51 +52,44 @@ fn request(frame: &Bytes) {
     }
 }
 
-fn is_call(node: &Node) -> bool {
+fn is_call(node: Node<'_>) -> bool {
     let Some(params) = node.get("params").filter(|params| params.is_object()) else { return false };
     let has_name = params.get("name").is_some_and(|name| name.as_text().is_some());
     let has_arguments = params.get("arguments").is_none_or(Node::is_object);
-    let has_meta = params.get("meta").is_none_or(|meta| match &meta.kind {
-        Kind::Null => true,
-        Kind::Object(members) => {
-            let is_text = |node: &Node| node.as_text().is_some() || matches!(node.kind, Kind::Null);
-            members.iter().all(|member| member.key.is_some())
-                && ["toolUseId", "progressToken", "traceparent"].iter().all(|key| meta.all(key).len() <= 1)
-                && ["toolUseId", "traceparent"].iter().all(|key| meta.get(key).is_none_or(is_text))
-        }
-        _ => false,
+    let is_text = |node: Node<'_>| node.as_text().is_some() || node.is_null();
+    let has_meta = params.get("meta").is_none_or(|meta| {
+        let is_plain = meta.is_object()
+            && meta.members().iter().all(|(key, _)| key.is_some())
+            && ["toolUseId", "progressToken", "traceparent"].iter().all(|key| meta.all(key).len() <= 1)
+            && ["toolUseId", "traceparent"].iter().all(|key| meta.get(key).is_none_or(is_text));
+        is_plain || meta.is_null()
     });
     has_name && has_arguments && has_meta
 }
 
 /// Whether every client can read it: whichever of the members that stand twice it takes.
-fn is_result(node: &Node) -> bool {
-    let is_block = |block: &Node| {
+fn is_result(node: Node<'_>) -> bool {
+    let is_block = |block: &Node<'_>| {
         let types = block.all("type");
-        block.is_object() && !types.is_empty() && types.iter().all(|name| matches!(name.kind, Kind::Text(_)))
+        block.is_object() && !types.is_empty() && types.into_iter().all(Node::is_text)
+    };
+    let has_blocks = |content: &Node<'_>| {
+        let blocks = content.items();
+        !blocks.is_empty() && blocks.iter().all(is_block)
     };
     let contents = node.all("content");
-    node.is_object()
-        && depth(node) <= 128
-        && !contents.is_empty()
-        && contents.iter().all(|content| match &content.kind {
-            Kind::Array(blocks) => !blocks.is_empty() && blocks.iter().all(is_block),
-            _ => false,
-        })
+    node.is_object() && depth(node) <= 128 && !contents.is_empty() && contents.iter().all(has_blocks)
 }
 
-fn depth(node: &Node) -> usize {
-    match &node.kind {
-        Kind::Object(members) => 1 + members.iter().map(|member| depth(&member.value)).max().unwrap_or(0),
-        Kind::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
+fn depth(node: Node<'_>) -> usize {
+    let members = node.members().into_iter().map(|(_, value)| value);
+    let inner = members.chain(node.items()).map(depth).max().unwrap_or(0);
+    inner + usize::from(node.text().starts_with(['{', '[']))
 }
 
 fn reply(frame: &Bytes) {
-    let text = std::str::from_utf8(frame).ok();
-    let node = text.and_then(json::read);
-    let count = |key: &str| node.as_ref().map_or(0, |node| node.all(key).len());
+    let node = std::str::from_utf8(frame).ok().and_then(json::read);
+    let count = |key: &str| node.map_or(0, |node| node.all(key).len());
     let counts = (count("result"), count("error"), count("progress"));
     let Ok(reply) = read_reply(frame) else {
         let Some(node) = node else { return };
@@ -105,21 +97,21 @@ fn reply(frame: &Bytes) {
         assert!(!has_result, "a result was taken for none");
         return;
     };
-    let (text, node) = (text.expect("it is text"), node.expect("a reply is JSON"));
+    let node = node.expect("a reply is JSON");
     match reply {
         Reply::Result(result) => {
             assert_eq!(counts, (1, 0, 0));
             let own = node.get("result").expect("counted");
-            assert_eq!(result.as_str(), own.text(text));
+            assert_eq!(result.as_str(), own.text());
             assert!(is_result(own), "something was taken for a result");
         }
         Reply::Error(type_name, message) => {
             assert_eq!(counts, (0, 1, 0));
             let error = node.get("error").expect("counted");
             assert!(error.is_object(), "an error is an object");
-            assert_eq!(error.get("message").and_then(Node::as_text), Some(&*message));
+            assert_eq!(error.get("message").and_then(Node::as_text).as_deref(), Some(&*message));
             let said = error.get("type").and_then(Node::as_text);
-            assert_eq!(said.unwrap_or("IPCToolExecutionError"), type_name);
+            assert_eq!(said.as_deref().unwrap_or("IPCToolExecutionError"), type_name);
         }
         Reply::Progress(_) => assert_eq!(counts, (0, 0, 1)),
     }

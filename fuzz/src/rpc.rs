@@ -4,7 +4,7 @@ use bytes::Bytes;
 use toolbridge_core::RawJson;
 use toolbridge_mcp::fuzzing::{Sorted, read};
 
-use crate::json::{self, Kind, Node};
+use crate::json::{self, Node};
 
 const OUTER: [&str; 5] = ["jsonrpc", "id", "method", "result", "error"];
 const INNER: [&str; 5] = ["name", "arguments", "_meta", "requestId", "cursor"];
@@ -16,7 +16,7 @@ pub fn run(input: &[u8]) {
     if let Sorted::Refused(id, code, said) = &got {
         assert!(!said.contains(['\n', '\r']), "a refusal is one line");
         let said = json::read(said).expect("a refusal is JSON");
-        let has_id = said.get("id").is_some_and(|id| !matches!(id.kind, Kind::Null));
+        let has_id = said.get("id").is_some_and(|id| !id.is_null());
         assert_eq!(has_id, id.is_some());
         assert!([-32700, -32600, -32602].contains(code), "code {code}");
     }
@@ -50,13 +50,13 @@ fn slowly(input: &[u8]) -> Vec<String> {
     }
     let params = node.get("params");
     let id = node.get("id").filter(|_| node.all("id").len() == 1);
-    let good_id = id.filter(|id| key_of(id, text).is_some()).map(|id| id.text(text));
+    let good_id = id.filter(|id| key_of(*id).is_some()).map(Node::text);
 
     let is_double = OUTER.iter().chain(&["params"]).any(|key| node.all(key).len() > 1)
         || params.is_some_and(|params| INNER.iter().any(|key| params.all(key).len() > 1));
     if is_double {
         // A key that stands for no text costs the id of what is refused anyway.
-        let is_odd = node.members().iter().any(|member| member.key.is_none());
+        let is_odd = node.members().iter().any(|(key, _)| key.is_none());
         return [Some(good_id), is_odd.then_some(None)]
             .into_iter()
             .flatten()
@@ -70,20 +70,19 @@ fn slowly(input: &[u8]) -> Vec<String> {
     if id.is_some() && good_id.is_none() {
         return vec![refused(None, -32600)];
     }
-    let is_version = node.get("jsonrpc").is_some_and(|version| version.text(text) == r#""2.0""#);
+    let is_version = node.get("jsonrpc").is_some_and(|version| version.text() == r#""2.0""#);
     let Some(method) = method.and_then(Node::as_text).filter(|_| is_version) else {
         return vec![refused(good_id, -32600)];
     };
     let member = |key: &str| params.and_then(|params| params.get(key));
-    let raw = |key: &str| member(key).map_or("-", |member| member.text(text));
-    vec![match (method, good_id) {
+    let raw = |key: &str| member(key).map_or("-", Node::text);
+    vec![match (&*method, good_id) {
         ("tools/call", Some(id)) => {
             let name = member("name").and_then(Node::as_text);
-            let is_nothing = |node: &Node| matches!(node.kind, Kind::Null);
-            let fits = |node: &Node| node.is_object() || is_nothing(node);
-            let meta = member("_meta").filter(|meta| !is_nothing(meta)).map_or("-", |meta| meta.text(text));
-            let arguments =
-                member("arguments").filter(|one| !is_nothing(one)).map_or("{}", |one| one.text(text));
+            let fits = |node: Node<'_>| node.is_object() || node.is_null();
+            let given = |key: &str| member(key).filter(|one| !one.is_null());
+            let meta = given("_meta").map_or("-", Node::text);
+            let arguments = given("arguments").map_or("{}", Node::text);
             match name {
                 Some(name) if member("arguments").is_none_or(fits) && member("_meta").is_none_or(fits) => {
                     format!("call {id} {name:?} {arguments} {meta}")
@@ -99,7 +98,7 @@ fn slowly(input: &[u8]) -> Vec<String> {
             }
         },
         (_, Some(id)) => format!("request {id}"),
-        ("notifications/cancelled", None) => match member("requestId").and_then(|id| key_of(id, text)) {
+        ("notifications/cancelled", None) => match member("requestId").and_then(key_of) {
             Some(key) => format!("cancel {key:?}"),
             None => "notification".into(),
         },
@@ -108,10 +107,10 @@ fn slowly(input: &[u8]) -> Vec<String> {
 }
 
 /// An id as it compares: digits, or a text.
-fn key_of(id: &Node, text: &str) -> Option<Result<String, String>> {
-    match &id.kind {
-        Kind::Text(text) => text.clone().map(Err),
-        Kind::Number if !id.text(text).contains(['.', 'e', 'E']) => Some(Ok(id.text(text).to_owned())),
-        _ => None,
+fn key_of(id: Node<'_>) -> Option<Result<String, String>> {
+    if id.is_text() {
+        return id.as_text().map(Err);
     }
+    let is_whole = id.is_number() && !id.text().contains(['.', 'e', 'E']);
+    is_whole.then(|| Ok(id.text().to_owned()))
 }

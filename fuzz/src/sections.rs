@@ -1,7 +1,7 @@
 //! Sections of markdown tile their text, nest, and are copied byte for byte.
 
 use serde_json::{Value, json};
-use toolbridge_docs::fuzzing::{Part, outline};
+use toolbridge_docs::fuzzing::{Section, outline};
 
 use crate::input::is_one_of;
 use crate::paths::{call, open, workspace};
@@ -23,7 +23,7 @@ pub fn run(input: &[u8]) {
 }
 
 /// The sections without their subsections follow each other without a gap, and each starts a line.
-fn tile(text: &str, outline: &[Part]) {
+fn tile(text: &str, outline: &[Section]) {
     let mut at = outline[0].range.start;
     let before = text[..at].strip_prefix(BOM).unwrap_or(&text[..at]);
     assert!(before.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')), "{before:?} is lost");
@@ -54,7 +54,7 @@ fn lines(text: &str) -> (usize, bool) {
 }
 
 /// A section ends where the next of its level or a higher one begins; its parent is the last higher one before.
-fn nest(outline: &[Part]) {
+fn nest(outline: &[Section]) {
     for (place, part) in outline.iter().enumerate() {
         assert!(part.level <= 6 && (part.level > 0 || place == 0), "{part:?}");
         let next = outline[place + 1..].iter().find(|next| next.level <= part.level || part.level == 0);
@@ -66,7 +66,7 @@ fn nest(outline: &[Part]) {
 }
 
 /// A section that was copied has the sections that it had.
-fn alone(text: &str, whole: &[Part], place: usize, part: &Part) {
+fn alone(text: &str, whole: &[Section], place: usize, part: &Section) {
     let own = &text[part.range.clone()];
     // What has no heading may be anything, and a byte order mark is no text at the start of a file.
     if part.level == 0 || own.starts_with(BOM) {
@@ -79,7 +79,7 @@ fn alone(text: &str, whole: &[Part], place: usize, part: &Part) {
 }
 
 /// The tool copies a section's own bytes.
-fn copied(text: &str, outline: &[Part]) {
+fn copied(text: &str, outline: &[Section]) {
     let workspace = workspace();
     let at = |path: &str| workspace.path().join(path);
     for folder in ["manuals/m", "vault"] {

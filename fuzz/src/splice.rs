@@ -13,11 +13,11 @@ pub fn run(input: &[u8]) {
     let Some((choice, result)) = input.split_first() else { return };
     let (id, is_stateless) = (IDS[usize::from(choice & 3)], choice & 4 != 0);
 
-    let node = std::str::from_utf8(result).ok().and_then(|text| Some((text, json::read(text)?)));
+    let node = std::str::from_utf8(result).ok().and_then(json::read);
     let raw = RawJson::parse(Bytes::copy_from_slice(result));
     assert_eq!(raw.is_ok(), node.is_some(), "what is JSON is in doubt: {raw:?}");
-    let (Ok(raw), Some((text, node))) = (raw, node) else { return };
-    assert_eq!(raw.as_str(), node.text(text), "kept as it was written");
+    let (Ok(raw), Some(node)) = (raw, node) else { return };
+    assert_eq!(raw.as_str(), node.text(), "kept as it was written");
     assert_eq!(raw.is_object(), node.is_object());
     // What is no object is refused before it gets here.
     if !node.is_object() {
@@ -29,15 +29,15 @@ pub fn run(input: &[u8]) {
     let line = String::from_utf8(line).expect("an answer is text");
     assert!(!line.contains(['\n', '\r']), "it is one line");
     let whole = json::read(&line).expect("an answer is JSON");
-    let keys: Vec<_> = whole.members().iter().map(|member| member.key.as_deref()).collect();
-    assert_eq!(keys, [Some("jsonrpc"), Some("id"), Some("result")]);
-    assert_eq!(whole.get("id").map(|id| id.text(&line)), Some(id));
+    let keys: Vec<_> = whole.members().into_iter().filter_map(|(key, _)| key).collect();
+    assert_eq!(keys, ["jsonrpc", "id", "result"]);
+    assert_eq!(whole.get("id").map(Node::text), Some(id));
 
-    let members = |node: &Node, text: &str| -> Vec<_> {
-        let flat = |text: &str| text.replace(['\n', '\r'], " ");
-        node.members().iter().map(|member| (member.key.clone(), flat(member.value.text(text)))).collect()
+    let members = |node: Node<'_>| -> Vec<_> {
+        let flat = |(key, value): (_, Node<'_>)| (key, value.text().replace(['\n', '\r'], " "));
+        node.members().into_iter().map(flat).collect()
     };
-    let (had, mut has) = (members(&node, text), members(&whole.members()[2].value, &line));
+    let (had, mut has) = (members(node), members(whole.members()[2].1));
     // It is said once: by the result itself, or by us.
     let is_ours = has.len() > had.len();
     if is_ours {
@@ -47,5 +47,5 @@ pub fn run(input: &[u8]) {
     assert!(is_stateless || !is_ours);
     let said = had.iter().filter(|(key, _)| key.as_deref() == Some("resultType")).count();
     assert!(!is_stateless || is_ours || said > 0, "a stateless result says that it is complete");
-    assert!(!is_ours || said != 1 || text.contains("\\u"), "it is said twice");
+    assert!(!is_ours || said != 1 || node.text().contains("\\u"), "it is said twice");
 }

@@ -2,29 +2,20 @@
 //! `cargo xtask package`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
-#[cfg(test)]
-mod architecture;
-mod bench;
-mod bridge;
-#[cfg(test)]
-mod errors;
-#[cfg(test)]
-mod faults;
 mod fuzz;
 mod old_cli;
 mod package;
-mod project;
-mod python;
-mod soak;
 mod strace;
 mod test;
 mod unchecked;
-mod wheel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
+use xtask::project::{Project, end};
+use xtask::wheel;
 
 /// Development tasks of toolbridge.
 #[derive(Parser)]
@@ -34,10 +25,7 @@ enum Task {
     Test,
     /// Compares with a relay that does nothing, and with others.
     #[command(disable_help_flag = true)]
-    Bench {
-        #[arg(allow_hyphen_values = true, hide = true)]
-        args: Vec<String>,
-    },
+    Bench(Arguments),
     /// Looks for inputs with which a fuzz target fails.
     Fuzz {
         /// How long each target runs.
@@ -47,7 +35,8 @@ enum Task {
         targets: Vec<String>,
     },
     /// Lets calls, cancellations and kills meet at random, and checks every answer.
-    Soak(soak::Options),
+    #[command(disable_help_flag = true)]
+    Soak(Arguments),
     /// Packages everything that is given away, and says how large it is.
     Package {
         /// Does not build each crate from its package.
@@ -65,20 +54,36 @@ enum Task {
     },
 }
 
+/// What a program of its own is started with, so that the other tasks need not wait until it is built.
+#[derive(clap::Args)]
+struct Arguments {
+    #[arg(allow_hyphen_values = true, hide = true)]
+    arguments: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let done = match Task::parse() {
-        Task::Test => test::run(),
-        Task::Bench { args } => bench::run(&args),
-        Task::Fuzz { seconds, targets } => fuzz::run(seconds, &targets),
-        Task::Soak(options) => soak::run(&options),
-        Task::Package { no_verify } => package::run(!no_verify),
-        Task::Wheel { profile, out } => wheel::run(&profile, out),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+    end(start(Task::parse()))
+}
+
+fn start(task: Task) -> Result<ExitCode> {
+    let project = Project::find()?;
+    match task {
+        Task::Test => test::run(&project)?,
+        Task::Bench(arguments) => return program(&project, "toolbridge-bench", &arguments),
+        Task::Fuzz { seconds, targets } => fuzz::run(&project, seconds, targets)?,
+        Task::Soak(arguments) => return program(&project, "toolbridge-soak", &arguments),
+        Task::Package { no_verify } => package::run(&project, !no_verify)?,
+        Task::Wheel { profile, out } => {
+            let out = out.map_or_else(|| Ok(project.target.join("wheels")), std::path::absolute)?;
+            println!("{}", wheel::build(&project, &profile, &out)?.display());
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a program of the workspace in the folder where we were started; it says itself what went wrong.
+fn program(project: &Project, package: &str, Arguments { arguments }: &Arguments) -> Result<ExitCode> {
+    let mut command = project.cargo(&format!("run --quiet --package {package} --"));
+    let status = command.args(arguments).current_dir(std::env::current_dir()?).status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -4,29 +4,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
-
-use crate::{project, wheel};
+use xtask::project::{Project, metadata, run as run_command, stdout_of};
+use xtask::wheel;
 
 /// A C library that is linked in, so that one file runs on any Linux.
 const STATIC: &str = "x86_64-unknown-linux-musl";
 
 /// Packages each crate, builds the wheel and the static executable, and says where they are.
-///
-/// # Errors
-///
-/// When something does not build, or cargo warns about a package.
-pub(crate) fn run(verify: bool) -> Result<()> {
-    let (root, target) = project::folders()?;
-    for krate in crates(&root, &target, verify)? {
+pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
+    let target = &project.target;
+    for krate in crates(project, verify)? {
         show(&krate)?;
     }
-    show(&wheel::build(&root, &target, "release", &target.join("wheels"))?)?;
+    show(&wheel::build(project, "release", &target.join("wheels"))?)?;
     show(&target.join("release/toolbridge"))?;
-    if is_installed(STATIC) {
-        let mut cargo = project::cargo();
-        cargo.args(["build", "--quiet", "--release", "--package", "toolbridge-cli", "--target", STATIC]);
-        ensure!(cargo.current_dir(&root).status()?.success(), "the static executable does not build");
+    let installed = stdout_of(Command::new("rustup").args(["target", "list", "--installed"]));
+    if installed.is_ok_and(|systems| systems.lines().any(|system| system == STATIC)) {
+        let build = format!("build --quiet --release --package toolbridge-cli --target {STATIC}");
+        run_command(&mut project.cargo(&build))?;
         show(&target.join(STATIC).join("release/toolbridge"))?;
     } else {
         eprintln!("note: no static executable was built; `rustup target add {STATIC}` makes that possible");
@@ -35,36 +30,23 @@ pub(crate) fn run(verify: bool) -> Result<()> {
 }
 
 /// Packages what may be published; cargo's warnings are errors.
-fn crates(root: &Path, target: &Path, verify: bool) -> Result<Vec<PathBuf>> {
-    let names = publishable(&project::metadata()?);
-    let mut cargo = project::cargo();
-    cargo.args(["package", "--locked", "--allow-dirty"]);
-    if !verify {
-        cargo.arg("--no-verify");
-    }
-    for (name, _) in &names {
+fn crates(project: &Project, verify: bool) -> Result<Vec<PathBuf>> {
+    let mut cargo = project.cargo("package --locked --allow-dirty");
+    cargo.args((!verify).then_some("--no-verify"));
+    let metadata = metadata()?;
+    let published = metadata["packages"].as_array().into_iter().flatten();
+    let mut files = Vec::new();
+    for package in published.filter(|package| package["publish"].is_null()) {
+        let (name, version) = (package["name"].as_str().context("no name")?, &package["version"]);
         cargo.args(["--package", name]);
+        let version = version.as_str().context("no version")?;
+        files.push(project.target.join("package").join(format!("{name}-{version}.crate")));
     }
-    let output = cargo.current_dir(root).output().context("cannot run cargo")?;
+    let output = cargo.output().context("cannot run cargo")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cargo package failed:\n{said}");
     ensure!(!said.contains("warning:"), "cargo package warns:\n{said}");
-    let folder = target.join("package");
-    Ok(names.iter().map(|(name, version)| folder.join(format!("{name}-{version}.crate"))).collect())
-}
-
-/// The names and versions of the crates that are for others.
-fn publishable(metadata: &Value) -> Vec<(String, String)> {
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    packages
-        .filter(|package| package["publish"].is_null())
-        .filter_map(|package| Some((package["name"].as_str()?.into(), package["version"].as_str()?.into())))
-        .collect()
-}
-
-fn is_installed(system: &str) -> bool {
-    let output = Command::new("rustup").args(["target", "list", "--installed"]).output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).lines().any(|line| line == system))
+    Ok(files)
 }
 
 fn show(path: &Path) -> Result<()> {
@@ -79,11 +61,11 @@ mod tests {
 
     #[test]
     fn every_version_is_the_workspaces() {
-        let (root, _) = project::folders().unwrap();
+        let root = Project::find().unwrap().root;
         let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
         let version = env!("CARGO_PKG_VERSION");
         assert!(manifest.contains(&format!("[workspace.package]\nversion = \"{version}\"")));
-        let metadata = project::metadata().unwrap();
+        let metadata = metadata().unwrap();
         for package in metadata["packages"].as_array().unwrap() {
             let name = &package["name"];
             assert_eq!(package["version"], version, "{name}");
@@ -101,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_is_published_says_what_it_is() {
-        let metadata = project::metadata().unwrap();
+        let metadata = metadata().unwrap();
         let packages = metadata["packages"].as_array().unwrap();
         let published: Vec<_> = packages.iter().filter(|package| package["publish"].is_null()).collect();
         let names: Vec<_> = published.iter().filter_map(|package| package["name"].as_str()).collect();

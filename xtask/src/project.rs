@@ -1,32 +1,86 @@
-//! Where things are in this project.
+//! Where things are in this project, and how its commands are run.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// The cargo that runs us.
-pub(crate) fn cargo() -> Command {
+/// The workspace.
+pub struct Project {
+    /// Its root.
+    pub root: PathBuf,
+    /// Where cargo builds.
+    pub target: PathBuf,
+}
+
+impl Project {
+    /// The workspace that this program was built from.
+    ///
+    /// # Errors
+    ///
+    /// When cargo does not know it.
+    pub fn find() -> Result<Self> {
+        let metadata = metadata()?;
+        let path =
+            |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("no `{key}`"));
+        Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
+    }
+
+    /// The cargo that runs us, in the root, with arguments that have no spaces in them.
+    #[must_use]
+    pub fn cargo(&self, arguments: &str) -> Command {
+        let mut command = cargo();
+        command.args(arguments.split(' ')).current_dir(&self.root);
+        command
+    }
+}
+
+fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// What cargo knows of the workspace.
-pub(crate) fn metadata() -> Result<Value> {
-    let output = cargo()
-        .args(["metadata", "--format-version", "1", "--no-deps"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
+///
+/// # Errors
+///
+/// When cargo fails.
+pub fn metadata() -> Result<Value> {
+    let mut command = cargo();
+    command.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    Ok(serde_json::from_str(&stdout_of(&mut command)?)?)
 }
 
-/// The workspace's root and its target directory.
-pub(crate) fn folders() -> Result<(PathBuf, PathBuf)> {
-    let metadata = metadata()?;
-    let path = |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("no `{key}`"));
-    Ok((path("workspace_root")?, path("target_directory")?))
+/// The end of a program, which says what went wrong.
+#[must_use]
+pub fn end(done: Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs a command that must succeed.
+///
+/// # Errors
+///
+/// When it cannot be run, or fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed with {status}");
+    Ok(())
+}
+
+/// What a command that must succeed writes to stdout, without the last newline.
+///
+/// # Errors
+///
+/// When it cannot be run, or fails.
+pub fn stdout_of(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed with {}: {said}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -36,7 +90,7 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 15] = [
+    const ALLOWED: [(&str, &[&str]); 17] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
@@ -61,6 +115,8 @@ mod tests {
         ("toolbridge-python", &["toolbridge"]),
         ("toolbridge-fuzz", &["toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"]),
         ("xtask", &[]),
+        ("toolbridge-bench", &["xtask"]),
+        ("toolbridge-soak", &["xtask"]),
         ("bench-parent", &["toolbridge"]),
     ];
 

@@ -3,36 +3,40 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+
+use crate::project::{Project, run};
 
 /// Interpreters that may be there.
-pub(crate) const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
+pub const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
 
 /// The same, the newest first: so that where there are several, more than one of them is tested.
 const NEWEST_FIRST: &[&str] = &["python3.13", "python3.12", "python3", "python3.11", "python"];
 
 /// A virtual environment: where it is under `target/`, and what it needs from `PyPI`, with versions, so that a
 /// run today and a run next year are the same.
-pub(crate) struct Environment {
-    pub(crate) folder: &'static str,
-    pub(crate) requirements: &'static str,
+pub struct Environment {
+    /// The folder under `target/`.
+    pub folder: &'static str,
+    /// The file that pins its packages, from the root.
+    pub requirements: &'static str,
     /// The first of these that is new enough.
-    pub(crate) interpreters: &'static [&'static str],
+    pub interpreters: &'static [&'static str],
 }
 
 /// The official MCP client, and the real CLI.
-pub(crate) const CLIENT: Environment =
+pub const CLIENT: Environment =
     Environment { folder: "venv", requirements: "tests/python/requirements.txt", interpreters: INTERPRETERS };
 
 /// The newest pydantic-ai, and what builds and checks the Python package.
-pub(crate) const NEWEST: Environment = Environment {
+pub const NEWEST: Environment = Environment {
     folder: "venv-newest",
     requirements: "crates/python/tests/requirements/newest.txt",
     interpreters: INTERPRETERS,
 };
 
 /// The oldest pydantic-ai that is supported.
-pub(crate) const OLDEST: Environment = Environment {
+pub const OLDEST: Environment = Environment {
     folder: "venv-oldest",
     requirements: "crates/python/tests/requirements/oldest.txt",
     interpreters: NEWEST_FIRST,
@@ -44,11 +48,11 @@ impl Environment {
     /// # Errors
     ///
     /// When there is no Python 3.11 or newer, or the packages cannot be installed.
-    pub(crate) fn install(&self, root: &Path, target: &Path) -> Result<PathBuf> {
-        let requirements = root.join(self.requirements);
+    pub fn install(&self, project: &Project) -> Result<PathBuf> {
+        let requirements = project.root.join(self.requirements);
         let wanted = std::fs::read_to_string(&requirements)
             .with_context(|| format!("cannot read {}", self.requirements))?;
-        let venv = target.join(self.folder);
+        let venv = project.target.join(self.folder);
         let python = venv.join("bin/python");
         let stamp = venv.join("requirements.txt");
         if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
@@ -68,7 +72,8 @@ impl Environment {
 }
 
 /// `pip install`, without talk.
-pub(crate) fn pip(python: &Path) -> Command {
+#[must_use]
+pub fn pip(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     command
@@ -77,10 +82,4 @@ pub(crate) fn pip(python: &Path) -> Command {
 fn is_new_enough(python: &str) -> bool {
     let check = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
     Command::new(python).args(["-c", check]).output().is_ok_and(|output| output.status.success())
-}
-
-pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(status.success(), "{command:?} failed with {status}");
-    Ok(())
 }

@@ -6,18 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
-
-use crate::python::run;
+use anyhow::{Context as _, Result, ensure};
+use xtask::project::run;
 
 /// Debian's packages: strace, and what it needs that may not be there.
 const PACKAGES: [&str; 2] = ["strace", "libunwind8"];
 
 /// A PATH with strace. Where it cannot be had, the tests that need it fail and say so.
-///
-/// # Errors
-///
-/// When it cannot be put under `target/`.
 pub(crate) fn path(target: &Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     if works("strace".as_ref()) {
@@ -55,7 +50,7 @@ fn install(folder: &Path, program: &Path) -> Result<()> {
                   LD_LIBRARY_PATH=$(echo \"$here\"/usr/lib/*-linux-gnu) exec \"$here/usr/bin/strace\" \"$@\"\n";
     std::fs::write(program, script)?;
     std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755))?;
-    anyhow::ensure!(works(program), "`{}` does not work", program.display());
+    ensure!(works(program), "`{}` does not work", program.display());
     Ok(())
 }
 

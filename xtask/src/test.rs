@@ -5,20 +5,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use xtask::project::{Project, run as run_command};
+use xtask::{python, wheel};
 
 use crate::unchecked::Unchecked;
-use crate::{old_cli, project, python, strace, wheel};
+use crate::{old_cli, strace};
 
 /// Runs every check, in the order of their cost. Each says how long it took.
-pub(crate) fn run() -> Result<()> {
-    let (root, target) = project::folders()?;
-    let unchecked = Unchecked::begin(&target)?;
-    let cargo = |args: &str| {
-        let mut command = project::cargo();
-        command.args(args.split(' ')).current_dir(&root);
-        command
-    };
+pub(crate) fn run(project: &Project) -> Result<()> {
+    let Project { root, target } = project;
+    let unchecked = Unchecked::begin(target)?;
+    let cargo = |args: &str| project.cargo(args);
     step("formatting", &mut cargo("fmt --all --check"))?;
     step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
     step(
@@ -26,11 +24,11 @@ pub(crate) fn run() -> Result<()> {
         &mut cargo("clippy --package toolbridge-cli --features otel --all-targets --quiet -- -D warnings"),
     )?;
     // The tests of the model need the real CLI, which comes with this.
-    let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(&root, &target))?;
-    let path = timed("strace", || strace::path(&target))?;
+    let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(project))?;
+    let path = timed("strace", || strace::path(target))?;
     step("tests and doctests", unchecked.tell(cargo("test --workspace --quiet").env("PATH", &path)))?;
     for version in old_cli::VERSIONS {
-        let cli = timed("an old Claude Code CLI", || old_cli::install(&target, &python, version))?;
+        let cli = timed("an old Claude Code CLI", || old_cli::install(project, &python, version))?;
         let mut tests = cargo("test --workspace --test it --quiet -- model::versions");
         unchecked.tell(tests.env(old_cli::VARIABLE, cli));
         step(&format!("tests of the model with Claude Code {version}"), &mut tests)?;
@@ -49,14 +47,14 @@ pub(crate) fn run() -> Result<()> {
     step("demo", Command::new(&executable).arg("demo"))?;
     // Long enough to meet most of what it does; `cargo xtask soak` takes its time.
     step("soak, shortly", &mut cargo("xtask soak --minutes 0.2"))?;
-    step("tests of other languages", unchecked.tell_pytest(&root, &mut pytest(&root, &python, &executable)))?;
-    python_package(&root, &target, &python, &unchecked, &path)?;
+    step("tests of other languages", unchecked.tell_pytest(root, &mut pytest(root, &python, &executable)))?;
+    python_package(project, &python, &unchecked, &path)?;
     // With two of the peers, so that what compares with them does not rot; and without the optimisation that takes
     // minutes, because nobody looks at these figures. It fails when a promise is missed, though.
     let mut bench = cargo("xtask bench --quick --with python-mcp,python-bridge");
     bench.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     step("benchmark, shortly", &mut bench)?;
-    if project::cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
+    if cargo("deny --version").output().is_ok_and(|output| output.status.success()) {
         step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
     } else {
         eprintln!(
@@ -68,49 +66,36 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn step(name: &str, command: &mut Command) -> Result<()> {
-    eprintln!("── {name}");
-    let started = Instant::now();
-    let status = command.status().with_context(|| format!("{name}: cannot run {command:?}"))?;
-    ensure!(status.success(), "{name}: {command:?} failed with {status}");
-    eprintln!("── {name}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
-    Ok(())
+    timed(name, || run_command(command))
 }
 
-fn timed<T>(name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn timed<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     eprintln!("── {name}");
     let started = Instant::now();
-    let done = work().context(name)?;
+    let done = work().with_context(|| name.to_owned())?;
     eprintln!("── {name}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
     Ok(done)
 }
 
 /// Builds the wheel, and tests it in clean environments, with the newest and the oldest pydantic-ai.
-fn python_package(
-    root: &Path,
-    target: &Path,
-    client: &Path,
-    unchecked: &Unchecked,
-    path: &OsStr,
-) -> Result<()> {
-    let newest = timed("Python packages for the wheel", || python::NEWEST.install(root, target))?;
-    let wheel = timed("wheel", || wheel::build(root, target, "dev", &target.join("wheels-dev")))?;
+fn python_package(project: &Project, client: &Path, unchecked: &Unchecked, path: &OsStr) -> Result<()> {
+    let newest = timed("Python packages for the wheel", || python::NEWEST.install(project))?;
+    let wheel = timed("wheel", || wheel::build(project, "dev", &project.target.join("wheels-dev")))?;
     timed("wheel, installed", || wheel::install(&newest, &wheel))?;
-    for mut check in wheel::checks(root, &newest) {
+    for mut check in wheel::checks(&project.root, &newest) {
         step("style and types of the Python package", &mut check)?;
     }
-    let mut scripted = project::cargo();
-    scripted.args(["build", "--quiet", "--package", "toolbridge-scripted", "--bins"]).current_dir(root);
-    step("scripted model", &mut scripted)?;
+    step("scripted model", &mut project.cargo("build --quiet --package toolbridge-scripted --bins"))?;
     let cli = wheel::bundled_cli(client)?;
-    let mut tests = wheel::pytest(root, target, &newest, &cli);
-    step("tests of the Python package", unchecked.tell_pytest(root, tests.env("PATH", path)))?;
+    let mut tests = wheel::pytest(project, &newest, &cli);
+    step("tests of the Python package", unchecked.tell_pytest(&project.root, tests.env("PATH", path)))?;
 
-    let oldest = timed("the oldest pydantic-ai", || python::OLDEST.install(root, target))?;
+    let oldest = timed("the oldest pydantic-ai", || python::OLDEST.install(project))?;
     timed("wheel, installed there", || wheel::install(&oldest, &wheel))?;
+    let some = ["-k", "agent or errors or tools or direct or session"];
     step(
         "tests of the Python package with the oldest pydantic-ai",
-        wheel::pytest(root, target, &oldest, &cli)
-            .args(["-k", "agent or errors or tools or direct or session"]),
+        wheel::pytest(project, &oldest, &cli).args(some),
     )
 }
 

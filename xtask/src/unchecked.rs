@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn what_pytest_skips_was_not_checked() {
-        let (root, target) = crate::project::folders().unwrap();
-        let python = target.join(crate::python::CLIENT.folder).join("bin/python");
+        let xtask::project::Project { root, target } = xtask::project::Project::find().unwrap();
+        let python = target.join(xtask::python::CLIENT.folder).join("bin/python");
         assert!(python.exists(), "`cargo xtask test` installs `{}`", python.display());
         let dir = tempfile::tempdir().unwrap();
         let unchecked = Unchecked::begin(dir.path()).unwrap();

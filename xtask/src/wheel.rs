@@ -5,50 +5,37 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{bridge, project, python};
+use crate::project::{Project, run, stdout_of};
+use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
 
 /// Where the package has its executables; not under version control.
 const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 
-/// Builds the wheel and says where it is.
-pub(crate) fn run(profile: &str, out: Option<PathBuf>) -> Result<()> {
-    let (root, target) = project::folders()?;
-    let out = out.map_or_else(|| Ok(target.join("wheels")), std::path::absolute)?;
-    println!("{}", build(&root, &target, profile, &out)?.display());
-    Ok(())
-}
-
 /// Builds the wheel with a profile of cargo's; returns its path.
 ///
 /// # Errors
 ///
 /// When something does not compile, or maturin cannot be installed.
-pub(crate) fn build(root: &Path, target: &Path, profile: &str, out: &Path) -> Result<PathBuf> {
-    let python = python::NEWEST.install(root, target)?;
-    let mut cargo = project::cargo();
-    cargo.args(["build", "--quiet", "--package", "toolbridge-cli", "--package", bridge::NAME]);
-    python::run(cargo.args(["--profile", profile]).current_dir(root))?;
+pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
+    let Project { root, target } = project;
+    let python = python::NEWEST.install(project)?;
+    let packages = format!("--package toolbridge-cli --package {}", bridge::NAME);
+    run(&mut project.cargo(&format!("build --quiet {packages} --profile {profile}")))?;
     // The directory of the profile `dev` is `debug`.
     let built = target.join(if profile == "dev" { "debug" } else { profile });
-    let bridge = match profile {
-        "release" => bridge::release(root, target)?,
-        _ => built.join(bridge::NAME),
-    };
+    let bridge = if profile == "release" { bridge::release(project)? } else { built.join(bridge::NAME) };
     for executable in [built.join("toolbridge"), bridge] {
         put(&executable, &root.join(EXECUTABLES))?;
     }
-
     _ = std::fs::remove_dir_all(out);
     let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
-    python::run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
-    let wheels = std::fs::read_dir(out)?.filter_map(|entry| Some(entry.ok()?.path()));
-    wheels
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .context("maturin left no wheel")
+    run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
+    let mut files = std::fs::read_dir(out)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
+    files.find(is_wheel).context("maturin left no wheel")
 }
 
 /// Puts an executable into the package.
@@ -67,8 +54,8 @@ fn put(executable: &Path, folder: &Path) -> Result<()> {
 /// # Errors
 ///
 /// When pip fails.
-pub(crate) fn install(python: &Path, wheel: &Path) -> Result<()> {
-    python::run(python::pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
+pub fn install(python: &Path, wheel: &Path) -> Result<()> {
+    run(python::pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
 }
 
 /// The real CLI, which comes with a package in that environment.
@@ -76,40 +63,35 @@ pub(crate) fn install(python: &Path, wheel: &Path) -> Result<()> {
 /// # Errors
 ///
 /// When it is not there.
-pub(crate) fn bundled_cli(python: &Path) -> Result<PathBuf> {
+pub fn bundled_cli(python: &Path) -> Result<PathBuf> {
     let find = "import claude_agent_sdk, os; print(os.path.dirname(claude_agent_sdk.__file__))";
-    let output = Command::new(python).args(["-c", find]).output().context("cannot run Python")?;
-    let cli = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("_bundled/claude");
+    let cli = Path::new(&stdout_of(Command::new(python).args(["-c", find]))?).join("_bundled/claude");
     ensure!(cli.is_file(), "there is no CLI at `{}`", cli.display());
     Ok(cli)
 }
 
 /// Type and style checks of the package and its tests.
-pub(crate) fn checks(root: &Path, python: &Path) -> [Command; 4] {
-    let tool = |args: &[&str]| {
+#[must_use]
+pub fn checks(root: &Path, python: &Path) -> [Command; 4] {
+    let tool = |args: &str| {
         let mut command = Command::new(python);
-        command.arg("-m").args(args).current_dir(root.join(PACKAGE));
+        command.arg("-m").args(args.split(' ')).current_dir(root.join(PACKAGE));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     };
     [
-        tool(&["ruff", "check", "--no-cache", "--quiet", "."]),
-        tool(&["ruff", "format", "--no-cache", "--check", "--quiet", "."]),
-        tool(&[
-            "mypy",
-            "--cache-dir=/dev/null",
-            "--no-error-summary",
-            "python/toolbridge",
-            "tests",
-            "examples",
-        ]),
+        tool("ruff check --no-cache --quiet ."),
+        tool("ruff format --no-cache --check --quiet ."),
+        tool("mypy --cache-dir=/dev/null --no-error-summary python/toolbridge tests examples"),
         // What is written down about the native module, beside the module that is installed.
-        tool(&["mypy.stubtest", "--concise", "toolbridge._native"]),
+        tool("mypy.stubtest --concise toolbridge._native"),
     ]
 }
 
 /// The package's tests, with the wheel that is installed there.
-pub(crate) fn pytest(root: &Path, target: &Path, python: &Path, cli: &Path) -> Command {
+#[must_use]
+pub fn pytest(project: &Project, python: &Path, cli: &Path) -> Command {
+    let Project { root, target } = project;
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
     // Not from the folder of the sources: the wheel is what is tested.

@@ -1,7 +1,7 @@
 //! How a request to the model can fail.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use toolbridge_core::{RawJson, RegistrationError, show_hint};
@@ -145,19 +145,31 @@ impl ExecutionKind {
     /// A short name, such as `rate_limit`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
+        self.name_and_hint().0
+    }
+
+    fn name_and_hint(&self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Start => "start",
-            Self::Exit => "exit",
-            Self::Timeout(_) => "timeout",
-            Self::Authentication => "authentication",
-            Self::RateLimit => "rate_limit",
-            Self::Api => "api",
-            Self::InvalidRequest => "invalid_request",
-            Self::MaxTurns => "max_turns",
-            Self::MaxBudget => "max_budget",
-            Self::NoConversation => "no_conversation",
-            Self::SlowConsumer => "slow_consumer",
-            Self::Other => "other",
+            Self::Start => ("start", Some("check the path and the working directory")),
+            Self::Exit => ("exit", Some("`toolbridge doctor` says whether the CLI works")),
+            Self::Timeout(_) => ("timeout", Some("give the request a longer time-out, or ask for less")),
+            Self::Authentication => {
+                ("authentication", Some("log in: run `claude` once, or set ANTHROPIC_API_KEY"))
+            }
+            Self::RateLimit => ("rate_limit", Some("try again in a while")),
+            Self::Api => ("api", Some("try again in a while")),
+            Self::InvalidRequest => ("invalid_request", None),
+            Self::MaxTurns => ("max_turns", Some("allow more turns, or ask for less")),
+            Self::MaxBudget => ("max_budget", Some("allow a larger budget, or ask for less")),
+            Self::NoConversation => (
+                "no_conversation",
+                Some(
+                    "keep a conversation when it begins (`Conversation::Keep`, `keep_session` in Python), and resume it \
+                     in the same working directory",
+                ),
+            ),
+            Self::SlowConsumer => ("slow_consumer", Some("read the stream as it comes, or use `request`")),
+            Self::Other => ("other", None),
         }
     }
 
@@ -183,16 +195,15 @@ impl ClaudeCodeError {
         Self::InvalidRequest { reason: reason.into() }
     }
 
-    pub(crate) fn not_a_program(path: &std::path::Path) -> Self {
-        Self::CliNotFound { reason: format!("`{}` is not an executable file", path.display()) }
+    pub(crate) fn bridge(server: &str, reason: impl Into<String>) -> Self {
+        Self::BridgeStartup { server: server.into(), reason: reason.into(), transport: Transport::Stdio }
     }
 
     /// A session's error, as an error of the server that it was to be.
     pub(crate) fn session(server: &str, error: IpcError) -> Self {
         match error {
             error @ (IpcError::NoBridge { .. } | IpcError::SchemaFile { .. }) => {
-                let (server, reason) = (server.into(), error.to_string());
-                Self::BridgeStartup { server, reason, transport: Transport::Stdio }
+                Self::bridge(server, error.to_string())
             }
             error => Self::Ipc(error),
         }
@@ -240,21 +251,7 @@ impl ClaudeCodeError {
                 "install it with `npm install -g @anthropic-ai/claude-code` or `pip install claude-agent-sdk`, \
                  or give its path"
             }
-            Self::CliExecution { kind, .. } => match kind {
-                ExecutionKind::Timeout(_) => "give the request a longer time-out, or ask for less",
-                ExecutionKind::Authentication => "log in: run `claude` once, or set ANTHROPIC_API_KEY",
-                ExecutionKind::RateLimit | ExecutionKind::Api => "try again in a while",
-                ExecutionKind::MaxTurns => "allow more turns, or ask for less",
-                ExecutionKind::MaxBudget => "allow a larger budget, or ask for less",
-                ExecutionKind::NoConversation => {
-                    "keep a conversation when it begins (`Conversation::Keep`, `keep_session` in Python), and resume it in \
-                     the same working directory"
-                }
-                ExecutionKind::SlowConsumer => "read the stream as it comes, or use `request`",
-                ExecutionKind::Start => "check the path and the working directory",
-                ExecutionKind::Exit => "`toolbridge doctor` says whether the CLI works",
-                ExecutionKind::InvalidRequest | ExecutionKind::Other => return None,
-            },
+            Self::CliExecution { kind, .. } => return kind.name_and_hint().1,
             Self::CliResponseParse { .. } => {
                 "is that the Claude Code CLI, and a recent version? `toolbridge doctor` says which one it is"
             }
@@ -293,11 +290,7 @@ impl From<RegistrationError> for ClaudeCodeError {
 }
 
 /// Why the CLI at `path` could not be started.
-pub(crate) fn starting(
-    path: &std::path::Path,
-    cwd: Option<&PathBuf>,
-    error: &std::io::Error,
-) -> ClaudeCodeError {
+pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) -> ClaudeCodeError {
     // The system says the same of a missing program and a missing directory.
     if let Some(dir) = cwd
         && !dir.is_dir()

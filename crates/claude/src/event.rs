@@ -1,12 +1,16 @@
 //! What happens during a request.
 
-use serde::Deserialize;
-use toolbridge_core::RawJson;
+use serde::{Deserialize, Serialize};
+use toolbridge_core::{Progress, RawJson};
 
-use crate::response::{Part, ResponseWithMetadata};
+use crate::part::Part;
+use crate::response::ResponseWithMetadata;
 
 /// Something that happened during a request.
-#[derive(Debug, Clone)]
+///
+/// As JSON it is an object with one member, which says what it is: `{"text_delta":"Let me "}`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
     /// The CLI has begun.
@@ -18,6 +22,16 @@ pub enum Event {
     /// A whole part: text, a thought, a tool call that starts, or a tool result, with which its call is
     /// finished.
     Part(Part),
+    /// A tool of this process says how far it is, with
+    /// [`CallContext::progress`](toolbridge_core::CallContext::progress). It may come before the part with its call.
+    ToolProgress {
+        /// The model's id for the call, where the CLI gave one.
+        id: Option<String>,
+        /// The tool's name as the model knows it, such as `mcp__tools__add`.
+        name: String,
+        /// How far it is.
+        progress: Progress,
+    },
     /// Something that an agent did which the model has started with a tool call. It is not a part of the
     /// answer.
     Subagent {
@@ -33,7 +47,7 @@ pub enum Event {
 }
 
 /// What the CLI says when it begins.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Started {
     /// The conversation's id.
@@ -41,13 +55,15 @@ pub struct Started {
     /// The model that is asked.
     pub model: Option<String>,
     /// The tools that the model may use.
+    #[serde(default)]
     pub tools: Vec<String>,
     /// The MCP servers, and whether they are connected.
+    #[serde(default)]
     pub mcp_servers: Vec<McpServerStatus>,
 }
 
 /// How an MCP server is doing.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct McpServerStatus {
     /// Its name.
@@ -55,6 +71,5 @@ pub struct McpServerStatus {
     /// `connected`, `failed`, `pending`, or another word of the CLI's.
     pub status: String,
     /// Why it failed, where the CLI says.
-    #[serde(default)]
     pub error: Option<String>,
 }

@@ -1,13 +1,13 @@
 //! Who decides whether a tool may be used.
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_core::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
+use crate::opaque::Opaque;
 use crate::restriction::Restrictions;
 
 /// A tool that the model wants to use, and nobody has allowed yet.
@@ -57,26 +57,15 @@ impl Permission {
     }
 }
 
-type Deciding = Pin<Box<dyn Future<Output = Permission> + Send>>;
-
 /// A function of the user's that decides.
-#[derive(Clone)]
-pub(crate) struct Decider(Arc<dyn Fn(PermissionRequest) -> Deciding + Send + Sync>);
+pub(crate) type Decider = Opaque<dyn Fn(PermissionRequest) -> BoxFuture<'static, Permission> + Send + Sync>;
 
-impl Decider {
-    pub(crate) fn new<F, D>(decide: F) -> Self
-    where
-        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
-        D: Future<Output = Permission> + Send + 'static,
-    {
-        Self(Arc::new(move |request| Box::pin(decide(request))))
-    }
-}
-
-impl fmt::Debug for Decider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Decider")
-    }
+pub(crate) fn decider<F, D>(decide: F) -> Decider
+where
+    F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
+    D: Future<Output = Permission> + Send + 'static,
+{
+    Opaque(Arc::new(move |request| Box::pin(decide(request))))
 }
 
 /// Asks the user's function, within the restrictions.
@@ -88,7 +77,7 @@ pub(crate) async fn decide(
     input: &RawJson,
     tool_use_id: Option<String>,
 ) -> Permission {
-    let Some(Decider(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
+    let Some(Opaque(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
     // What nobody can look at, nobody can allow.
     let input = match input.decode() {
         Ok(input) => input,
@@ -122,7 +111,7 @@ mod tests {
             let text = format!(r#"{{"command":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
             RawJson::parse(text).unwrap()
         };
-        let allow = Decider::new(|_| async { Permission::Allow });
+        let allow = decider(|_| async { Permission::Allow });
         let ask = async |input: RawJson| {
             decide(Some(allow.clone()), &Restrictions::default(), None, "Bash".into(), &input, None).await
         };

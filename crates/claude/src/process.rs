@@ -5,10 +5,10 @@
 //! by a variable in its environment.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -25,6 +25,7 @@ use uuid::Uuid;
 use crate::ClaudeCodeError;
 use crate::error::starting;
 use crate::room::Room;
+use crate::sweep::{MARKER, Mark};
 
 /// How long the CLI has to end by itself once its stdin is closed, and then once more after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
@@ -34,9 +35,6 @@ const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long what is left of the group has once the CLI itself is gone.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Names the variable that marks what a CLI starts.
-const MARKER: &str = "TOOLBRIDGE_REQUEST";
 
 /// A running CLI. Dropping it ends the whole group, see [`Group::end`].
 #[derive(Debug)]
@@ -53,9 +51,6 @@ pub(crate) struct Pipes {
     pub(crate) stderr: pipe::Receiver,
 }
 
-/// The ends as the standard library has them.
-type Ends = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
-
 /// The processes of a CLI.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -67,19 +62,7 @@ pub(crate) struct Group {
     /// Whether the leader has been reaped; its number may be somebody else's from then on.
     is_gone: Mutex<bool>,
     gone: Condvar,
-    /// Our end of its stdout, held as long as it lives: the CLI takes 2 s to end when nobody could read what
-    /// it has to say.
-    stdout: Mutex<Option<OwnedFd>>,
     mark: Mark,
-}
-
-/// By what those are known that a CLI has started.
-#[derive(Debug)]
-struct Mark {
-    /// A variable in their environment: `NAME=value`. Nobody can guess it.
-    variable: String,
-    /// None of them has started before: in the system's clock ticks.
-    since: u64,
 }
 
 /// The command that starts `program`, without arguments: through the guardian that is `given`, else through the
@@ -114,14 +97,10 @@ impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
     /// The room goes when nobody is left who could write to it.
-    pub(crate) async fn start(
-        mut command: Command,
-        room: Option<Room>,
-    ) -> Result<(Self, Pipes), ClaudeCodeError> {
+    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
-        command.env(MARKER, id.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.env(MARKER, id.to_string()).process_group(0);
         if !is_guarded {
             guard::die_with_parent(&mut command);
         } else if let Some(room) = &room {
@@ -129,39 +108,37 @@ impl Process {
         }
         let executable = PathBuf::from(command.get_program());
         let cwd = command.get_current_dir().map(Path::to_path_buf);
-        let failed = |error: io::Error| starting(&executable, cwd.as_ref(), &error);
+        let failed = |error: io::Error| starting(&executable, cwd.as_deref(), &error);
+        let pipes = Pipes::to(&mut command).map_err(failed)?;
+        // Held as long as it lives: the CLI takes 2 s to end when nobody could read what it has to say.
+        let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
         let (tell_start, start) = sync_channel(1);
         let (tell_exit, exit) = watch::channel(None);
         // In the thread that waits for it: the system takes the end of the thread that started a child for the end
         // of its parent, and any other may end at any time.
-        let reaper = move || match command.spawn() {
-            Ok(mut child) => {
-                let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                let group = Group::new(&child, ends.1.as_ref(), is_guarded, &format!("{MARKER}={id}"));
-                let group = Arc::new(group);
-                _ = tell_start.send(Ok((Arc::clone(&group), ends)));
-                let status = group.reap(child);
-                drop(room);
-                _ = tell_exit.send(Some(status));
-            }
-            Err(error) => {
-                // Whoever hears of it finds nothing left.
-                drop(room);
-                _ = tell_start.send(Err(error));
+        let reaper = move || {
+            let spawned = command.spawn();
+            // It holds the other ends of the pipes.
+            drop(command);
+            match spawned {
+                Ok(child) => {
+                    let group = Arc::new(Group::new(&child, is_guarded, format!("{MARKER}={id}")));
+                    _ = tell_start.send(Ok(Arc::clone(&group)));
+                    let status = group.reap(child);
+                    drop((stdout, room));
+                    _ = tell_exit.send(Some(status));
+                }
+                Err(error) => {
+                    // Whoever hears of it finds nothing left.
+                    drop(room);
+                    _ = tell_start.send(Err(error));
+                }
             }
         };
         thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
-        let (group, ends): (_, Ends) =
-            start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
+        let group = start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
         // From here on, dropping it ends the group.
-        let mut process = Self { group, exit };
-        match Pipes::of(ends) {
-            Ok(pipes) => Ok((process, pipes)),
-            Err(error) => {
-                process.end_now().await;
-                Err(failed(error))
-            }
-        }
+        Ok((Self { group, exit }, pipes))
     }
 
     /// The processes, for somebody else who may have to end them.
@@ -188,24 +165,20 @@ impl Process {
 
     /// Ends the CLI at once.
     pub(crate) async fn end_now(&mut self) -> Option<ExitStatus> {
-        for signal in self.group.signals() {
-            self.group.signal(*signal);
-            if let Ok(status) = tokio::time::timeout(HASTY_PATIENCE, self.exited()).await {
-                return status;
-            }
-        }
+        self.group.end();
         self.exited().await
     }
 }
 
 impl Pipes {
-    fn of((stdin, stdout, stderr): Ends) -> io::Result<Self> {
-        let end = |end: Option<OwnedFd>| end.ok_or_else(|| io::Error::other("it has no pipes"));
-        Ok(Self {
-            stdin: pipe::Sender::from_owned_fd(end(stdin.map(Into::into))?)?,
-            stdout: pipe::Receiver::from_owned_fd(end(stdout.map(Into::into))?)?,
-            stderr: pipe::Receiver::from_owned_fd(end(stderr.map(Into::into))?)?,
-        })
+    /// Gives a command the other ends.
+    fn to(command: &mut Command) -> io::Result<Self> {
+        let (stdin, their_stdin) = pipe::pipe()?;
+        let (their_stdout, stdout) = pipe::pipe()?;
+        let (their_stderr, stderr) = pipe::pipe()?;
+        command.stdin(their_stdin.into_blocking_fd()?);
+        command.stdout(their_stdout.into_blocking_fd()?).stderr(their_stderr.into_blocking_fd()?);
+        Ok(Self { stdin, stdout, stderr })
     }
 }
 
@@ -216,7 +189,7 @@ impl Drop for Process {
 }
 
 impl Group {
-    fn new(child: &Child, stdout: Option<&ChildStdout>, is_guarded: bool, variable: &str) -> Self {
+    fn new(child: &Child, is_guarded: bool, variable: String) -> Self {
         let leader = Pid::from_child(child);
         Self {
             leader,
@@ -224,8 +197,7 @@ impl Group {
             is_ending: AtomicBool::new(false),
             is_gone: Mutex::new(false),
             gone: Condvar::new(),
-            stdout: Mutex::new(stdout.and_then(|stdout| stdout.as_fd().try_clone_to_owned().ok())),
-            mark: Mark { variable: variable.into(), since: start_of(leader).unwrap_or(u64::MAX) },
+            mark: Mark::of(leader, variable),
         }
     }
 
@@ -281,7 +253,6 @@ impl Group {
             *is_gone = true;
             status
         };
-        self.stdout.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.gone.notify_all();
         if !self.is_guarded {
             self.end_rest();
@@ -309,64 +280,20 @@ impl Group {
     }
 }
 
-impl Mark {
-    /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
-    /// because the CLI was killed, or its guardian. Only Linux shows the environment of others.
-    fn kill_all(&self) {
-        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).for_each(|pid| self.kill(pid));
-    }
-
-    #[cfg(target_os = "linux")]
-    fn kill(&self, pid: Pid) {
-        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-
-        // A second look once it is held: the number may have become somebody else's meanwhile.
-        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
-            && self.is_on(pid)
-        {
-            _ = pidfd_send_signal(process, Signal::KILL);
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    #[expect(clippy::unused_self, reason = "nobody is found there")]
-    fn kill(&self, _pid: Pid) {}
-
-    /// Whether that process is one of them: it has the variable, is of our user, and is not older than the CLI.
-    fn is_on(&self, pid: Pid) -> bool {
-        let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
-        let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable.as_bytes())
-            && rustix::fs::stat(&folder).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
-            && start_of(pid).is_some_and(|start| start >= self.since)
-    }
-}
-
-/// When a process has started, in the system's clock ticks; unknown on systems other than Linux.
-fn start_of(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The 22nd field; the second is the name, in brackets, and may hold anything.
-    String::from_utf8_lossy(&stat).rsplit(')').next()?.split(' ').nth(20)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::process::test_kill_process_group;
     use tokio::io::AsyncReadExt as _;
-    #[cfg(target_os = "linux")]
-    use toolbridge_scripted::say_unchecked;
 
     use super::*;
 
     /// Those who were killed are there until somebody else, the system's first process, has reaped them.
     const AFTERWARDS: Duration = Duration::from_secs(5);
 
-    async fn shell(script: &str) -> (Process, Pipes) {
+    fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(command, None).await.unwrap()
+        Process::start(command, None).unwrap()
     }
 
     async fn first_byte(pipes: &mut Pipes) {
@@ -383,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_by_itself_is_seen() {
-        let (mut process, _pipes) = shell("exit 3").await;
+        let (mut process, _pipes) = shell("exit 3");
         assert_eq!(process.exited().await.unwrap().code(), Some(3));
         assert_eq!(process.end_orderly().await.unwrap().code(), Some(3));
     }
@@ -391,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_ends_the_whole_group_even_one_that_ignores_signals() {
         for script in ["sleep 600 & echo; wait", "trap '' TERM; echo; while :; do sleep 600 & wait; done"] {
-            let (process, mut pipes) = shell(script).await;
+            let (process, mut pipes) = shell(script);
             first_byte(&mut pipes).await;
             let leader = process.group.leader;
             drop(process);
@@ -401,8 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_orphan_in_the_group_does_not_stay() {
-        let (mut process, mut pipes) =
-            shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0").await;
+        let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
         first_byte(&mut pipes).await;
         let leader = process.group.leader;
         drop(pipes.stdin);
@@ -412,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
-        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait").await;
+        let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
         first_byte(&mut pipes).await;
         process.group.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
@@ -426,7 +352,7 @@ mod tests {
     async fn a_marker_cannot_be_guessed() {
         let mut markers = std::collections::HashSet::new();
         for _ in 0..4 {
-            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST").await;
+            let (process, mut pipes) = shell("echo $TOOLBRIDGE_REQUEST");
             let mut marker = String::new();
             pipes.stdout.read_to_string(&mut marker).await.unwrap();
             assert_eq!(format!("{MARKER}={}", marker.trim()), process.group.mark.variable);
@@ -439,59 +365,9 @@ mod tests {
         assert_eq!(markers.len(), 4);
     }
 
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn only_what_is_ours_is_killed_by_its_marker() {
-        use std::os::unix::process::ExitStatusExt as _;
-
-        let id = Uuid::new_v4().simple().to_string();
-        let mut ours = sleeper(&id, None);
-        let start = start_of(Pid::from_child(&ours)).unwrap();
-        let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
-        let others = [sleeper(&format!("{id}0"), None), sleeper("", None)];
-        mark(start + 1_000_000).kill_all();
-        assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
-        mark(start).kill_all();
-        assert_eq!(ours.wait().unwrap().signal(), Some(9));
-        others.into_iter().for_each(was_left_alone);
-    }
-
-    /// A process that has the marker; of another user, if one is given.
-    #[cfg(target_os = "linux")]
-    fn sleeper(marker: &str, uid: Option<u32>) -> Child {
-        let mut command = Command::new("/bin/sleep");
-        command.arg("600").env(MARKER, marker);
-        uid.map(|uid| command.uid(uid));
-        command.spawn().unwrap()
-    }
-
-    /// It would have ended by another signal if it had been taken for ours.
-    #[cfg(target_os = "linux")]
-    fn was_left_alone(mut other: Child) {
-        use std::os::unix::process::ExitStatusExt as _;
-
-        rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
-        assert_eq!(other.wait().unwrap().signal(), Some(15));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn what_is_another_users_is_not_killed_by_its_marker() {
-        if !rustix::process::geteuid().is_root() {
-            return say_unchecked("only root can start a process of another user");
-        }
-        let id = Uuid::new_v4().simple().to_string();
-        let mut ours = sleeper(&id, None);
-        let theirs = sleeper(&id, Some(65534));
-        let since = start_of(Pid::from_child(&ours)).unwrap();
-        Mark { variable: format!("{MARKER}={id}"), since }.kill_all();
-        ours.wait().unwrap();
-        was_left_alone(theirs);
-    }
-
     #[tokio::test]
     async fn a_hasty_end_is_bounded() {
-        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done").await;
+        let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
         first_byte(&mut pipes).await;
         let started = Instant::now();
         assert_eq!(process.end_now().await.unwrap().code(), None);
@@ -500,11 +376,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_or_directory_is_named() {
-        let error = Process::start(Command::new("/no/claude"), None).await.unwrap_err();
+        let error = Process::start(Command::new("/no/claude"), None).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/claude`: "), "{error}");
         let mut command = Command::new("/bin/sh");
         command.current_dir("/no/where");
-        let error = Process::start(command, None).await.unwrap_err();
+        let error = Process::start(command, None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the working directory `/no/where` does not exist or is not a directory"

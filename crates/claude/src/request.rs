@@ -1,16 +1,16 @@
 //! What is asked.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
-use toolbridge_core::{RawJson, States, ToolSource};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolbridge_core::{RawJson, States, ToolSource, schema_of};
 
-use crate::model::{DEFAULT_SERVER_NAME, OnMessage};
-use crate::permission::{Decider, Permission, PermissionRequest};
-use crate::response::{ModelResponse, Part};
+use crate::opaque::Opaque;
+use crate::permission::{Decider, Permission, PermissionRequest, decider};
+use crate::prompt::{Input, Message, expanded, transcript};
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::{ClaudeCodeError, Transport};
@@ -21,7 +21,8 @@ use crate::{ClaudeCodeError, Transport};
 ///
 /// ```
 /// use serde_json::json;
-/// use toolbridge_claude::{Message, Request};
+/// # use toolbridge_claude as toolbridge;
+/// use toolbridge::{Message, Request};
 ///
 /// let history = [Message::user("My name is Ada."), Message::assistant("Hello Ada!")];
 /// let request = Request::new("What is my name?")
@@ -30,116 +31,32 @@ use crate::{ClaudeCodeError, Transport};
 ///     .output_schema(json!({ "type": "object", "properties": { "name": { "type": "string" } } }));
 /// # let _ = request;
 /// ```
-#[derive(Debug, Clone)]
+///
+/// It can be written and read as JSON, but for what lives in this process: [`tools`](Self::tools), [`state`](Self::state),
+/// [`can_use_tool`](Self::can_use_tool) and [`on_message`](Self::on_message) are left out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[must_use]
 pub struct Request {
     history: Vec<Message>,
     prompt: Vec<Input>,
-    pub(crate) tools: Option<Tools>,
+    #[serde(skip)]
+    pub(crate) tools: Option<Opaque<dyn ToolSource>>,
     pub(crate) server_name: Option<String>,
     pub(crate) transport: Transport,
     pub(crate) only: Option<Vec<String>>,
+    #[serde(skip)]
     pub(crate) state: States,
+    #[serde(skip)]
     pub(crate) decider: Option<Decider>,
+    #[serde(skip)]
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
 }
 
-/// Tools that belong to a request.
-#[derive(Clone)]
-pub(crate) struct Tools(pub(crate) Arc<dyn ToolSource>);
-
-impl std::fmt::Debug for Tools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tools", self.0.tools().len())
-    }
-}
-
-/// A piece of what a user says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Input {
-    /// Text.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// A picture.
-    Image {
-        /// Where it comes from.
-        source: Base64Source,
-    },
-    /// A document, such as a PDF.
-    Document {
-        /// Where it comes from.
-        source: Base64Source,
-    },
-}
-
-/// Bytes inside a message.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Base64Source {
-    r#type: &'static str,
-    media_type: String,
-    data: String,
-}
-
-impl Base64Source {
-    fn new(data: &[u8], media_type: impl Into<String>) -> Self {
-        Self { r#type: "base64", media_type: media_type.into(), data: STANDARD.encode(data) }
-    }
-}
-
-impl Input {
-    /// Text.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into() }
-    }
-
-    /// A picture, with its media type, such as `image/png`.
-    pub fn image(data: &[u8], media_type: impl Into<String>) -> Self {
-        Self::Image { source: Base64Source::new(data, media_type) }
-    }
-
-    /// A document, with its media type, such as `application/pdf`.
-    pub fn document(data: &[u8], media_type: impl Into<String>) -> Self {
-        Self::Document { source: Base64Source::new(data, media_type) }
-    }
-
-    fn is_blank(&self) -> bool {
-        matches!(self, Self::Text { text } if text.trim().is_empty())
-    }
-}
-
-/// One message of a conversation.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Message {
-    /// What the user said.
-    User(Vec<Input>),
-    /// What the model said and did.
-    Assistant(Vec<Part>),
-}
-
-impl Message {
-    /// A user's message of plain text.
-    pub fn user(text: impl Into<String>) -> Self {
-        Self::User(vec![Input::text(text)])
-    }
-
-    /// A model's message of plain text.
-    pub fn assistant(text: impl Into<String>) -> Self {
-        Self::Assistant(vec![Part::Text { text: text.into() }])
-    }
-}
-
-impl From<ModelResponse> for Message {
-    fn from(response: ModelResponse) -> Self {
-        Self::Assistant(response.parts)
-    }
-}
+/// What the user wants to be called for every message of the CLI.
+pub(crate) type OnMessage = Opaque<dyn Fn(&RawJson) + Send + Sync>;
 
 impl Request {
     /// A request that says `prompt`.
@@ -149,19 +66,7 @@ impl Request {
 
     /// A request that says and shows several things.
     pub fn with_inputs(inputs: impl IntoIterator<Item = Input>) -> Self {
-        Self {
-            history: Vec::new(),
-            prompt: inputs.into_iter().collect(),
-            tools: None,
-            server_name: None,
-            transport: Transport::Auto,
-            only: None,
-            state: States::default(),
-            decider: None,
-            on_message: None,
-            output_schema: None,
-            settings: Settings::default(),
-        }
+        Self { prompt: inputs.into_iter().collect(), ..Self::default() }
     }
 
     /// A request out of a whole conversation; the last message is the prompt.
@@ -200,11 +105,11 @@ impl Request {
     ///
     /// This is the way for a service: one model, many users, and nothing of one request in another.
     pub fn tools(mut self, tools: impl ToolSource) -> Self {
-        self.tools = Some(Tools(Arc::new(tools)));
+        self.tools = Some(Opaque(Arc::new(tools)));
         self
     }
 
-    /// Names the server of this request's own [`tools`](Self::tools), [`DEFAULT_SERVER_NAME`] by default: the
+    /// Names the server of this request's own [`tools`](Self::tools), [`DEFAULT_SERVER_NAME`](crate::DEFAULT_SERVER_NAME) by default: the
     /// model sees `mcp__<server>__<tool>`.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
@@ -237,20 +142,43 @@ impl Request {
         F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
         D: Future<Output = Permission> + Send + 'static,
     {
-        self.decider = Some(Decider::new(decide));
+        self.decider = Some(decider(decide));
         self
     }
 
     /// Is called with every message of the CLI in this request, as it wrote it. It must not block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
-        self.on_message = Some(OnMessage::new(call));
+        self.on_message = Some(Opaque(Arc::new(call)));
         self
     }
 
-    /// Asks for output that fits this JSON Schema; [`ModelResponse::output`] reads it.
-    pub fn output_schema(mut self, mut schema: Value) -> Self {
-        // The CLI knows one draft, and leaves a schema out that names another one.
-        schema.as_object_mut().map(|root| root.remove("$schema"));
+    /// Asks for output of that type; [`ModelResponse::output`](crate::ModelResponse::output) reads it.
+    ///
+    /// ```no_run
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// # use toolbridge_claude as toolbridge;
+    /// use toolbridge::{ClaudeCodeModel, Request};
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Order {
+    ///     number: u64,
+    ///     /// In whole cents.
+    ///     total: u64,
+    /// }
+    ///
+    /// # async fn example(mail: &str) -> Result<(), Box<dyn std::error::Error>> {
+    /// let request = Request::new(format!("Which order is this about?\n{mail}")).output::<Order>();
+    /// let order: Order = ClaudeCodeModel::new().request(request).await?.output()?;
+    /// println!("order {} of {} cents", order.number, order.total);
+    /// # Ok(()) }
+    /// ```
+    pub fn output<T: JsonSchema + DeserializeOwned>(self) -> Self {
+        self.output_schema(schema_of::<T>())
+    }
+
+    /// Asks for output that fits this JSON Schema; [`ModelResponse::output`](crate::ModelResponse::output) reads it.
+    pub fn output_schema(mut self, schema: Value) -> Self {
         self.output_schema = Some(schema);
         self
     }
@@ -269,10 +197,6 @@ impl Request {
             return Err(ClaudeCodeError::invalid("the output schema is not a JSON object"));
         }
         Ok(())
-    }
-
-    pub(crate) fn own_server_name(&self) -> &str {
-        self.server_name.as_deref().unwrap_or(DEFAULT_SERVER_NAME)
     }
 
     /// Sees to it that the prompt stays text: a CLI that cannot be told so must not get one that it would expand.
@@ -321,63 +245,10 @@ impl From<String> for Request {
     }
 }
 
-/// What the CLI would expand in a text: a name of a file behind `@`, or a command behind `/`. Rather too much than
-/// too little: versions differ in what may stand before an `@`.
-fn expanded(text: &str) -> Option<String> {
-    let start = text.trim_start();
-    if start.starts_with('/') {
-        return Some(start.split_whitespace().next().unwrap_or_default().to_owned());
-    }
-    let mentions = text.match_indices('@').filter(|(at, _)| {
-        let is_address = text[..*at].ends_with(|before: char| before.is_ascii_alphanumeric());
-        !is_address && text[at + 1..].starts_with(|after: char| !after.is_whitespace())
-    });
-    let (at, _) = mentions.into_iter().next()?;
-    text[at..].split_whitespace().next().map(Into::into)
-}
-
-/// A conversation as text: one JSON object a line, so that nothing in it can be taken for something else.
-fn transcript(messages: &[Message]) -> String {
-    let mut text = String::from("The conversation so far, one JSON object a line:\n<conversation>\n");
-    for message in messages {
-        let lines = match message {
-            Message::User(inputs) => inputs.iter().map(|input| said("user", input)).collect(),
-            Message::Assistant(parts) => parts.iter().filter_map(done).collect::<Vec<_>>(),
-        };
-        for line in lines {
-            text.push_str(&format!("{line}\n"));
-        }
-    }
-    text.push_str("</conversation>\nWhat the user says now:\n");
-    text
-}
-
-fn said(who: &str, input: &Input) -> Value {
-    match input {
-        Input::Text { text } => json!({ who: text }),
-        Input::Image { source } => json!({ who: format!("(a picture, {})", source.media_type) }),
-        Input::Document { source } => json!({ who: format!("(a document, {})", source.media_type) }),
-    }
-}
-
-fn done(part: &Part) -> Option<Value> {
-    let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
-    match part {
-        Part::Text { text } => Some(json!({ "assistant": text })),
-        Part::ToolCall { id, name, input } => {
-            Some(json!({ "tool_call": name, "id": id, "arguments": raw(input) }))
-        }
-        Part::ToolResult { id, content, is_error, .. } => {
-            Some(json!({ "tool_result": raw(content), "id": id, "is_error": is_error }))
-        }
-        // What the model thought is its own affair.
-        Part::Thinking { .. } | Part::Other(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part::Part;
 
     #[test]
     fn a_plain_prompt_is_plain_text() {
@@ -461,6 +332,23 @@ mod tests {
         ];
         assert_eq!(content[0]["text"].as_str().unwrap().lines().collect::<Vec<_>>(), want);
         assert_eq!(content[1]["text"], "and now?");
+    }
+
+    #[test]
+    fn a_request_is_data_but_for_what_lives_in_this_process() {
+        let call = json!({ "type": "tool_call", "id": "t", "name": "n", "input": { "a": 1.10 } });
+        let text = json!({ "type": "text", "text": "hi" });
+        let said = json!({
+            "history": [{ "user": [text] }, { "assistant": [call, { "type": "of_tomorrow" }] }],
+            "prompt": [Input::image(b"abc", "image/png"), text],
+            "server_name": null, "transport": "sdk", "only": ["n"], "output_schema": { "type": "object" },
+            "settings": Settings::default().model("opus"),
+        });
+        let request: Request = serde_json::from_value(said.clone()).unwrap();
+        assert_eq!(serde_json::to_value(request.state(1).on_message(|_| {})).unwrap(), said);
+        let short: Request = serde_json::from_value(json!({ "prompt": [text] })).unwrap();
+        assert_eq!(short.to_line(false), Request::new("hi").to_line(false));
+        assert!(serde_json::from_value::<Request>(json!({ "promt": [] })).is_err());
     }
 
     #[test]

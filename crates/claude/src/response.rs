@@ -3,87 +3,15 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
 
 use crate::ClaudeCodeError;
-use crate::error::ExecutionKind;
-
-/// A piece of what the model said or did, or of what came back to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Part {
-    /// Text for the user.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// What the model thought.
-    Thinking {
-        /// The thought.
-        text: String,
-        /// The API's signature of it.
-        signature: Option<String>,
-    },
-    /// A tool was called.
-    ToolCall {
-        /// The model's id for the call.
-        id: String,
-        /// The tool's name as the model knows it, such as `mcp__tools__add`.
-        name: String,
-        /// The arguments.
-        input: RawJson,
-    },
-    /// A tool has answered.
-    ToolResult {
-        /// The id of its call.
-        id: String,
-        /// The tool's name, if its call was seen.
-        name: Option<String>,
-        /// What the model got: a string, or an array of blocks.
-        content: RawJson,
-        /// Whether the call failed.
-        is_error: bool,
-    },
-    /// A block of another kind, as the CLI wrote it.
-    Other(RawJson),
-}
-
-impl Part {
-    /// The part's text, or that of a tool's result; blocks that are no text are left out.
-    #[must_use]
-    pub fn text(&self) -> Option<String> {
-        match self {
-            Self::Text { text } | Self::Thinking { text, .. } => Some(text.clone()),
-            Self::ToolResult { content, .. } => Some(content_text(content)),
-            Self::ToolCall { .. } | Self::Other(_) => None,
-        }
-    }
-}
-
-fn content_text(content: &RawJson) -> String {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Content {
-        Text(String),
-        Blocks(Vec<Block>),
-    }
-    #[derive(Deserialize)]
-    struct Block {
-        #[serde(default)]
-        text: String,
-    }
-    match content.decode() {
-        Ok(Content::Text(text)) => text,
-        Ok(Content::Blocks(blocks)) => blocks.into_iter().map(|block| block.text).collect(),
-        Err(_) => String::new(),
-    }
-}
+use crate::part::Part;
 
 /// How many tokens a request took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
@@ -94,20 +22,22 @@ pub struct Usage {
     #[serde(deserialize_with = "lenient")]
     pub output_tokens: u64,
     /// Put into the cache.
-    #[serde(rename = "cache_creation_input_tokens", deserialize_with = "lenient")]
+    #[serde(alias = "cache_creation_input_tokens", deserialize_with = "lenient")]
     pub cache_write_tokens: u64,
     /// Read from the cache.
-    #[serde(rename = "cache_read_input_tokens", deserialize_with = "lenient")]
+    #[serde(alias = "cache_read_input_tokens", deserialize_with = "lenient")]
     pub cache_read_tokens: u64,
 }
 
 /// Reads what it can: an answer is not thrown away because a number about it is missing or odd.
-fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
+pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
 /// The model's answer, and how it came to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelResponse {
     /// Text, thoughts, tool calls and their results, in order.
@@ -117,6 +47,7 @@ pub struct ModelResponse {
     /// The model that answered, where the CLI said.
     pub model: Option<String>,
     /// The output that fits the request's schema, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_output: Option<RawJson>,
 }
 
@@ -140,287 +71,63 @@ impl ModelResponse {
     /// [`StructuredOutput`](ClaudeCodeError::StructuredOutput) when there is none, or it does not fit `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T, ClaudeCodeError> {
         let failed = |reason: String| ClaudeCodeError::StructuredOutput { reason, text: self.text() };
-        let output = self.structured_output.as_ref().ok_or_else(|| {
-            failed("the request had no schema: give one with `Request::output_schema`".into())
-        })?;
-        output.decode().map_err(|error| failed(error.to_string()))
+        let output = self
+            .structured_output
+            .as_ref()
+            .ok_or_else(|| failed("the request had no schema: give one with `Request::output`".into()))?;
+        let mut reader = serde_json::Deserializer::from_slice(output.as_bytes());
+        serde_path_to_error::deserialize(&mut reader).map_err(|error| failed(error.to_string()))
     }
 }
 
-/// What the CLI says about a request besides the answer.
-#[derive(Debug, Clone)]
+/// What the CLI says about a request besides the answer. As JSON it has the names that the CLI's result has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metadata {
     /// What it cost, in US dollars.
+    #[serde(default, deserialize_with = "lenient")]
     pub total_cost_usd: Option<f64>,
     /// How often the model was asked.
+    #[serde(default, deserialize_with = "lenient")]
     pub num_turns: Option<u32>,
     /// The conversation's id, for [`Conversation::Resume`](crate::Conversation::Resume).
+    #[serde(default, deserialize_with = "lenient")]
     pub session_id: Option<String>,
     /// How long it took, from the prompt to the result.
+    #[serde(rename = "duration_ms", default, with = "ms")]
     pub duration: Option<Duration>,
     /// How long the API took of that.
+    #[serde(rename = "duration_api_ms", default, with = "ms")]
     pub duration_api: Option<Duration>,
     /// Why the model stopped, such as `end_turn`.
+    #[serde(default, deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
     /// The whole result, as the CLI wrote it.
+    #[serde(default = "RawJson::empty_object")]
     pub raw: RawJson,
 }
 
+/// Times in milliseconds.
+mod ms {
+    use super::{Deserializer, Duration, Serialize as _, Serializer, lenient};
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64() * 1e3).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let ms: Option<f64> = lenient(from)?;
+        Ok(ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()))
+    }
+}
+
 /// An answer with everything that is known about it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ResponseWithMetadata {
     /// The answer.
     pub response: ModelResponse,
     /// The rest.
     pub metadata: Metadata,
-}
-
-/// The CLI's result, as far as it is understood here.
-#[derive(Debug, Deserialize)]
-struct ResultLine<'a> {
-    #[serde(default, deserialize_with = "lenient")]
-    subtype: String,
-    #[serde(default, deserialize_with = "lenient")]
-    is_error: bool,
-    #[serde(default, deserialize_with = "lenient")]
-    result: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    errors: Vec<String>,
-    #[serde(borrow)]
-    structured_output: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "lenient")]
-    session_id: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    num_turns: Option<u32>,
-    #[serde(default, deserialize_with = "lenient")]
-    total_cost_usd: Option<f64>,
-    #[serde(default, deserialize_with = "lenient")]
-    usage: Usage,
-    #[serde(default, deserialize_with = "lenient")]
-    duration_ms: Option<f64>,
-    #[serde(default, deserialize_with = "lenient")]
-    duration_api_ms: Option<f64>,
-    #[serde(default, deserialize_with = "lenient")]
-    stop_reason: Option<String>,
-    #[serde(default, deserialize_with = "lenient")]
-    api_error_status: Option<u16>,
-    #[serde(default, deserialize_with = "lenient")]
-    terminal_reason: Option<String>,
-}
-
-/// What a request was about, as far as its result depends on it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Asked {
-    /// Output that fits a schema was wanted.
-    pub(crate) output: bool,
-    /// Somebody called `interrupt`.
-    pub(crate) interrupted: bool,
-}
-
-/// Makes the answer out of the CLI's result and the parts that came before it.
-pub(crate) fn answer(
-    raw: &RawJson,
-    parts: Vec<Part>,
-    model: Option<String>,
-    asked: Asked,
-) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-    let result: ResultLine<'_> = raw.decode().map_err(|error| ClaudeCodeError::CliResponseParse {
-        reason: format!("its result is not understood: {error}"),
-    })?;
-    if result.is_error || result.subtype != "success" {
-        return Err(failure(&result, raw, asked));
-    }
-    let structured_output =
-        result.structured_output.map(|output| RawJson::parse(output.get().to_owned())).transpose();
-    let structured_output = structured_output.unwrap_or_default();
-    if asked.output && structured_output.is_none() {
-        return Err(ClaudeCodeError::StructuredOutput {
-            reason: "it answered with text only".into(),
-            text: result.result.unwrap_or_default(),
-        });
-    }
-    let time = |ms: Option<f64>| ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
-    let metadata = Metadata {
-        total_cost_usd: result.total_cost_usd,
-        num_turns: result.num_turns,
-        session_id: result.session_id,
-        duration: time(result.duration_ms),
-        duration_api: time(result.duration_api_ms),
-        stop_reason: result.stop_reason,
-        raw: raw.clone(),
-    };
-    // A command of the CLI, such as `/cost`, answers without the model, and only here.
-    let mut parts = parts;
-    if let Some(text) = result.result.filter(|text| !text.is_empty() && structured_output.is_none())
-        && !parts.iter().any(|part| matches!(part, Part::Text { .. }))
-    {
-        parts.push(Part::Text { text });
-    }
-    let response = ModelResponse { parts, usage: result.usage, model, structured_output };
-    Ok(ResponseWithMetadata { response, metadata })
-}
-
-fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeError {
-    let aborted = result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"));
-    if asked.interrupted || aborted {
-        return ClaudeCodeError::CliInterrupted { result: Some(raw.clone()) };
-    }
-    let kind = match (result.subtype.as_str(), result.api_error_status) {
-        ("error_max_turns", _) => ExecutionKind::MaxTurns,
-        ("error_max_budget_usd", _) => ExecutionKind::MaxBudget,
-        ("error_max_structured_output_retries", _) => {
-            return ClaudeCodeError::StructuredOutput {
-                reason: "it tried several times".into(),
-                text: said(result).unwrap_or_default(),
-            };
-        }
-        _ if said(result).is_some_and(|text| text.starts_with("No conversation found")) => {
-            ExecutionKind::NoConversation
-        }
-        (_, Some(401 | 403)) => ExecutionKind::Authentication,
-        (_, Some(429)) => ExecutionKind::RateLimit,
-        (_, Some(500..)) => ExecutionKind::Api,
-        (_, Some(400..)) => ExecutionKind::InvalidRequest,
-        _ => ExecutionKind::Other,
-    };
-    let message = said(result).unwrap_or_else(|| format!("the CLI reports `{}`", result.subtype));
-    ClaudeCodeError::CliExecution { kind, message, result: Some(raw.clone()) }
-}
-
-/// The result's own words.
-fn said(result: &ResultLine<'_>) -> Option<String> {
-    let errors = (!result.errors.is_empty()).then(|| result.errors.join("; "));
-    result.result.clone().filter(|text| !text.is_empty()).or(errors)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn read(result: &Value, asked: Asked) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-        answer(&RawJson::from(result), Vec::new(), None, asked)
-    }
-
-    #[test]
-    fn a_result_becomes_an_answer_with_its_metadata() {
-        let result = json!({
-            "type": "result", "subtype": "success", "is_error": false, "result": "hi", "session_id": "s",
-            "num_turns": 2, "total_cost_usd": 0.5, "duration_ms": 1500, "duration_api_ms": 250.5,
-            "usage": { "input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5, "iterations": [] },
-            "structured_output": { "n": 18_446_744_073_709_551_615_u64 },
-        });
-        let whole = read(&result, Asked { output: true, interrupted: false }).unwrap();
-        assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
-        assert_eq!(whole.metadata.num_turns, Some(2));
-        assert_eq!(whole.metadata.total_cost_usd, Some(0.5));
-        assert_eq!(whole.metadata.duration, Some(Duration::from_millis(1500)));
-        assert_eq!(whole.metadata.duration_api, Some(Duration::from_micros(250_500)));
-        let usage = Usage { input_tokens: 3, output_tokens: 4, cache_read_tokens: 5, cache_write_tokens: 0 };
-        assert_eq!(whole.response.usage, usage);
-        assert_eq!(whole.response.output::<Value>().unwrap()["n"], u64::MAX);
-        assert_eq!(whole.metadata.raw.decode::<Value>().unwrap(), result);
-    }
-
-    #[test]
-    fn an_error_result_says_what_the_cli_said() {
-        let rows = [
-            (json!({ "subtype": "error_max_turns", "errors": ["Reached 1"] }), "max_turns", "Reached 1"),
-            (json!({ "subtype": "error_max_budget_usd", "errors": ["a", "b"] }), "max_budget", "a; b"),
-            (
-                json!({ "subtype": "success", "result": "no", "api_error_status": 401 }),
-                "authentication",
-                "no",
-            ),
-            (json!({ "subtype": "success", "result": "no", "api_error_status": 429 }), "rate_limit", "no"),
-            (json!({ "subtype": "success", "result": "no", "api_error_status": 529 }), "api", "no"),
-            (
-                json!({ "subtype": "success", "result": "no", "api_error_status": 400 }),
-                "invalid_request",
-                "no",
-            ),
-            (
-                json!({ "subtype": "error_during_execution" }),
-                "other",
-                "the CLI reports `error_during_execution`",
-            ),
-            (
-                json!({ "subtype": "error_of_tomorrow", "is_error": false }),
-                "other",
-                "the CLI reports `error_of_tomorrow`",
-            ),
-        ];
-        for (mut result, want_kind, want) in rows {
-            if result.get("is_error").is_none() {
-                result["is_error"] = json!(true);
-            }
-            let error = read(&result, Asked::default()).unwrap_err();
-            let ClaudeCodeError::CliExecution { kind, message, result: Some(_) } = &error else {
-                panic!("{error}")
-            };
-            assert_eq!((kind.as_str(), message.as_str()), (want_kind, want));
-            assert_eq!(error.is_recoverable(), ["rate_limit", "api"].contains(&want_kind), "{want_kind}");
-        }
-    }
-
-    #[test]
-    fn an_interrupted_result_is_no_failure_of_the_model() {
-        let result = json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_tools" });
-        let error = read(&result, Asked::default()).unwrap_err();
-        assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: Some(_) }), "{error}");
-        let result = json!({ "subtype": "error_during_execution", "is_error": true });
-        let error = read(&result, Asked { interrupted: true, output: false }).unwrap_err();
-        assert_eq!(error.type_name(), "CLIInterruptedError");
-    }
-
-    #[test]
-    fn a_missing_output_is_an_error_with_what_was_said_instead() {
-        let result = json!({ "subtype": "success", "is_error": false, "result": "I would rather not" });
-        let error = read(&result, Asked { output: true, interrupted: false }).unwrap_err();
-        assert!(
-            matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not")
-        );
-        assert!(read(&result, Asked::default()).unwrap().response.output::<Value>().is_err());
-    }
-
-    #[test]
-    fn odd_numbers_do_not_cost_the_answer() {
-        let whole = read(
-            &json!({ "subtype": "success", "is_error": null, "result": "hi", "errors": null, "num_turns": "2",
-                "usage": { "input_tokens": null, "output_tokens": 4 }, "duration_ms": "x", "api_error_status": "none" }),
-            Asked::default(),
-        )
-        .unwrap();
-        assert_eq!(whole.response.text(), "hi");
-        assert_eq!((whole.metadata.num_turns, whole.metadata.duration), (None, None));
-        assert_eq!((whole.response.usage.input_tokens, whole.response.usage.output_tokens), (0, 4));
-    }
-
-    #[test]
-    fn the_text_is_what_comes_after_the_last_tool() {
-        let text = |text: &str| Part::Text { text: text.into() };
-        let call = Part::ToolCall { id: "t".into(), name: "n".into(), input: RawJson::empty_object() };
-        let mut whole = read(&json!({ "subtype": "success" }), Asked::default()).unwrap();
-        whole.response.parts = vec![text("let me see"), call, text("a"), text("b")];
-        assert_eq!(whole.response.text(), "a\n\nb");
-        whole.response.parts = vec![text("only")];
-        assert_eq!(whole.response.text(), "only");
-    }
-
-    #[test]
-    fn a_tool_results_text_is_read_from_both_shapes() {
-        let part = |content: Value| Part::ToolResult {
-            id: "t".into(),
-            name: None,
-            content: RawJson::from(&content),
-            is_error: false,
-        };
-        assert_eq!(part(json!("42")).text().unwrap(), "42");
-        let blocks =
-            json!([{ "type": "text", "text": "4" }, { "type": "image" }, { "type": "text", "text": "2" }]);
-        assert_eq!(part(blocks).text().unwrap(), "42");
-    }
 }

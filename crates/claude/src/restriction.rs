@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use toolbridge_core::{CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+use serde_json::{Value, json};
+use toolbridge_core::{Fault, RawJson, Schema};
 
 use crate::ClaudeCodeError;
 
-/// What parameters of tools may be: for each tool a schema of its arguments.
+/// What parameters of tools may be: for each tool, each parameter and the schemas that hold for it together.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Restrictions(Arc<BTreeMap<String, jsonschema::Validator>>);
+pub(crate) struct Restrictions(Arc<BTreeMap<String, Parameters>>);
+
+type Parameters = BTreeMap<String, Vec<Schema>>;
 
 /// The CLI's two names of one tool.
 const ALIASES: [&str; 2] = ["Task", "Agent"];
@@ -48,34 +50,21 @@ impl Restrictions {
     pub(crate) fn new(
         rules: impl IntoIterator<Item = (String, String, Value)>,
     ) -> Result<Self, ClaudeCodeError> {
-        let mut tools: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+        let mut tools: BTreeMap<String, Parameters> = BTreeMap::new();
         for (tool, parameter, schema) in rules {
             if tool.is_empty() || !tool.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
             {
                 let hint = "restrictions are for one tool each, such as `Bash` or `mcp__tools__add`";
                 return Err(ClaudeCodeError::invalid(format!("`{tool}` is not the name of a tool; {hint}")));
             }
-            // Each by itself, so that the error names the one that is wrong.
-            jsonschema::validator_for(&schema).map_err(|error| {
+            let schema = Schema::compile(&schema).map_err(|error| {
                 let what = format!("the restriction of `{parameter}` of tool `{tool}` is not a JSON Schema");
                 ClaudeCodeError::invalid(format!("{what}: {error}"))
             })?;
-            let tool = canonical(&tool).to_owned();
-            // Several rules for a parameter hold together.
-            let all = tools.entry(tool).or_default().entry(parameter).or_insert(json!({ "allOf": [] }));
-            all["allOf"].as_array_mut().into_iter().for_each(|all| all.push(schema.clone()));
+            let parameters = tools.entry(canonical(&tool).to_owned()).or_default();
+            parameters.entry(parameter).or_default().push(schema);
         }
-        let compiled = tools.into_iter().map(|(tool, parameters)| {
-            // A parameter that is left out has a value all the same: the tool's own choice.
-            let required: Vec<_> = parameters.keys().cloned().collect();
-            let schema = json!({ "type": "object", "properties": parameters, "required": required });
-            let schema = jsonschema::validator_for(&schema).map_err(|error| {
-                let what = format!("the restrictions of tool `{tool}` do not fit together");
-                ClaudeCodeError::invalid(format!("{what}: {error}"))
-            })?;
-            Ok((tool, schema))
-        });
-        Ok(Self(Arc::new(compiled.collect::<Result<_, ClaudeCodeError>>()?)))
+        Ok(Self(Arc::new(tools)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,7 +72,7 @@ impl Restrictions {
     }
 
     /// Those for a tool. Our own server's tools may be named without the server.
-    fn of(&self, tool: &str, server: Option<&str>) -> impl Iterator<Item = &jsonschema::Validator> {
+    fn of(&self, tool: &str, server: Option<&str>) -> impl Iterator<Item = &Parameters> {
         let names = [Some(canonical(tool)), bare(tool, server)];
         names.into_iter().flatten().filter_map(|name| self.0.get(name))
     }
@@ -104,12 +93,17 @@ impl Restrictions {
         let is_shell =
             !tool.starts_with("mcp__") && input.get("command").is_some() && !self.cover(tool, server);
         let shell = self.0.get(SHELL).filter(|_| is_shell);
-        let error = self.of(tool, server).chain(shell).find_map(|schema| schema.validate(input).err())?;
-        let path = match error.instance_path().to_string() {
-            path if path.is_empty() => "/".into(),
-            path => path,
-        };
-        let reason = error.masked_with("the value").to_string();
+        let parameters = self.of(tool, server).chain(shell).flatten();
+        let (path, reason) = parameters.into_iter().find_map(|(name, schemas)| {
+            // A parameter that is left out has a value all the same: the tool's own choice.
+            let Some(value) = input.get(name) else {
+                return Some(("/".into(), format!("{} is a required property", Value::from(name.as_str()))));
+            };
+            let Fault { path, reason } = schemas.iter().find_map(|schema| schema.fault(value))?;
+            let name = name.replace('~', "~0").replace('/', "~1");
+            let inside = if path == "/" { "" } else { &path };
+            Some((format!("/{name}{inside}"), reason))
+        })?;
         Some(format!("the arguments of `{tool}` are restricted: at `{path}`: {reason}"))
     }
 
@@ -137,34 +131,6 @@ impl Restrictions {
             } }),
         };
         (id, answer)
-    }
-}
-
-/// Our own tools, which keep their restrictions themselves, whatever the CLI does.
-pub(crate) struct Restricted {
-    pub(crate) source: Arc<dyn ToolSource>,
-    pub(crate) server: String,
-    pub(crate) restrictions: Restrictions,
-}
-
-impl ToolSource for Restricted {
-    fn tools(&self) -> ToolList {
-        self.source.tools()
-    }
-
-    fn changes(&self) -> Changes {
-        self.source.changes()
-    }
-
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        let name = format!("mcp__{}__{}", self.server, call.name);
-        if self.restrictions.cover(&name, Some(&self.server)) {
-            let input = call.arguments.decode().unwrap_or_default();
-            if let Some(reason) = self.restrictions.objection(&name, Some(&self.server), &input) {
-                return Box::pin(async { Err(ToolError::new("ToolRestrictedError", reason)) });
-            }
-        }
-        self.source.call(call, context)
     }
 }
 
@@ -196,6 +162,18 @@ mod tests {
         assert!(objection("Bash", json!({ "command": "git log --all" })).is_some());
         let said = objection("Read", json!({})).unwrap();
         assert!(said.contains("\"path\" is a required property"), "{said}");
+    }
+
+    #[test]
+    fn a_restriction_is_a_schema_of_its_own() {
+        let tree = json!({ "$ref": "#/$defs/t", "$defs": { "t": { "type": "array", "items": { "$ref": "#/$defs/t" } } } });
+        let rules = rules(&[("sort", "a/b", tree), ("sort", "c", json!(true))]).unwrap();
+        let objection = |input: Value| rules.objection("sort", None, &input);
+        assert_eq!(objection(json!({ "a/b": [[], [[]]], "c": 1 })), None);
+        let said = objection(json!({ "a/b": [[], [5]], "c": 1 })).unwrap();
+        assert!(said.ends_with("at `/a~1b/1/0`: the value is not of type \"array\""), "{said}");
+        assert!(objection(json!({ "a/b": [] })).unwrap().ends_with("at `/`: \"c\" is a required property"));
+        assert!(objection(json!([])).is_some() && objection(Value::Null).is_some());
     }
 
     #[test]
@@ -242,6 +220,11 @@ mod tests {
         let error = rules(&[("Bash", "command", json!({ "pattern": "(" }))]).unwrap_err().to_string();
         assert!(
             error.starts_with("the restriction of `command` of tool `Bash` is not a JSON Schema"),
+            "{error}"
+        );
+        let error = rules(&[("Bash", "command", json!({ "pattern": "^(?!rm)" }))]).unwrap_err().to_string();
+        assert!(
+            error.contains("JSON Schema: /pattern: the pattern is not supported: look-around"),
             "{error}"
         );
         let error = rules(&[("mcp__tools__*", "a", json!({}))]).unwrap_err().to_string();

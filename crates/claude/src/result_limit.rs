@@ -1,46 +1,29 @@
 //! Results that a model can read to their end.
-
-use std::sync::Arc;
+//!
+//! The CLI puts a long result into a file and shows the model its start. For a model that cannot read files it is shown
+//! whole as far as the CLI can; what is longer is cut and says so.
 
 use serde_json::{Map, Value, json};
-use toolbridge_core::{
-    CallContext, CallFuture, Changes, DerivedList, RawJson, ToolCall, ToolList, ToolSource, ToolSpec,
-};
+use toolbridge_core::{RawJson, ToolSpec};
 
 use crate::version::Version;
 
 /// Says in a tool's `_meta` how long its results may be before the CLI puts them into a file.
 const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 
-/// The longest result that the CLI can be made to show, in UTF-16 units.
-const MAX_CHARS: usize = 500_000;
-
-/// What a CLI that cannot be made to shows in any case.
-const MAX_CHARS_OF_OLD: usize = 40_000;
-
 /// Room for the sentence that says what was cut.
 const NOTE_CHARS: usize = 200;
 
-/// Own tools for a model that has none of the CLI's reading tools. The CLI puts a long result into a file and
-/// shows the model its start; here it is shown whole as far as the CLI can, and what is longer is cut and says so.
-pub(crate) struct ResultLimit {
-    source: Arc<dyn ToolSource>,
-    list: DerivedList,
-    most: usize,
-}
-
-impl ResultLimit {
-    pub(crate) fn new(source: Arc<dyn ToolSource>, version: Version) -> Self {
-        let most = if version.takes_result_limits() { MAX_CHARS } else { MAX_CHARS_OF_OLD };
-        Self { source, list: DerivedList::default(), most }
-    }
+/// The longest result that a CLI can be made to show, or shows in any case, in UTF-16 units.
+pub(crate) fn max_chars(version: Version) -> usize {
+    if version >= Version::WITH_RESULT_LIMITS { 500_000 } else { 40_000 }
 }
 
 fn meta(tool: &ToolSpec) -> Map<String, Value> {
     tool.meta.as_ref().and_then(|meta| meta.decode().ok()).unwrap_or_default()
 }
 
-fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
+pub(crate) fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
     let mut meta = meta(&tool);
     if !meta.contains_key(LIMIT_KEY) {
         meta.insert(LIMIT_KEY.into(), json!(most));
@@ -49,28 +32,14 @@ fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
     tool
 }
 
-impl ToolSource for ResultLimit {
-    fn tools(&self) -> ToolList {
-        self.list.get(vec![self.source.tools()], |lists| {
-            let limited: Vec<_> = lists[0].iter().map(|tool| with_limit(tool.clone(), self.most)).collect();
-            ToolList::of(limited.iter())
-        })
-    }
-
-    fn changes(&self) -> Changes {
-        self.source.changes()
-    }
-
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        let own = self.tools().get(&call.name).and_then(|tool| meta(tool).get(LIMIT_KEY)?.as_u64());
-        let limit = own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.most).min(self.most);
-        let calling = self.source.call(call, context);
-        Box::pin(async move { Ok(cut(calling.await?, limit)) })
-    }
+/// How long a tool's results may be: what it says itself, and `most` at most.
+pub(crate) fn limit_of(tool: Option<&ToolSpec>, most: usize) -> usize {
+    let own = tool.and_then(|tool| meta(tool).get(LIMIT_KEY)?.as_u64());
+    own.and_then(|limit| limit.try_into().ok()).unwrap_or(most).min(most)
 }
 
 /// The result, or the start of it when the model would see more than `limit` of text.
-fn cut(result: RawJson, limit: usize) -> RawJson {
+pub(crate) fn cut(result: RawJson, limit: usize) -> RawJson {
     // A unit of text is at least a byte of JSON.
     if result.as_str().len() <= limit {
         return result;
@@ -122,15 +91,9 @@ fn units(text: &str) -> usize {
 }
 
 /// The longest start of a text that is not over a limit.
-fn prefix(text: &str, limit: usize) -> &str {
-    let mut left = limit;
-    for (at, char) in text.char_indices() {
-        match left.checked_sub(char.len_utf16()) {
-            Some(rest) => left = rest,
-            None => return &text[..at],
-        }
-    }
-    text
+fn prefix(text: &str, mut left: usize) -> &str {
+    let fits = |char: char| left.checked_sub(char.len_utf16()).map(|rest| left = rest).is_some();
+    &text[..text.len() - text.trim_start_matches(fits).len()]
 }
 
 #[cfg(test)]

@@ -57,20 +57,17 @@ impl Room {
     /// Makes a room, or none when somebody else's clean-up came between.
     fn make(home: &Path) -> io::Result<Option<Self>> {
         let path = home.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            made => made?,
-        }
-        // A sweep may come before the lock; then the room is gone, or about to be.
-        let locked = match open(&path) {
-            Ok(lock) if try_lock(&lock) && fs::metadata(&path).is_ok() => Ok(Some(lock)),
+        let opened = fs::DirBuilder::new().mode(0o700).create(&path).and_then(|()| open(&path));
+        let failed = match opened {
+            Ok(lock) if try_lock(&lock) && fs::metadata(&path).is_ok() => {
+                return Ok(Some(Self { path, _lock: lock }));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            // A sweep came before the lock: the room is gone, or about to be.
             _ => Ok(None),
         };
-        if !matches!(locked, Ok(Some(_))) {
-            remove(&path);
-        }
-        Ok(locked?.map(|lock| Self { path, _lock: lock }))
+        remove(&path);
+        failed
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
-use crate::ClaudeCodeError;
+use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
 
 /// The variable with which the CLI runs without hooks.
 pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
@@ -16,46 +16,192 @@ pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
 /// How long a request may take when nothing is said about it.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How the CLI is to run. What is not set is left to the model's settings, and there to the defaults.
-///
-/// The same settings exist on [`ClaudeCodeModelBuilder`](crate::ClaudeCodeModelBuilder), for all requests.
-///
-/// ```
-/// use std::time::Duration;
-/// use toolbridge_claude::{Request, Settings};
-///
-/// let settings = Settings::default().timeout(Duration::from_secs(600)).max_turns(3);
-/// let request = Request::new("Sum up the week").settings(settings);
-/// # let _ = request;
-/// ```
-#[expect(clippy::struct_field_names, reason = "`cli_settings` is what users call it")]
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct Settings {
-    pub(crate) claude_code: Option<bool>,
-    pub(crate) expand_prompts: Option<bool>,
-    pub(crate) coding_prompt: Option<bool>,
-    pub(crate) cli_settings: Option<Value>,
-    pub(crate) model: Option<String>,
-    pub(crate) working_directory: Option<PathBuf>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) allowed_tools: Option<Vec<String>>,
-    pub(crate) disallowed_tools: Option<Vec<String>>,
-    pub(crate) builtin_tools: Option<Vec<String>>,
-    pub(crate) permission_mode: Option<PermissionMode>,
-    pub(crate) max_turns: Option<u32>,
-    pub(crate) max_budget_usd: Option<f64>,
-    pub(crate) system_prompt: Option<String>,
-    pub(crate) append_system_prompt: Option<String>,
-    pub(crate) conversation: Option<Conversation>,
-    pub(crate) setting_sources: Option<Vec<String>>,
-    pub(crate) extra_args: Option<Vec<String>>,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) mcp_servers: Map<String, Value>,
+/// A row for each setting: how its setters take it, its name, which is its key in JSON too, and its type. Setters are on
+/// [`Settings`] and on the builder of a model.
+macro_rules! settings {
+    (
+        $(#[$attr:meta])*
+        pub struct Settings {
+            $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty $(as $with:literal)?;)*
+        }
+    ) => {
+        $(#[$attr])*
+        pub struct Settings {
+            $($(#[serde(with = $with)])? pub(crate) $name: Option<$type>,)*
+            pub(crate) env: BTreeMap<String, String>,
+            pub(crate) mcp_servers: Map<String, Value>,
+        }
+
+        impl Settings {
+            /// These settings, and where they say nothing those of `base`.
+            pub(crate) fn or(self, base: &Self) -> Self {
+                let base = base.clone();
+                Self {
+                    $($name: self.$name.or(base.$name),)*
+                    env: base.env.into_iter().chain(self.env).collect(),
+                    mcp_servers: base.mcp_servers.into_iter().chain(self.mcp_servers).collect(),
+                }
+            }
+        }
+
+        settings!(@owner Settings: $($(#[$doc])* $kind $name($arg): $type;)*);
+        settings!(@owner ClaudeCodeModelBuilder: $($(#[$doc])* $kind $name($arg): $type;)*);
+    };
+
+    (@owner $owner:ty: $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty;)*) => {
+        impl $owner {
+            $(settings!(@$kind $(#[$doc])* $name($arg): $type);)*
+
+            /// Sets a variable in the CLI's environment.
+            pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+                self.own_settings().env.insert(name.into(), value.into());
+                self
+            }
+
+            /// Offers another MCP server to the CLI: its name, and its entry as in the CLI's `mcpServers`.
+            pub fn mcp_server(mut self, name: impl Into<String>, entry: Value) -> Self {
+                self.own_settings().mcp_servers.insert(name.into(), entry);
+                self
+            }
+        }
+    };
+
+    (@value $(#[$doc:meta])* $name:ident($arg:ident): $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(mut self, $arg: $type) -> Self {
+            self.own_settings().$name = Some($arg);
+            self
+        }
+    };
+    (@into $(#[$doc:meta])* $name:ident($arg:ident): $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(mut self, $arg: impl Into<$type>) -> Self {
+            self.own_settings().$name = Some($arg.into());
+            self
+        }
+    };
+    (@list $(#[$doc:meta])* $name:ident($arg:ident): $type:ty) => {
+        $(#[$doc])*
+        pub fn $name<T: Into<String>>(mut self, $arg: impl IntoIterator<Item = T>) -> Self {
+            self.own_settings().$name = Some($arg.into_iter().map(Into::into).collect());
+            self
+        }
+    };
+}
+
+settings! {
+    /// How the CLI is to run. What is not set is left to the model's settings, and there to the defaults.
+    ///
+    /// The same settings exist on [`ClaudeCodeModelBuilder`](crate::ClaudeCodeModelBuilder), for all requests.
+    ///
+    /// They can be read from a file: each has its name here as its key, and the time-out is a number of seconds. A key that is
+    /// none of them is an error.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use toolbridge_claude as toolbridge;
+    /// use toolbridge::{Request, Settings};
+    ///
+    /// let settings = Settings::default().timeout(Duration::from_secs(600)).max_turns(3);
+    /// let request = Request::new("Sum up the week").settings(settings);
+    /// # let _ = request;
+    ///
+    /// let settings: Settings = serde_json::from_str(r#"{"model": "opus", "timeout": 600}"#)?;
+    /// assert!(serde_json::from_str::<Settings>(r#"{"modell": "opus"}"#).is_err());
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[must_use]
+    pub struct Settings {
+        /// Brings the whole of Claude Code: its own tools and system prompt, settings files, `CLAUDE.md`, memories,
+        /// skills, hooks, the MCP servers of the user and the project, and transcripts on disk. By default a
+        /// model has none of these. Prompts stay plain text; see [`expand_prompts`](Self::expand_prompts).
+        value claude_code(whole): bool;
+
+        /// Whether the CLI looks into prompts: it then reads the files that they name with `@`, and takes one that
+        /// begins with `/` for a command of its own. By default a prompt is text. Never do this with the
+        /// words of somebody else.
+        value expand_prompts(expand): bool;
+
+        /// Gives the model the CLI's own system prompt, which is for coding, where there is no
+        /// [`system_prompt`](Self::system_prompt).
+        value coding_prompt(coding): bool;
+
+        /// Gives the CLI settings, an object such as its settings files hold.
+        value cli_settings(settings): Value;
+
+        /// Names the model to ask, instead of the CLI's own choice.
+        into model(name): String;
+
+        /// Lets the CLI work in that directory. By default it works in an empty one, or in this process's where
+        /// something of the CLI's needs one: built-in tools, settings files, kept conversations, other servers.
+        into working_directory(directory): PathBuf;
+
+        /// Limits a request's time, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
+        value timeout(limit): Duration as "seconds";
+
+        /// Allows tools by the CLI's rules, such as `Read` or `Bash(git log *)`. They run without
+        /// anybody being asked; other tools are not taken away by this.
+        list allowed_tools(rules): Vec<String>;
+
+        /// Forbids tools by the CLI's rules.
+        list disallowed_tools(rules): Vec<String>;
+
+        /// Names the built-in tools that the CLI offers to the model, such as `Read`; `default` is all that it
+        /// usually has. There are none by default.
+        list builtin_tools(names): Vec<String>;
+
+        /// Says what the CLI does about tools that no rule allows.
+        value permission_mode(mode): PermissionMode;
+
+        /// Limits how often the model is asked in a request.
+        value max_turns(turns): u32;
+
+        /// Limits what a request may cost, in US dollars.
+        value max_budget_usd(dollars): f64;
+
+        /// Gives the model this system prompt. By default it has none.
+        into system_prompt(text): String;
+
+        /// Adds this to the system prompt.
+        into append_system_prompt(text): String;
+
+        /// Says which conversation requests belong to; each is a new one by default.
+        value conversation(conversation): Conversation;
+
+        /// Names the settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`, skills,
+        /// agents and hooks that belong to them. By default it reads none.
+        list setting_sources(sources): Vec<String>;
+
+        /// Gives the CLI further arguments, after all others.
+        list extra_args(args): Vec<String>;
+    }
+}
+
+/// A time in seconds.
+mod seconds {
+    use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, de};
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let time = |seconds| {
+            Duration::try_from_secs_f64(seconds).map_err(|_| {
+                let must = "it must be a number of seconds above 0 and below 2^64";
+                de::Error::custom(format!("`timeout` is {seconds}; {must}"))
+            })
+        };
+        Option::deserialize(from)?.map(time).transpose()
+    }
 }
 
 /// Which conversation a request belongs to. All but [`New`](Self::New) are kept by the CLI on disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Conversation {
     /// A new one, of which nothing is kept.
@@ -81,7 +227,8 @@ pub enum Conversation {
 }
 
 /// What the CLI does about tools that no rule allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum PermissionMode {
     /// Asks: [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) if there is one, else denies.
@@ -95,247 +242,53 @@ pub enum PermissionMode {
     /// Denies without asking.
     DontAsk,
     /// Another one that the CLI knows.
+    #[serde(untagged)]
     Other(String),
 }
 
 impl fmt::Display for PermissionMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "default",
-            Self::AcceptEdits => "acceptEdits",
-            Self::Plan => "plan",
-            Self::BypassPermissions => "bypassPermissions",
-            Self::DontAsk => "dontAsk",
-            Self::Other(mode) => mode,
-        })
+        self.serialize(f)
     }
 }
-
-impl FromStr for PermissionMode {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "default" => Self::Default,
-            "acceptEdits" => Self::AcceptEdits,
-            "plan" => Self::Plan,
-            "bypassPermissions" => Self::BypassPermissions,
-            "dontAsk" => Self::DontAsk,
-            other => Self::Other(other.into()),
-        })
-    }
-}
-
-/// One list of settings, for those of the model and those of a request.
-macro_rules! setters {
-    ($owner:ty, $($settings:ident).*) => {
-        impl $owner {
-            /// Brings the whole of Claude Code: its own tools and system prompt, settings files, `CLAUDE.md`, memories,
-            /// skills, hooks, the MCP servers of the user and the project, and transcripts on disk. By default a
-            /// model has none of these. Prompts stay plain text; see [`expand_prompts`](Self::expand_prompts).
-            pub fn claude_code(mut self, whole: bool) -> Self {
-                self.$($settings.)*claude_code = Some(whole);
-                self
-            }
-
-            /// Whether the CLI looks into prompts: it then reads the files that they name with `@`, and takes one that
-            /// begins with `/` for a command of its own. By default a prompt is text. Never do this with the
-            /// words of somebody else.
-            pub fn expand_prompts(mut self, expand: bool) -> Self {
-                self.$($settings.)*expand_prompts = Some(expand);
-                self
-            }
-
-            /// Gives the model the CLI's own system prompt, which is for coding, where there is no
-            /// [`system_prompt`](Self::system_prompt).
-            pub fn coding_prompt(mut self, coding: bool) -> Self {
-                self.$($settings.)*coding_prompt = Some(coding);
-                self
-            }
-
-            /// Gives the CLI settings, an object such as its settings files hold.
-            pub fn cli_settings(mut self, settings: serde_json::Value) -> Self {
-                self.$($settings.)*cli_settings = Some(settings);
-                self
-            }
-
-            /// Names the model to ask, instead of the CLI's own choice.
-            pub fn model(mut self, name: impl Into<String>) -> Self {
-                self.$($settings.)*model = Some(name.into());
-                self
-            }
-
-            /// Lets the CLI work in that directory. By default it works in an empty one, or in this process's where
-            /// something of the CLI's needs one: built-in tools, settings files, kept conversations, other servers.
-            pub fn working_directory(mut self, directory: impl Into<std::path::PathBuf>) -> Self {
-                self.$($settings.)*working_directory = Some(directory.into());
-                self
-            }
-
-            /// Limits a request's time, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
-            pub fn timeout(mut self, limit: std::time::Duration) -> Self {
-                self.$($settings.)*timeout = Some(limit);
-                self
-            }
-
-            /// Allows tools by the CLI's rules, such as `Read` or `Bash(git log *)`. They run without
-            /// anybody being asked; other tools are not taken away by this.
-            pub fn allowed_tools<T: Into<String>>(mut self, rules: impl IntoIterator<Item = T>) -> Self {
-                self.$($settings.)*allowed_tools = Some(rules.into_iter().map(Into::into).collect());
-                self
-            }
-
-            /// Forbids tools by the CLI's rules.
-            pub fn disallowed_tools<T: Into<String>>(mut self, rules: impl IntoIterator<Item = T>) -> Self {
-                self.$($settings.)*disallowed_tools = Some(rules.into_iter().map(Into::into).collect());
-                self
-            }
-
-            /// Names the built-in tools that the CLI offers to the model, such as `Read`; `default` is all that it
-            /// usually has. There are none by default.
-            pub fn builtin_tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
-                self.$($settings.)*builtin_tools = Some(names.into_iter().map(Into::into).collect());
-                self
-            }
-
-            /// Says what the CLI does about tools that no rule allows.
-            pub fn permission_mode(mut self, mode: $crate::PermissionMode) -> Self {
-                self.$($settings.)*permission_mode = Some(mode);
-                self
-            }
-
-            /// Limits how often the model is asked in a request.
-            pub fn max_turns(mut self, turns: u32) -> Self {
-                self.$($settings.)*max_turns = Some(turns);
-                self
-            }
-
-            /// Limits what a request may cost, in US dollars.
-            pub fn max_budget_usd(mut self, dollars: f64) -> Self {
-                self.$($settings.)*max_budget_usd = Some(dollars);
-                self
-            }
-
-            /// Gives the model this system prompt. By default it has none.
-            pub fn system_prompt(mut self, text: impl Into<String>) -> Self {
-                self.$($settings.)*system_prompt = Some(text.into());
-                self
-            }
-
-            /// Adds this to the system prompt.
-            pub fn append_system_prompt(mut self, text: impl Into<String>) -> Self {
-                self.$($settings.)*append_system_prompt = Some(text.into());
-                self
-            }
-
-            /// Says which conversation requests belong to; each is a new one by default.
-            pub fn conversation(mut self, conversation: $crate::Conversation) -> Self {
-                self.$($settings.)*conversation = Some(conversation);
-                self
-            }
-
-            /// Names the settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`, skills,
-            /// agents and hooks that belong to them. By default it reads none.
-            pub fn setting_sources<T: Into<String>>(mut self, sources: impl IntoIterator<Item = T>) -> Self {
-                self.$($settings.)*setting_sources = Some(sources.into_iter().map(Into::into).collect());
-                self
-            }
-
-            /// Gives the CLI further arguments, after all others.
-            pub fn extra_args<T: Into<String>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
-                self.$($settings.)*extra_args = Some(args.into_iter().map(Into::into).collect());
-                self
-            }
-
-            /// Sets a variable in the CLI's environment.
-            pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-                self.$($settings.)*env.insert(name.into(), value.into());
-                self
-            }
-
-            /// Offers another MCP server to the CLI: its name, and its entry as in the CLI's `mcpServers`.
-            pub fn mcp_server(mut self, name: impl Into<String>, entry: serde_json::Value) -> Self {
-                self.$($settings.)*mcp_servers.insert(name.into(), entry);
-                self
-            }
-        }
-    };
-}
-pub(crate) use setters;
-
-setters!(Settings,);
 
 impl Settings {
-    /// These settings, and where they say nothing those of `base`.
-    pub(crate) fn or(self, base: &Self) -> Self {
-        let base = base.clone();
-        Self {
-            claude_code: self.claude_code.or(base.claude_code),
-            expand_prompts: self.expand_prompts.or(base.expand_prompts),
-            coding_prompt: self.coding_prompt.or(base.coding_prompt),
-            cli_settings: self.cli_settings.or(base.cli_settings),
-            model: self.model.or(base.model),
-            working_directory: self.working_directory.or(base.working_directory),
-            timeout: self.timeout.or(base.timeout),
-            allowed_tools: self.allowed_tools.or(base.allowed_tools),
-            disallowed_tools: self.disallowed_tools.or(base.disallowed_tools),
-            builtin_tools: self.builtin_tools.or(base.builtin_tools),
-            permission_mode: self.permission_mode.or(base.permission_mode),
-            max_turns: self.max_turns.or(base.max_turns),
-            max_budget_usd: self.max_budget_usd.or(base.max_budget_usd),
-            system_prompt: self.system_prompt.or(base.system_prompt),
-            append_system_prompt: self.append_system_prompt.or(base.append_system_prompt),
-            conversation: self.conversation.or(base.conversation),
-            setting_sources: self.setting_sources.or(base.setting_sources),
-            extra_args: self.extra_args.or(base.extra_args),
-            env: base.env.into_iter().chain(self.env).collect(),
-            mcp_servers: base.mcp_servers.into_iter().chain(self.mcp_servers).collect(),
-        }
+    fn own_settings(&mut self) -> &mut Self {
+        self
     }
 
     /// What makes no sense, before anything is started.
     pub(crate) fn check(&self) -> Result<(), ClaudeCodeError> {
-        let invalid = |reason: String| Err(ClaudeCodeError::invalid(reason));
-        if self.max_turns == Some(0) {
-            return invalid("`max_turns` is 0; it must be at least 1".into());
-        }
-        if let Some(budget) = self.max_budget_usd
-            && !(budget.is_finite() && budget > 0.0)
-        {
-            return invalid(format!("`max_budget_usd` is {budget}; it must be a number above 0"));
-        }
-        if self.timeout == Some(Duration::ZERO) {
-            return invalid("`timeout` is 0; it must be above 0".into());
-        }
-        if let Some(Conversation::Resume { session_id, .. }) = &self.conversation
-            && session_id.is_empty()
-        {
-            return invalid("the session id to resume is empty".into());
-        }
-        if let Some(Conversation::Keep { session_id: Some(id) }) = &self.conversation
-            && uuid::Uuid::try_parse(id).is_err()
-        {
-            return invalid(format!("the session id `{id}` is not a UUID"));
-        }
-        if self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object()) {
-            return invalid("`cli_settings` is not a JSON object".into());
-        }
-        if let Some(source) = self.setting_sources.iter().flatten().find(|source| source.starts_with('-')) {
-            return invalid(format!(
-                "`{source}` is not a source of settings; there are `user`, `project` and `local`"
-            ));
-        }
-        for (name, value) in &self.env {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return invalid(format!("`{name}` cannot be an environment variable with that value"));
+        let budget = self.max_budget_usd.filter(|budget| !(budget.is_finite() && *budget > 0.0));
+        let source = self.setting_sources.iter().flatten().find(|source| source.starts_with('-'));
+        let variable = self
+            .env
+            .iter()
+            .find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'));
+        let server = self.mcp_servers.iter().find(|(_, entry)| !entry.is_object());
+        let session = match &self.conversation {
+            Some(Conversation::Resume { session_id, .. }) if session_id.is_empty() => {
+                Some("the session id to resume is empty".into())
             }
-        }
-        for (name, entry) in &self.mcp_servers {
-            if !entry.is_object() {
-                return invalid(format!("the entry of MCP server `{name}` is not a JSON object"));
+            Some(Conversation::Keep { session_id: Some(id) }) if uuid::Uuid::try_parse(id).is_err() => {
+                Some(format!("the session id `{id}` is not a UUID"))
             }
-        }
-        Ok(())
+            _ => None,
+        };
+        let is_other = self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object());
+        let wrong = [
+            (self.max_turns == Some(0)).then(|| "`max_turns` is 0; it must be at least 1".into()),
+            budget.map(|budget| format!("`max_budget_usd` is {budget}; it must be a number above 0")),
+            (self.timeout == Some(Duration::ZERO)).then(|| "`timeout` is 0; it must be above 0".into()),
+            session,
+            is_other.then(|| "`cli_settings` is not a JSON object".into()),
+            source.map(|source| {
+                format!("`{source}` is not a source of settings; there are `user`, `project` and `local`")
+            }),
+            variable.map(|(name, _)| format!("`{name}` cannot be an environment variable with that value")),
+            server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
+        ];
+        wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
     }
 
     /// Whether everything is as in Claude Code, where nothing else is said.
@@ -350,6 +303,11 @@ impl Settings {
             Some(names) => Some(names),
             None => (!self.is_claude_code()).then_some(&[]),
         }
+    }
+
+    /// Whether the model is offered that built-in tool.
+    pub(crate) fn offers_builtin(&self, tool: &str) -> bool {
+        self.offered_builtins().is_none_or(|names| names.iter().any(|name| name == tool))
     }
 
     /// The settings files; `None` means those that the CLI usually reads.
@@ -424,5 +382,34 @@ mod tests {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
         }
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn settings_are_data() {
+        let own = Settings::default()
+            .timeout(Duration::from_millis(1500))
+            .permission_mode(PermissionMode::AcceptEdits)
+            .conversation(Conversation::Resume { session_id: "s".into(), fork: true })
+            .env("X", "1");
+        let written = serde_json::to_value(&own).unwrap();
+        assert_eq!(written["timeout"], 1.5);
+        assert_eq!(written["permission_mode"], "acceptEdits");
+        assert_eq!(written["conversation"], json!({ "resume": { "session_id": "s", "fork": true } }));
+        let read: Settings = serde_json::from_value(written).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{own:?}"));
+
+        let mode = |mode: &str| serde_json::from_value::<PermissionMode>(json!(mode)).unwrap();
+        assert_eq!(mode("dontAsk"), PermissionMode::DontAsk);
+        assert_eq!(mode("of_tomorrow"), PermissionMode::Other("of_tomorrow".into()));
+        assert_eq!(json!(mode("of_tomorrow")), "of_tomorrow");
+        assert_eq!(
+            ["acceptEdits", "of_tomorrow"].map(|name| mode(name).to_string()),
+            ["acceptEdits", "of_tomorrow"]
+        );
+
+        let error = |text: Value| serde_json::from_value::<Settings>(text).unwrap_err().to_string();
+        assert!(error(json!({ "max_turn": 1 })).starts_with("unknown field `max_turn`, expected one of "));
+        let must = "it must be a number of seconds above 0 and below 2^64";
+        assert_eq!(error(json!({ "timeout": -1 })), format!("`timeout` is -1; {must}"));
     }
 }

@@ -1,5 +1,6 @@
 //! The events of a request, as they come.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::CancellationToken;
 use tracing::Instrument as _;
 
@@ -24,14 +25,16 @@ type Item = Result<Event, ClaudeCodeError>;
 ///
 /// The last one is [`Event::Result`], or an error. The request goes on whether the stream is read or not;
 /// dropping the stream ends it, with everything that belongs to it.
+#[derive(Debug)]
 pub struct ResponseStream {
     events: mpsc::UnboundedReceiver<(Item, usize)>,
     unread: Arc<AtomicUsize>,
     /// `None` once its end has been seen.
-    driver: Option<JoinHandle<()>>,
+    driver: Option<AbortOnDropHandle<()>>,
     signals: Signals,
-    /// Gives back what the request has outside of this process.
-    release: Box<dyn Fn() + Send + Sync>,
+    /// What the request has outside of this process. Dropping it gives it back there and then, whatever becomes of the
+    /// driver's runtime.
+    _held: Box<dyn Any + Send + Sync>,
 }
 
 /// How a request is told to end.
@@ -67,13 +70,9 @@ impl Events {
         Ok(())
     }
 
-    /// Passes the last event on, however much lies unread.
-    pub(crate) fn finish(&self, event: Event) {
-        _ = self.events.send((Ok(event), 0));
-    }
-
-    pub(crate) fn fail(&self, error: ClaudeCodeError) {
-        _ = self.events.send((Err(error), 0));
+    /// Passes the last event or the error on, however much lies unread.
+    pub(crate) fn end(&self, last: Result<Event, ClaudeCodeError>) {
+        _ = self.events.send((last, 0));
     }
 }
 
@@ -81,7 +80,7 @@ impl ResponseStream {
     /// Starts `drive` on the runtime, and the stream of what it sends.
     pub(crate) fn start<D>(
         signals: Signals,
-        release: impl Fn() + Send + Sync + 'static,
+        held: impl Send + Sync + 'static,
         drive: impl FnOnce(Events) -> D,
     ) -> Self
     where
@@ -91,7 +90,7 @@ impl ResponseStream {
         let unread = Arc::<AtomicUsize>::default();
         let driver =
             tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }).in_current_span());
-        Self { events, unread, driver: Some(driver), signals, release: Box::new(release) }
+        Self { events, unread, driver: Some(AbortOnDropHandle::new(driver)), signals, _held: Box::new(held) }
     }
 
     /// The next event; `None` after the last one, once nothing of the request is left.
@@ -134,12 +133,6 @@ impl ResponseStream {
     }
 }
 
-impl std::fmt::Debug for ResponseStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResponseStream").finish_non_exhaustive()
-    }
-}
-
 impl Stream for ResponseStream {
     type Item = Item;
 
@@ -160,36 +153,22 @@ impl Stream for ResponseStream {
     }
 }
 
-impl Drop for ResponseStream {
-    fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
-        // Here and now, whatever becomes of the driver's runtime.
-        (self.release)();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
     async fn what_lies_unread_is_bounded_and_reading_makes_room() {
-        let mut stream = ResponseStream::start(
-            Signals::default(),
-            || {},
-            async |events: Events| {
-                let event = || Event::TextDelta("x".into());
-                assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
-                let error = events.send(event(), 1).unwrap_err();
-                assert!(matches!(
-                    &error,
-                    ClaudeCodeError::CliExecution { kind: ExecutionKind::SlowConsumer, .. }
-                ));
-                events.fail(error);
-            },
-        );
+        let mut stream = ResponseStream::start(Signals::default(), (), async |events: Events| {
+            let event = || Event::TextDelta("x".into());
+            assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
+            let error = events.send(event(), 1).unwrap_err();
+            assert!(matches!(
+                &error,
+                ClaudeCodeError::CliExecution { kind: ExecutionKind::SlowConsumer, .. }
+            ));
+            events.end(Err(error));
+        });
         assert!(stream.next().await.unwrap().is_ok());
         assert!(stream.next().await.unwrap().is_err());
         assert!(stream.next().await.is_none());
@@ -201,7 +180,7 @@ mod tests {
     #[should_panic(expected = "the callback's own")]
     async fn a_panic_reaches_the_reader() {
         let mut stream =
-            ResponseStream::start(Signals::default(), || {}, async |_| panic!("the callback's own"));
+            ResponseStream::start(Signals::default(), (), async |_| panic!("the callback's own"));
         stream.next().await;
     }
 }

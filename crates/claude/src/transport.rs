@@ -3,10 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ClaudeCodeError;
 
 /// How tool calls travel between the CLI and this process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Transport {
     /// Whatever works with every version of the CLI; today [`Stdio`](Self::Stdio).
@@ -22,20 +25,13 @@ impl Transport {
     /// The transport that `Auto` stands for, or the one it is.
     #[must_use]
     pub fn resolved(self) -> Self {
-        match self {
-            Self::Auto | Self::Stdio => Self::Stdio,
-            Self::Sdk => Self::Sdk,
-        }
+        if self == Self::Auto { Self::Stdio } else { self }
     }
 }
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Stdio => "stdio",
-            Self::Sdk => "sdk",
-        })
+        self.serialize(f)
     }
 }
 
@@ -43,14 +39,10 @@ impl FromStr for Transport {
     type Err = ClaudeCodeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "stdio" => Ok(Self::Stdio),
-            "sdk" => Ok(Self::Sdk),
-            _ => Err(ClaudeCodeError::invalid(format!(
-                "there is no transport `{text}`; there are `auto`, `stdio` and `sdk`"
-            ))),
-        }
+        Self::deserialize(serde_json::Value::from(text)).map_err(|_| {
+            let there_are = "there are `auto`, `stdio` and `sdk`";
+            ClaudeCodeError::invalid(format!("there is no transport `{text}`; {there_are}"))
+        })
     }
 }
 

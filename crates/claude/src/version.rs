@@ -1,6 +1,6 @@
 //! Which version of the CLI it is, and what that version can do.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -20,7 +20,7 @@ use crate::room::Room;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How much of what it says is read.
-const READ_BYTES: usize = 1024;
+const READ_BYTES: u64 = 1024;
 
 /// A version of the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,39 +30,27 @@ impl Version {
     /// A CLI that does not say its version is taken for one of today.
     pub(crate) const UNKNOWN: Self = Self(u32::MAX, 0, 0);
 
+    /// `--tools` names the built-in tools.
+    pub(crate) const WITH_TOOLS: Self = Self(2, 0, 45);
+
+    /// System prompts and the output schema may come with `initialize`.
+    pub(crate) const WITH_EARLY_PROMPTS: Self = Self(2, 0, 60);
+
+    /// `--no-session-persistence` keeps no transcript.
+    pub(crate) const WITHOUT_TRANSCRIPT: Self = Self(2, 0, 76);
+
+    /// Servers of type `sdk` are connected before the first prompt.
+    pub(crate) const WITH_EARLY_SDK: Self = Self(2, 1, 50);
+
+    /// `_meta` of a tool may say how long its results may be.
+    pub(crate) const WITH_RESULT_LIMITS: Self = Self(2, 1, 100);
+
+    /// `disableAllHooks` leaves those of the control channel alone, and there is `disableSkillShellExecution`.
+    pub(crate) const WITH_SAFE_HOOKS: Self = Self(2, 1, 248);
+
     /// User lines may say `client_composed`: their text is not expanded.
     pub(crate) fn takes_plain_prompts(self) -> bool {
         self != Self::UNKNOWN && self >= Self(2, 1, 248)
-    }
-
-    /// `--tools` names the built-in tools.
-    pub(crate) fn takes_tools(self) -> bool {
-        self >= Self(2, 0, 45)
-    }
-
-    /// `--no-session-persistence` keeps no transcript.
-    pub(crate) fn can_forget(self) -> bool {
-        self >= Self(2, 0, 76)
-    }
-
-    /// System prompts and the output schema may come with `initialize`.
-    pub(crate) fn takes_prompts_at_start(self) -> bool {
-        self >= Self(2, 0, 60)
-    }
-
-    /// Servers of type `sdk` are connected before the first prompt.
-    pub(crate) fn connects_sdk_at_start(self) -> bool {
-        self >= Self(2, 1, 50)
-    }
-
-    /// `disableAllHooks` leaves those of the control channel alone, and there is `disableSkillShellExecution`.
-    pub(crate) fn keeps_decisions(self) -> bool {
-        self >= Self(2, 1, 248)
-    }
-
-    /// `_meta` of a tool may say how long its results may be.
-    pub(crate) fn takes_result_limits(self) -> bool {
-        self >= Self(2, 1, 100)
     }
 }
 
@@ -81,9 +69,9 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let core = text.split(['-', '+']).next().unwrap_or_default();
-        let mut numbers = core.split('.').map(str::parse);
-        match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) => Ok(Self(major, minor, patch)),
+        let numbers: Result<Vec<u32>, _> = core.split('.').map(str::parse).collect();
+        match numbers.map_err(drop)?[..] {
+            [major, minor, patch] => Ok(Self(major, minor, patch)),
             _ => Err(()),
         }
     }
@@ -99,12 +87,12 @@ pub fn takes_plain_prompts(version: &str) -> bool {
 /// The version of the CLI at `path`. It is asked once for each executable; one that has been replaced since is
 /// another one.
 pub(crate) async fn version_of(path: &Path) -> Version {
-    type Known = HashMap<PathBuf, (Option<SystemTime>, u64, Version)>;
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    type Known = BTreeMap<PathBuf, (Option<SystemTime>, u64, Version)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Known::new());
     let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(file) = std::fs::metadata(path) else { return Version::UNKNOWN };
     let (changed, size) = (file.modified().ok(), file.len());
-    if let Some((when, bytes, version)) = lock().get_or_insert_default().get(path)
+    if let Some((when, bytes, version)) = lock().get(path)
         && (*when, *bytes) == (changed, size)
     {
         return *version;
@@ -116,7 +104,7 @@ pub(crate) async fn version_of(path: &Path) -> Version {
             return Version::UNKNOWN;
         }
     };
-    lock().get_or_insert_default().insert(path.into(), (changed, size, version));
+    lock().insert(path.into(), (changed, size, version));
     version
 }
 
@@ -135,24 +123,20 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     // writing them.
     let room = Room::new(&session_dir())?;
     command.arg("--version").env_remove("CLAUDECODE").env("CLAUDE_CONFIG_DIR", room.path());
-    let (mut process, mut pipes) = Process::start(command, Some(room)).await?;
+    let (mut process, pipes) = Process::start(command, Some(room))?;
     drop(pipes.stdin);
-    let mut text = vec![0; READ_BYTES];
-    let reading = async {
-        let mut count = 0;
-        while let Ok(more @ 1..) = pipes.stdout.read(&mut text[count..]).await {
-            count += more;
-        }
-        count
+    let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
+    let ending = async {
+        _ = stdout.read_to_end(&mut text).await;
+        process.exited().await
     };
-    let ended = timeout(PATIENCE, async { (reading.await, process.exited().await) });
-    let Ok((count, status)) = ended.await else {
+    let Ok(status) = timeout(PATIENCE, ending).await else {
         return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
     };
     if let Some(status) = status.filter(|status| !status.success()) {
         return Err(failed(format!("it ends with {status}")));
     }
-    let text = String::from_utf8_lossy(&text[..count]).into_owned();
+    let text = String::from_utf8_lossy(&text);
     match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {
         Some(version) => Ok(version.into()),
         None if text.trim().is_empty() => Err(failed("it says nothing".into())),
@@ -207,7 +191,8 @@ mod tests {
     #[test]
     fn an_unknown_version_has_todays_flags_and_is_not_trusted_with_prompts() {
         let unknown = Version::UNKNOWN;
-        assert!(unknown.takes_tools() && unknown.can_forget() && unknown.takes_prompts_at_start());
+        assert!(unknown >= Version::WITH_TOOLS && unknown >= Version::WITHOUT_TRANSCRIPT);
+        assert!(unknown >= Version::WITH_EARLY_PROMPTS);
         assert!(!unknown.takes_plain_prompts());
     }
 }

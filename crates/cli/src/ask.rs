@@ -3,20 +3,19 @@
 use std::io::{self, IsTerminal as _, Read as _};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::claude::{ResponseStream, ResponseWithMetadata};
+use serde::Serialize;
+use serde_json::Value;
+use toolbridge::claude::{Metadata, ModelResponse, ResponseStream, ResponseWithMetadata};
 use toolbridge::docs::LogLevel;
-use toolbridge::{ClaudeCodeModel, Event, Part, RawJson, Request};
+use toolbridge::{ClaudeCodeModel, Event, Part, Request};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic, two_threads};
 use crate::docs;
 use crate::excerpt::excerpt;
-use crate::output::{INTERRUPTED, Spinner, TERMINATED, WithHint, as_json, print, say};
+use crate::output::{Spinner, WithHint, as_json, ending_signal, print, say};
 
 /// How much of a tool's arguments or result is shown.
 const SHOWN_CHARS: usize = 120;
@@ -43,8 +42,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode> {
 }
 
 async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let signalled = ending_signal()?;
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
     if let Some(path) = &args.claude {
@@ -70,13 +68,12 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
         None => {}
     }
     let mut stream = model.request_stream(request).await?;
-    let end = tokio::select! {
+    let code = tokio::select! {
         answer = follow(&mut stream, args) => return answer,
-        _ = interrupt.recv() => INTERRUPTED,
-        _ = terminate.recv() => TERMINATED,
+        code = signalled => code,
     };
     stream.cancel().await;
-    Ok(ExitCode::from(end))
+    Ok(code)
 }
 
 /// The prompt, or what stdin says.
@@ -121,7 +118,7 @@ async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode>
             }
             Event::Result(whole) => {
                 if args.json {
-                    print(format!("{}\n", answer(&whole)).as_bytes())?;
+                    print(format!("{}\n", answer(&whole)?).as_bytes())?;
                 } else if !args.stream {
                     print(format!("{}\n", whole.response.text()).as_bytes())?;
                 }
@@ -140,38 +137,19 @@ fn end_line(text_is_open: &mut bool) -> Result<()> {
     Ok(())
 }
 
-/// An answer as JSON.
-fn answer(whole: &ResponseWithMetadata) -> Value {
-    let (response, metadata) = (&whole.response, &whole.metadata);
-    let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
-    let part = |part: &Part| match part {
-        Part::Text { text } => json!({ "type": "text", "text": text }),
-        Part::Thinking { text, .. } => json!({ "type": "thinking", "text": text }),
-        Part::ToolCall { id, name, input } => {
-            json!({ "type": "tool_call", "id": id, "name": name, "input": raw(input) })
-        }
-        Part::ToolResult { id, name, content, is_error } => {
-            json!({ "type": "tool_result", "id": id, "name": name, "content": raw(content), "is_error": is_error })
-        }
-        Part::Other(other) => raw(other),
-        _ => Value::Null,
-    };
-    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    let usage = &response.usage;
-    json!({
-        "text": response.text(),
-        "parts": response.parts.iter().map(part).collect::<Vec<_>>(),
-        "model": response.model,
-        "usage": {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cache_read_tokens": usage.cache_read_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
-        "total_cost_usd": metadata.total_cost_usd,
-        "num_turns": metadata.num_turns,
-        "session_id": metadata.session_id,
-        "duration_ms": ms(metadata.duration),
-        "duration_api_ms": ms(metadata.duration_api),
-    })
+/// An answer as one object.
+#[derive(Serialize)]
+struct Answer<'a> {
+    text: String,
+    #[serde(flatten)]
+    response: &'a ModelResponse,
+    #[serde(flatten)]
+    metadata: &'a Metadata,
+}
+
+fn answer(ResponseWithMetadata { response, metadata, .. }: &ResponseWithMetadata) -> Result<Value> {
+    let mut said = serde_json::to_value(Answer { text: response.text(), response, metadata })?;
+    // The CLI's own words, which say it all again.
+    said.as_object_mut().map(|said| said.remove("raw"));
+    Ok(said)
 }

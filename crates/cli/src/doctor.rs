@@ -7,35 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use serde::Serialize;
 use serde_json::json;
 use toolbridge::Session;
 use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 
-use crate::demo::{Answer, Client, demo_tools, two_threads};
+use crate::demo::{Client, demo_tools, two_threads};
 use crate::output::{fact, hint, print};
 
-/// How a check went.
-#[derive(Clone, Copy, PartialEq)]
-enum Health {
-    Ok,
-    Warn,
-    Fail,
-}
-
-impl Health {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-/// One line: what was looked at, how it is, and what to do about it.
+/// One line: what was looked at, how it is (`ok`, `warn` or `fail`), and what to do about it.
+#[derive(Serialize)]
 struct Check {
-    health: Health,
+    health: &'static str,
     what: &'static str,
     text: String,
     hint: Option<String>,
@@ -43,38 +27,29 @@ struct Check {
 
 impl Check {
     fn ok(what: &'static str, text: impl Into<String>) -> Self {
-        Self { health: Health::Ok, what, text: text.into(), hint: None }
+        Self { health: "ok", what, text: text.into(), hint: None }
     }
 
     fn warn(what: &'static str, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { health: Health::Warn, what, text: text.into(), hint: Some(hint.into()) }
+        Self { health: "warn", what, text: text.into(), hint: Some(hint.into()) }
     }
 
     fn fail(what: &'static str, error: &anyhow::Error) -> Self {
-        Self { health: Health::Fail, what, text: fact(error), hint: hint(error) }
+        Self { health: "fail", what, text: fact(error), hint: hint(error) }
     }
 }
 
 pub(crate) fn run(claude: Option<&Path>, as_json: bool) -> Result<ExitCode> {
     let mut checks = vec![program(), cli(claude)];
     checks.extend([temp_dir(), socket_path(), stale_sessions(), bridge()]);
-    let text = if as_json { to_json(&checks) } else { to_text(&checks) };
-    print(text.as_bytes())?;
-    let failed = checks.iter().any(|check| check.health == Health::Fail);
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn to_text(checks: &[Check]) -> String {
     let line = |check: &Check| {
         let hint = check.hint.as_ref().map(|hint| format!("{:6}hint: {hint}\n", "")).unwrap_or_default();
-        format!("{:6}{}: {}\n{hint}", check.health.name(), check.what, check.text)
+        format!("{:6}{}: {}\n{hint}", check.health, check.what, check.text)
     };
-    checks.iter().map(line).collect()
-}
-
-fn to_json(checks: &[Check]) -> String {
-    let entry = |check: &Check| json!({ "health": check.health.name(), "what": check.what, "text": check.text, "hint": check.hint });
-    format!("{}\n", checks.iter().map(entry).collect::<serde_json::Value>())
+    let text = if as_json { format!("{}\n", json!(checks)) } else { checks.iter().map(line).collect() };
+    print(text.as_bytes())?;
+    let failed = checks.iter().any(|check| check.health == "fail");
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn program() -> Check {
@@ -84,24 +59,18 @@ fn program() -> Check {
 
 fn cli(given: Option<&Path>) -> Check {
     const WHAT: &str = "Claude Code CLI";
-    let path = match find_cli(given) {
-        Ok(path) => path,
-        Err(error) => return Check::fail(WHAT, &error.into()),
+    let found = find_cli(given).map_err(anyhow::Error::from);
+    let found = found.and_then(|path| Ok((path, toolbridge::small_runtime()?)));
+    let (path, runtime) = match found {
+        Ok(found) => found,
+        Err(error) => return Check::fail(WHAT, &error),
     };
-    let runtime = match toolbridge::small_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return Check::fail(WHAT, &error.into()),
-    };
+    let at = path.display();
     match runtime.block_on(cli_version(&path)) {
-        Ok(version) if takes_plain_prompts(&version) => {
-            Check::ok(WHAT, format!("{version} at `{}`", path.display()))
-        }
+        Ok(version) if takes_plain_prompts(&version) => Check::ok(WHAT, format!("{version} at `{at}`")),
         Ok(version) => Check::warn(
             WHAT,
-            format!(
-                "{version} at `{}` reads files that a prompt names with `@`; such prompts are refused",
-                path.display()
-            ),
+            format!("{version} at `{at}` reads files that a prompt names with `@`; such prompts are refused"),
             "update it to 2.1.248 or newer",
         ),
         Err(error) => Check {
@@ -116,26 +85,23 @@ fn temp_dir() -> Check {
     const OTHERS_WRITE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
     let dir = session_dir();
+    let shown = dir.display();
+    let missing = |why: &str| Check {
+        health: "fail",
+        what: WHAT,
+        text: format!("`{shown}` {why}"),
+        hint: Some("set TMPDIR to a directory that exists and can be written".into()),
+    };
     let mode = match std::fs::metadata(&dir) {
         Ok(data) if data.is_dir() => data.permissions().mode(),
-        Ok(_) => return missing(WHAT, &dir, "is not a directory"),
-        Err(error) => return missing(WHAT, &dir, &format!("cannot be used: {error}")),
+        Ok(_) => return missing("is not a directory"),
+        Err(error) => return missing(&format!("cannot be used: {error}")),
     };
     if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        let text = format!("`{}` can be written by others, who could remove your sessions", dir.display());
-        return Check::warn(
-            WHAT,
-            text,
-            format!("run `chmod +t {}`, or set TMPDIR to one of your own", dir.display()),
-        );
+        let text = format!("`{shown}` can be written by others, who could remove your sessions");
+        return Check::warn(WHAT, text, format!("run `chmod +t {shown}`, or set TMPDIR to one of your own"));
     }
-    Check::ok(WHAT, format!("`{}`", dir.display()))
-}
-
-fn missing(what: &'static str, dir: &Path, why: &str) -> Check {
-    let text = format!("`{}` {why}", dir.display());
-    let hint = "set TMPDIR to a directory that exists and can be written".into();
-    Check { health: Health::Fail, what, text, hint: Some(hint) }
+    Check::ok(WHAT, format!("`{shown}`"))
 }
 
 fn socket_path() -> Check {
@@ -183,10 +149,8 @@ async fn round_trip() -> Result<String> {
     let started = Instant::now();
     let (client, tools) = Client::start(&server).await?;
     let listed = started.elapsed();
-    let started = Instant::now();
     let answer = client.call("echo", &json!({ "text": "hello" })).await?;
-    let called = started.elapsed();
-    let ok = matches!(&answer, Answer::Result { result, .. } if result["content"][0]["text"] == "hello");
+    let ok = answer.result.is_ok_and(|result| result["content"][0]["text"] == "hello");
     client.stop().await?;
     session.stop().await;
     ensure!(ok, "a call came back with something else than was sent");
@@ -196,6 +160,6 @@ async fn round_trip() -> Result<String> {
         server.command.display(),
         tools.len(),
         ms(listed),
-        ms(called)
+        ms(answer.time)
     ))
 }

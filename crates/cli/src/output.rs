@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use toolbridge::core::Hint;
 use toolbridge::{ClaudeCodeError, IpcError};
 use tracing_subscriber::Layer as _;
@@ -17,9 +18,17 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::LOG_VARIABLE;
 
-/// What shells use for a program that was interrupted, or terminated.
-pub(crate) const INTERRUPTED: u8 = 130;
-pub(crate) const TERMINATED: u8 = 143;
+/// Waits for a signal that ends a program; what shells use as its exit code then. Must be called inside a runtime.
+pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => ExitCode::from(130),
+            _ = terminate.recv() => ExitCode::from(143),
+        }
+    })
+}
 
 /// Prints data. A reader that has seen enough is no error.
 pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {

@@ -1,102 +1,55 @@
 //! Schemas compiled once, arguments checked before a handler runs.
 
-use jsonschema::ValidationError;
+use std::collections::HashMap;
+
 use serde_json::Value;
 
-use crate::fault::{Fault, is_costly};
+use crate::fault::Fault;
 use crate::handler::{Handler, Prepared};
 use crate::leniency::Leniency;
-use crate::shape::Shape;
-use crate::{RawJson, RegistrationError, ToolError, scan};
+use crate::{RawJson, RegistrationError, Schema, ToolError, scan};
 
-/// A compiled JSON Schema of an object.
-#[derive(Debug)]
-pub(crate) struct ObjectSchema {
-    schema: Value,
-    compiled: jsonschema::Validator,
-    /// The same, where it says so little that a look at the text is enough.
-    shape: Option<Shape>,
-}
-
-/// A JSON Schema of an object, as its tool's author gave it.
-pub(crate) struct ReadSchema<'a> {
-    tool: &'a str,
+/// Compiles the schema of an object, if it is to be checked, and leaves it as clients get it: many know one draft, and
+/// refuse a schema that names another one.
+pub(crate) fn compile(
+    tool: &str,
     which: &'static str,
-    schema: Value,
+    schema: &mut RawJson,
+    is_checked: bool,
+) -> Result<Option<Schema>, RegistrationError> {
+    let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
+    let mut read: Value = schema.decode().unwrap_or_default();
+    match read.as_object().map(|root| root.get("type")) {
+        None => return Err(bad("it is not a JSON object".into())),
+        Some(None) => return Err(bad("its root has no `\"type\": \"object\"`".into())),
+        Some(Some(kind)) if kind != "object" => {
+            return Err(bad(format!("its root has `\"type\": {kind}`, not `\"object\"`")));
+        }
+        _ => {}
+    }
+    let compiled = is_checked.then(|| Schema::compile(&read).map_err(bad)).transpose()?;
+    read.as_object_mut().map(|root| root.remove("$schema"));
+    *schema = RawJson::from(&read);
+    Ok(compiled)
 }
 
-impl<'a> ReadSchema<'a> {
-    pub(crate) fn new(
-        tool: &'a str,
-        which: &'static str,
-        schema: &RawJson,
-    ) -> Result<Self, RegistrationError> {
-        let read = Self { tool, which, schema: schema.decode().unwrap_or_default() };
-        let Some(root) = read.schema.as_object() else { return Err(read.bad("it is not a JSON object")) };
-        match root.get("type") {
-            Some(Value::String(root_type)) if root_type == "object" => Ok(read),
-            Some(other) => Err(read.bad(format!("its root has `\"type\": {other}`, not `\"object\"`"))),
-            None => Err(read.bad("its root has no `\"type\": \"object\"`")),
-        }
+/// Where a value does not fit, and why; but for what a handler's type takes, if one is given.
+pub(crate) fn fault(schema: &Schema, value: &RawJson, handler: Option<&Handler>) -> Option<Fault> {
+    if schema.surely_fits(value.as_str()) {
+        return None;
     }
-
-    fn bad(&self, reason: impl Into<String>) -> RegistrationError {
-        RegistrationError::BadSchema { tool: self.tool.into(), which: self.which, reason: reason.into() }
-    }
-
-    /// As clients get it: many know one draft, and refuse a schema that names another one.
-    pub(crate) fn shown(&self) -> RawJson {
-        let mut schema = self.schema.clone();
-        schema.as_object_mut().map(|root| root.remove("$schema"));
-        RawJson::from(&schema)
-    }
-
-    pub(crate) fn compile(self) -> Result<ObjectSchema, RegistrationError> {
-        let compiled =
-            jsonschema::validator_for(&self.schema).map_err(|error| self.bad(error.to_string()))?;
-        let shape = Shape::of(&self.schema);
-        Ok(ObjectSchema { schema: self.schema, compiled, shape })
-    }
-}
-
-impl ObjectSchema {
-    /// Where `value` does not fit, and why.
-    pub(crate) fn fault(&self, value: &RawJson) -> Option<Fault> {
-        self.fault_but_for(value, |_, _| false)
-    }
-
-    /// The same, but for errors that are none after all.
-    fn fault_but_for(
-        &self,
-        value: &RawJson,
-        mut is_none: impl FnMut(&ValidationError<'_>, &Value) -> bool,
-    ) -> Option<Fault> {
-        if self.shape.as_ref().is_some_and(|shape| shape.surely_fits(value.as_str())) {
-            return None;
-        }
-        let value: Value = match value.decode() {
-            Ok(value) => value,
-            Err(error) => return Some(Fault::new("/", error.to_string())),
-        };
-        if self.compiled.is_valid(&value) {
-            return None;
-        }
-        if is_costly(&self.schema, &value) {
-            return Some(Fault::unknown());
-        }
-        let first = self.compiled.validate(&value).err()?;
-        if !is_none(&first, &value) {
-            return Some(Fault::of(&first, &self.schema));
-        }
-        let fault = self.compiled.iter_errors(&value).find(|error| !is_none(error, &value))?;
-        Some(Fault::of(&fault, &self.schema))
-    }
+    let value: Value = match value.decode() {
+        Ok(value) => value,
+        Err(error) => return Some(Fault::new("/", error.to_string())),
+    };
+    let mut leniency = handler.map(|handler| Leniency { handler, arguments: &value, known: HashMap::new() });
+    schema.fault_but_for(&value, &mut |error| leniency.as_mut().is_some_and(|types| types.allows(error)))
 }
 
 /// Reads a call's arguments for its handler and checks them against the tool's schema.
 pub(crate) fn prepare(
     tool: &str,
-    schema: &ObjectSchema,
+    schema: &Schema,
     handler: &Handler,
     arguments: &RawJson,
 ) -> Result<Prepared, ToolError> {
@@ -105,11 +58,7 @@ pub(crate) fn prepare(
         return Err(refuse(Fault::new("/", "arguments must be a JSON object")));
     }
     let ready = read(handler, arguments);
-    let mut leniency = ready.is_ok().then(|| Leniency::new(&schema.schema, handler));
-    let fault = schema.fault_but_for(arguments, |error, value| {
-        leniency.as_mut().is_some_and(|leniency| leniency.allows(error, value))
-    });
-    match (fault, ready) {
+    match (fault(schema, arguments, ready.is_ok().then_some(handler)), ready) {
         (None, Ok(ready)) => Ok(ready),
         (Some(fault), ready) if ready.is_ok() || fault != Fault::unknown() => Err(refuse(fault)),
         (_, ready) => {

@@ -8,7 +8,8 @@ use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolL
 /// Several sources as one: your own functions beside a ready-made set, say.
 ///
 /// ```
-/// use toolbridge_core::{Combined, NoArgs, ToolSource, Toolset};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{Combined, NoArgs, ToolSource, Toolset};
 ///
 /// let mine = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
 /// let more = Toolset::builder().tool("bye", "Says goodbye", async |_: NoArgs| "bye").build()?;
@@ -18,7 +19,7 @@ use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolL
 /// ```
 ///
 /// Where two sources that change come to have tools of the same name, the first one's is called.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Combined {
     sources: Vec<Arc<dyn ToolSource>>,
     list: DerivedList,
@@ -41,17 +42,6 @@ impl Combined {
         self.sources.push(Arc::new(source));
         Ok(self)
     }
-
-    fn of(&self, name: &str) -> Option<&Arc<dyn ToolSource>> {
-        self.sources.iter().find(|source| source.tools().get(name).is_some())
-    }
-}
-
-impl std::fmt::Debug for Combined {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let tools = self.tools();
-        f.debug_tuple("Combined").field(&tools.iter().map(|tool| &tool.name).collect::<Vec<_>>()).finish()
-    }
 }
 
 impl ToolSource for Combined {
@@ -65,7 +55,7 @@ impl ToolSource for Combined {
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        match self.of(&call.name) {
+        match self.sources.iter().find(|source| source.tools().get(&call.name).is_some()) {
             Some(source) => source.call(call, context),
             None => Box::pin(async { Err(self.tools().not_found(call.name)) }),
         }

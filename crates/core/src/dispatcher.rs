@@ -9,7 +9,7 @@ use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolErr
 
 /// Runs the calls of one session, for whichever front: exclusive ones in turns, with their progress, their trace and their
 /// cancellation. A front only reads and writes its protocol. Clones are one and the same.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Dispatcher {
     source: Arc<dyn ToolSource>,
     lane: Lane,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::name::nearest;
+use crate::trace::Outcome;
 
 /// Why a call has no result.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -69,6 +70,8 @@ pub enum ToolError {
         message: String,
         /// What kind of error it is, as a class name.
         type_name: Cow<'static, str>,
+        /// What a trace calls it.
+        outcome: Outcome,
     },
 }
 
@@ -76,7 +79,28 @@ impl ToolError {
     /// An error of the kind `type_name` (a class name, such as `QuotaError`) that says `message`.
     #[must_use]
     pub fn new(type_name: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self::Failed { message: message.into(), type_name: type_name.into() }
+        let outcome = Outcome::ToolError;
+        Self::Failed { message: message.into(), type_name: type_name.into(), outcome }
+    }
+
+    /// The same error, which a trace calls something else than an error of the tool.
+    #[must_use]
+    pub fn called(mut self, name: Outcome) -> Self {
+        if let Self::Failed { outcome, .. } = &mut self {
+            *outcome = name;
+        }
+        self
+    }
+
+    /// What a trace calls it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::NotFound { .. } | Self::Arguments { .. } | Self::Busy { .. } => Outcome::Refused,
+            Self::TimedOut { .. } => Outcome::TimedOut,
+            Self::Panicked { .. } | Self::Output { .. } => Outcome::ToolError,
+            Self::Failed { outcome, .. } => *outcome,
+        }
     }
 
     /// A handler's own error `E`: its text with its causes, its kind from the name of the type.

@@ -7,7 +7,8 @@ use crate::{CallContext, CancellationToken, ToolError};
 /// [`CallContext`] is one, and so is [`State`]. So is a type of yours that implements this trait:
 ///
 /// ```
-/// use toolbridge_core::{CallContext, FromContext, ToolError};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{CallContext, FromContext, ToolError};
 ///
 /// /// The model's id for this use of the tool.
 /// struct UseId(String);

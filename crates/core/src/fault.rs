@@ -1,14 +1,14 @@
 //! What is wrong with a value, in words that help whoever wrote it.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::rc::Rc;
 
-use jsonschema::ValidationError;
-use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use serde_json::Value;
 
 use crate::error::or_near;
 use crate::name::nearest;
+use crate::schema::{Detail, Error, Errors, Keyword, Limit, Object, Schema};
 
 /// How many allowed values, or wrong members, are named.
 const MAX_NAMED: usize = 10;
@@ -18,10 +18,11 @@ const MAX_NAME_CHARS: usize = 60;
 
 /// Where a value does not fit, and why. The value itself is not told: it may be large, and it may be secret.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     /// A JSON pointer; `/` is the whole.
-    pub(crate) path: String,
-    pub(crate) reason: String,
+    pub path: String,
+    /// What is wrong there.
+    pub reason: String,
 }
 
 impl Fault {
@@ -34,58 +35,47 @@ impl Fault {
     pub(crate) fn unknown() -> Self {
         Self::new("/", "the value does not fit the schema")
     }
+}
 
-    /// What an error of the validator's says: of the branches of a choice, what is wrong in the one that was meant.
-    pub(crate) fn of(error: &ValidationError<'_>, schema: &Value) -> Self {
-        let meant = meant(error);
-        Self::new(meant[0].instance_path().as_str(), reason(&meant, schema))
+impl Schema {
+    /// Where `value` does not fit, and why.
+    #[must_use]
+    pub fn fault(&self, value: &Value) -> Option<Fault> {
+        self.fault_but_for(value, &mut |_| false)
+    }
+
+    /// The same, but for errors that are none after all.
+    pub(crate) fn fault_but_for<'a>(
+        &'a self,
+        value: &'a Value,
+        is_none: &mut dyn FnMut(&Error<'a>) -> bool,
+    ) -> Option<Fault> {
+        let Some(error) = self.check(value, is_none).err()? else { return Some(Fault::unknown()) };
+        let meant = meant(&error);
+        Some(Fault::new(place(value, meant[0].value)?, reason(&meant)))
     }
 }
 
-/// Whether the validator would collect so many errors that nobody should wait for it: it looks into every branch of every
-/// choice, and in a schema that refers to itself each level of the value may multiply them.
-pub(crate) fn is_costly(schema: &Value, value: &Value) -> bool {
-    const MAX_PARTS: u64 = 50_000;
-    Parts { root: schema, known: HashMap::new() }.of(schema, value) > MAX_PARTS
-}
-
-/// Counts how often parts of a value are looked at, each pair of a part and its schema once.
-struct Parts<'a> {
-    root: &'a Value,
-    known: HashMap<(*const Value, *const Value), u64>,
-}
-
-impl<'a> Parts<'a> {
-    fn of(&mut self, schema: &'a Value, value: &'a Value) -> u64 {
-        let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
-        if let Some(known) = self.known.get(&pair) {
-            return *known;
+/// The JSON pointer to a part of a value.
+pub(crate) fn place(whole: &Value, part: &Value) -> Option<String> {
+    if std::ptr::eq(whole, part) {
+        return Some(String::new());
+    }
+    match whole {
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(index, item)| Some(format!("/{index}{}", place(item, part)?)))
         }
-        // Should it lead back to itself.
-        self.known.insert(pair, 1);
-        let mut inner = Vec::new();
-        let target = schema["$ref"].as_str().and_then(|place| self.root.pointer(place.strip_prefix('#')?));
-        inner.extend(target.map(|target| (target, value)));
-        for keyword in ["anyOf", "oneOf", "allOf"] {
-            inner.extend(schema[keyword].as_array().into_iter().flatten().map(|branch| (branch, value)));
-        }
-        for (name, member) in value.as_object().into_iter().flatten() {
-            let named = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
-            inner.extend(named.map(|schema| (schema, member)));
-        }
-        if let Some(schema) = schema.get("items") {
-            inner.extend(value.as_array().into_iter().flatten().map(|item| (schema, item)));
-        }
-        let parts =
-            inner.into_iter().fold(1_u64, |sum, (schema, value)| sum.saturating_add(self.of(schema, value)));
-        self.known.insert(pair, parts);
-        parts
+        Value::Object(members) => members.iter().find_map(|(name, member)| {
+            let rest = place(member, part)?;
+            Some(format!("/{}{rest}", name.replace('~', "~0").replace('/', "~1")))
+        }),
+        _ => None,
     }
 }
 
 /// How badly a branch of a choice fits: the less, the more likely it was meant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Misfit {
+enum Distance {
     /// Something in it is wrong; the deeper, the better it fits.
     Inside(Reverse<usize>),
     /// Its tag is another one.
@@ -94,88 +84,73 @@ enum Misfit {
     Kind,
 }
 
-/// A branch of a choice.
-struct Branch<'e> {
-    misfit: Misfit,
-    /// Everything that is wrong in it.
-    errors: &'e [ValidationError<'static>],
-    /// What is told of it.
-    meant: Vec<&'e ValidationError<'e>>,
+/// The branches of a choice that fit best, all equally well.
+pub(crate) struct Choice<'a> {
+    /// Everything that is wrong in each of them.
+    pub(crate) branches: Vec<Errors<'a>>,
+    /// The innermost errors that say what is wrong, all of the same place.
+    meant: Errors<'a>,
 }
 
-impl<'e> Branch<'e> {
-    fn new(errors: &'e [ValidationError<'static>], place: &str) -> Option<Self> {
-        let told: Vec<_> = errors.iter().map(meant).collect();
-        let is_here = |error: &ValidationError<'_>| error.instance_path().as_str() == place;
-        let is_kind = |error: &ValidationError<'_>| matches!(error.kind(), Kind::Type { .. });
-        let is_choice =
-            |error: &ValidationError<'_>| matches!(error.kind(), Kind::Enum { .. } | Kind::Constant { .. });
-        // Of a name that is wrong, that the right one is missing says more than that it is there.
-        let is_extra =
-            |error: &ValidationError<'_>| matches!(error.kind(), Kind::AdditionalProperties { .. });
-        if let Some(kind) = told.iter().find(|meant| is_kind(meant[0]) && is_here(meant[0])) {
-            let choice = told.iter().find(|meant| is_choice(meant[0]) && is_here(meant[0]));
-            return Some(Self { misfit: Misfit::Kind, errors, meant: choice.unwrap_or(kind).clone() });
+impl<'a> Choice<'a> {
+    /// Of branches that do not fit a value at that depth.
+    pub(crate) fn new(branches: Vec<Errors<'a>>, value: &Value, depth: usize) -> Self {
+        let judged = branches.into_iter().filter_map(|errors| {
+            let (distance, meant) = judge(&errors, value, depth)?;
+            Some((distance, meant, errors))
+        });
+        let mut judged: Vec<_> = judged.collect();
+        let least = judged.iter().map(|(distance, ..)| *distance).min();
+        judged.retain(|(distance, ..)| Some(*distance) == least);
+        let (mut seen, mut meant) = (HashSet::new(), Errors::new());
+        for error in judged.iter().flat_map(|(_, meant, _)| meant) {
+            let is_same_place = meant.first().is_none_or(|first| std::ptr::eq(first.value, error.value));
+            if is_same_place && seen.insert(Rc::as_ptr(error)) {
+                meant.push(error.clone());
+            }
         }
-        if let Some(tag) = errors.iter().find(|error| is_tag(error, place)) {
-            return Some(Self { misfit: Misfit::Tag, errors, meant: vec![tag] });
-        }
-        let innermost =
-            told.into_iter().min_by_key(|meant| (Reverse(depth(meant[0])), is_extra(meant[0])))?;
-        Some(Self { misfit: Misfit::Inside(Reverse(depth(innermost[0]))), errors, meant: innermost })
+        Self { branches: judged.into_iter().map(|(.., errors)| errors).collect(), meant }
     }
 }
 
-/// Whether a constant was expected in a member of the value at `place`: the tag of an enum, most likely.
-fn is_tag(error: &ValidationError<'_>, place: &str) -> bool {
-    matches!(error.kind(), Kind::Constant { .. })
-        && (error.instance_path().as_str().strip_prefix(place))
-            .is_some_and(|member| member.matches('/').count() == 1)
+/// How badly a branch fits, and what is told of it.
+fn judge<'a>(errors: &Errors<'a>, value: &Value, depth: usize) -> Option<(Distance, Errors<'a>)> {
+    let told: Vec<_> = errors.iter().map(meant).collect();
+    let is_here = |meant: &&Errors<'_>| std::ptr::eq(meant[0].value, value);
+    let here = |is: fn(&Keyword) -> bool| told.iter().filter(is_here).find(|meant| is(meant[0].keyword));
+    if let Some(kind) = here(|keyword| matches!(keyword, Keyword::Type(..))) {
+        let choice = here(|keyword| matches!(keyword, Keyword::Enum(_)));
+        return Some((Distance::Kind, choice.unwrap_or(kind).clone()));
+    }
+    // A constant in a member is the tag of an enum, most likely.
+    let is_tag = |error: &&Rc<Error<'_>>| {
+        matches!(error.keyword, Keyword::Enum(one) if one.len() == 1) && error.depth == depth + 1
+    };
+    if let Some(tag) = errors.iter().find(is_tag) {
+        return Some((Distance::Tag, vec![tag.clone()]));
+    }
+    // Of a name that is wrong, that the right one is missing says more than that it is there.
+    let is_extra = |error: &Error<'_>| matches!(error.detail, Detail::Extra(_));
+    let innermost = told.into_iter().min_by_key(|meant| (Reverse(meant[0].depth), is_extra(&meant[0])))?;
+    Some((Distance::Inside(Reverse(innermost[0].depth)), innermost))
 }
 
-/// The branches of a choice that fit best, all equally well; none for an error that is not about a choice.
-fn likeliest<'e>(error: &'e ValidationError<'_>) -> Vec<Branch<'e>> {
-    let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else { return Vec::new() };
-    let place = error.instance_path().as_str();
-    let mut branches: Vec<_> = context.iter().filter_map(|errors| Branch::new(errors, place)).collect();
-    let least = branches.iter().map(|branch| branch.misfit).min();
-    branches.retain(|branch| Some(branch.misfit) == least);
-    branches
-}
-
-/// What is wrong in each branch of a choice that may have been meant; none for an error that is not about a choice.
-pub(crate) fn meant_branches<'e>(error: &'e ValidationError<'_>) -> Vec<&'e [ValidationError<'static>]> {
-    likeliest(error).into_iter().map(|branch| branch.errors).collect()
-}
-
-/// The innermost errors that say what is wrong: one, or one for each branch that may have been meant, all of the same
-/// place.
-fn meant<'e>(error: &'e ValidationError<'_>) -> Vec<&'e ValidationError<'e>> {
-    let mut branches = likeliest(error).into_iter().map(|branch| branch.meant);
-    let Some(mut meant) = branches.next() else { return vec![error] };
-    let place = meant[0].instance_path().as_str();
-    meant.extend(branches.filter(|other| other[0].instance_path().as_str() == place).flatten());
-    meant
-}
-
-fn depth(error: &ValidationError<'_>) -> usize {
-    error.instance_path().as_str().matches('/').count()
+/// The innermost errors that say what is wrong: one, or one for each branch that may have been meant.
+fn meant<'a>(error: &Rc<Error<'a>>) -> Errors<'a> {
+    match &error.detail {
+        Detail::Choice(choice) if !choice.meant.is_empty() => choice.meant.clone(),
+        _ => vec![error.clone()],
+    }
 }
 
 /// What errors of one place say together: each is a way in which the value would have been right.
-fn reason(errors: &[&ValidationError<'_>], schema: &Value) -> String {
+pub(crate) fn reason(errors: &[Rc<Error<'_>>]) -> String {
     let (mut values, mut types, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for error in errors {
-        match error.kind() {
-            Kind::Enum { options } => {
-                values.extend(options.as_array().into_iter().flatten().map(Value::to_string));
-            }
-            Kind::Constant { expected_value } => values.push(expected_value.to_string()),
-            Kind::Type { kind: TypeKind::Single(kind) } => types.push(format!("\"{kind}\"")),
-            Kind::Type { kind: TypeKind::Multiple(kinds) } => {
-                types.extend(kinds.iter().map(|kind| format!("\"{kind}\"")));
-            }
-            Kind::Required { property } => members.push(property.to_string()),
+        match (error.keyword, &error.detail) {
+            (Keyword::Enum(options), _) => values.extend(options.iter().map(Value::to_string)),
+            (Keyword::Type(_, names), _) => types.extend(names.iter().map(|name| format!("\"{name}\""))),
+            (_, Detail::Missing(name)) => members.push(Value::from(*name).to_string()),
             _ => {}
         }
     }
@@ -186,22 +161,43 @@ fn reason(errors: &[&ValidationError<'_>], schema: &Value) -> String {
     match (&values[..], &types[..], &members[..]) {
         ([value], ..) => format!("the value is not {value}"),
         ([_, ..], ..) => format!("the value is not one of {}", listed(&values)),
+        (_, [kind], _) => format!("the value is not of type {kind}"),
         (_, [_, _, ..], _) => format!("the value is not of types {}", listed(&types)),
+        (_, _, [member]) => format!("{member} is a required property"),
         (_, _, [_, _, ..]) => format!("one of the properties {} is required", listed(&members)),
-        _ => match errors[0].kind() {
-            Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-                extra(unexpected, &known_members(errors[0], schema))
-            }
-            Kind::FalseSchema if errors[0].schema_path().as_str().ends_with("/additionalProperties") => {
-                "there are no properties".into()
-            }
-            _ => errors[0].masked_with("the value").to_string(),
-        },
+        _ => reason_of(&errors[0]),
     }
 }
 
-fn extra(unexpected: &[String], known: &[&str]) -> String {
-    let quoted = |name: &String| {
+fn reason_of(error: &Error<'_>) -> String {
+    match (error.keyword, &error.detail) {
+        (Keyword::Object(object), Detail::Extra(_)) if object.is_empty() => "there are no properties".into(),
+        (_, Detail::Extra(names)) => extra(names, error),
+        (Keyword::Type(..), _) => "False schema does not allow the value".into(),
+        (Keyword::Limit(Limit(.., words, units), limit), _) => {
+            let unit = units[usize::from(limit.as_f64() != Some(1.0))];
+            format!("the value {words} {limit}{unit}")
+        }
+        (Keyword::MultipleOf(divisor), _) => format!("the value is not a multiple of {divisor}"),
+        (Keyword::Pattern(pattern), _) => format!("the value does not match \"{}\"", pattern.text),
+        (Keyword::UniqueItems, _) => "the value has non-unique elements".into(),
+        (Keyword::Contains { least, most: u64::MAX, .. }, _) => {
+            format!("the value has less than {least} items that fit `contains`")
+        }
+        (Keyword::Contains { least, most, .. }, _) => {
+            format!("the value does not have {least} to {most} items that fit `contains`")
+        }
+        (Keyword::Not(_, schema), _) => format!("{schema} is not allowed for the value"),
+        (Keyword::Unevaluated(..), _) => "Unevaluated items are not allowed".into(),
+        (Keyword::OneOf(_), Detail::None) => {
+            "the value is valid under more than one of the schemas listed in the 'oneOf' keyword".into()
+        }
+        _ => Fault::unknown().reason,
+    }
+}
+
+fn extra(unexpected: &[&str], error: &Error<'_>) -> String {
+    let quoted = |name: &&str| {
         let mut shown: String = name.chars().take(MAX_NAME_CHARS).collect();
         if shown.len() < name.len() {
             shown.push('…');
@@ -210,7 +206,8 @@ fn extra(unexpected: &[String], known: &[&str]) -> String {
     };
     match unexpected {
         [one] => {
-            let near = or_near(&nearest(one, known.iter().copied()));
+            let known = error.beside.into_iter().flat_map(Object::names);
+            let near = or_near(&nearest(one, known));
             format!("there is no property {}{near}", quoted(one))
         }
         many => format!("there are no properties {}", listed(&many.iter().map(quoted).collect::<Vec<_>>())),
@@ -225,13 +222,6 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The members that are named beside the keyword which `error` is about.
-pub(crate) fn known_members<'s>(error: &ValidationError<'_>, schema: &'s Value) -> Vec<&'s str> {
-    let part = error.schema_path().as_str().rsplit_once('/').and_then(|(part, _)| schema.pointer(part));
-    let members = part.and_then(|part| part["properties"].as_object());
-    members.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -240,10 +230,9 @@ mod tests {
 
     #[track_caller]
     fn check(schema: &Value, rows: &[(Value, &str, &str)]) {
-        let validator = jsonschema::validator_for(schema).unwrap();
+        let schema = Schema::compile(schema).unwrap();
         for (value, path, reason) in rows {
-            let error = validator.validate(value).expect_err("a fault");
-            assert_eq!(Fault::of(&error, schema), Fault::new(*path, *reason), "{value}");
+            assert_eq!(schema.fault(value), Some(Fault::new(*path, *reason)), "{value}");
         }
     }
 

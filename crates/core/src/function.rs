@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{DeserializeOwned, IgnoredAny, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::extract::FromContext;
@@ -144,41 +144,30 @@ pub trait Parameter: Copy {
     fn is_argument(self) -> bool;
 }
 
-/// The parameter comes from the call.
-#[derive(Debug)]
-pub struct OfCall<T>(PhantomData<fn() -> T>);
+macro_rules! origins {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<T>(PhantomData<fn() -> T>);
 
-/// The parameter is an argument.
-#[derive(Debug)]
-pub struct OfArguments<T>(PhantomData<fn() -> T>);
+        impl<T> Clone for $name<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
 
-/// The parameter cannot be one.
-#[derive(Debug)]
-pub struct OfNobody<T>(PhantomData<fn() -> T>);
-
-impl<T> Clone for OfCall<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
+        impl<T> Copy for $name<T> {}
+    )*};
 }
 
-impl<T> Copy for OfCall<T> {}
-
-impl<T> Clone for OfArguments<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
+origins! {
+    /// The parameter comes from the call.
+    OfCall,
+    /// The parameter is an argument.
+    OfArguments,
+    /// The parameter cannot be one.
+    OfNobody,
 }
-
-impl<T> Copy for OfArguments<T> {}
-
-impl<T> Clone for OfNobody<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for OfNobody<T> {}
 
 /// So that there is one error for it, and not several.
 impl<T> Parameter for OfNobody<T> {
@@ -221,31 +210,14 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Parameter for OfArgument
 }
 
 /// The field of a parameter that is no argument: not in the schema, and read from nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(from = "Option<IgnoredAny>")]
 pub struct Absent;
 
-impl<'de> Deserialize<'de> for Absent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Nothing;
-
-        impl<'de> Visitor<'de> for Nothing {
-            type Value = Absent;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("nothing")
-            }
-
-            fn visit_none<E>(self) -> Result<Absent, E> {
-                Ok(Absent)
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Absent, D::Error> {
-                IgnoredAny::deserialize(deserializer).map(|_| Absent)
-            }
-        }
-
-        // serde takes a missing field for `None`.
-        deserializer.deserialize_option(Nothing)
+/// serde takes a missing field for `None`.
+impl From<Option<IgnoredAny>> for Absent {
+    fn from(_: Option<IgnoredAny>) -> Self {
+        Self
     }
 }
 

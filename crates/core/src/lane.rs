@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Runs the calls of one session: those of exclusive tools one at a time, in the order they came, all
 /// others side by side.
 #[derive(Debug, Clone, Default)]
-pub struct Lane(Arc<Inner>);
+pub(crate) struct Lane(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -29,13 +29,9 @@ struct Inner {
 pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 impl Lane {
-    /// Calls a tool of `source` when it is this call's turn.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the tool answered; that its result is none that every client can read; or that the turn does not
-    /// come, because a handler whose call has timed out or was cancelled does not return.
-    pub async fn call(
+    /// Calls a tool of `source` when it is this call's turn. It fails as the tool does; if its result is none that every
+    /// client can read; or if the turn does not come, because a handler whose call has ended does not return.
+    pub(crate) async fn call(
         &self,
         source: &dyn ToolSource,
         call: ToolCall,

@@ -1,15 +1,15 @@
 //! What a handler's type takes, though its schema does not say so.
 
 use std::collections::HashMap;
+use std::ptr;
 
-use jsonschema::ValidationError;
-use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
 use crate::RawJson;
 use crate::arguments::read;
-use crate::fault::{known_members, meant_branches};
+use crate::fault::place;
 use crate::handler::Handler;
+use crate::schema::{Detail, Error, Keyword};
 
 /// No type takes this text, and none has a member of that name, unless it takes any.
 const NONSENSE: &str = "\u{1a} nothing is called so";
@@ -21,38 +21,39 @@ const NONSENSE: &str = "\u{1a} nothing is called so";
 /// schema of its author's own says more, and stands. To find out, nonsense is put there. What types do not check, such
 /// as bounds, lengths and patterns, is always for the schema to say.
 pub(crate) struct Leniency<'a> {
-    schema: &'a Value,
-    handler: &'a Handler,
-    /// What has been found out, by the part of the schema: an array may have many such items.
-    known: HashMap<String, bool>,
+    pub(crate) handler: &'a Handler,
+    pub(crate) arguments: &'a Value,
+    /// What has been found out, by the keyword and whether something is missing: an array may have many such items. That of
+    /// a choice depends on the value.
+    pub(crate) known: HashMap<(*const Keyword, bool, *const Value), bool>,
 }
 
-impl<'a> Leniency<'a> {
-    pub(crate) fn new(schema: &'a Value, handler: &'a Handler) -> Self {
-        Self { schema, handler, known: HashMap::new() }
-    }
-
-    /// Whether the type has decided what this error in `arguments` is about.
-    pub(crate) fn allows(&mut self, error: &ValidationError<'_>, arguments: &Value) -> bool {
-        if let Kind::AnyOf { .. } | Kind::OneOfNotValid { .. } = error.kind() {
-            return meant_branches(error)
-                .into_iter()
-                .any(|errors| errors.iter().all(|error| self.allows(error, arguments)));
-        }
-        let part = error.schema_path().as_str();
-        if let Some(known) = self.known.get(part) {
+impl Leniency<'_> {
+    /// Whether the type has decided what this error in the arguments is about.
+    pub(crate) fn allows(&mut self, error: &Error<'_>) -> bool {
+        let choice = match &error.detail {
+            Detail::Choice(choice) => Some(choice),
+            _ => None,
+        };
+        let is_missing = matches!(error.detail, Detail::Missing(_));
+        let value = choice.map_or(ptr::null(), |_| ptr::from_ref(error.value));
+        let key = (ptr::from_ref(error.keyword), is_missing, value);
+        if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let allows = self.finds_out(error, arguments);
-        self.known.insert(part.to_owned(), allows);
+        let allows = match choice {
+            Some(choice) => choice.branches.iter().any(|all| all.iter().all(|error| self.allows(error))),
+            None => self.finds_out(error).unwrap_or(false),
+        };
+        self.known.insert(key, allows);
         allows
     }
 
-    fn finds_out(&self, error: &ValidationError<'_>, arguments: &Value) -> bool {
-        let place = error.instance_path().as_str();
+    fn finds_out(&self, error: &Error<'_>) -> Option<bool> {
+        let place = place(self.arguments, error.value)?;
         let with = |change: &dyn Fn(&mut Value)| {
-            let mut changed = arguments.clone();
-            changed.pointer_mut(place).map(change);
+            let mut changed = self.arguments.clone();
+            changed.pointer_mut(&place).map(change);
             self.takes(&changed)
         };
         let refuses_nonsense = || !with(&|value| *value = NONSENSE.into());
@@ -69,22 +70,21 @@ impl<'a> Leniency<'a> {
             !with(&rename)
         };
         // Digits that no number of ours holds would make any change seem refused.
-        self.takes(arguments)
-            && match error.kind() {
-                Kind::Type { .. } | Kind::Enum { .. } => refuses_nonsense(),
-                // An alias of this value, and not of another branch's.
-                Kind::Constant { expected_value } => {
-                    refuses_nonsense() && with(&|value| value.clone_from(expected_value))
-                }
-                Kind::Required { .. } => {
-                    let known = known_members(error, self.schema);
-                    refuses_others(&|name| !known.contains(&name))
-                }
-                Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-                    refuses_others(&|name| unexpected.iter().any(|other| other == name))
-                }
-                _ => false,
-            }
+        Some(
+            self.takes(self.arguments)
+                && match (error.keyword, &error.detail) {
+                    // An alias of this value, and not of another branch's.
+                    (Keyword::Enum(one), _) if one.len() == 1 => {
+                        refuses_nonsense() && with(&|value| value.clone_from(&one[0]))
+                    }
+                    (Keyword::Type(..) | Keyword::Enum(_), _) => refuses_nonsense(),
+                    (Keyword::Object(object), Detail::Missing(_)) if !object.is_empty() => {
+                        refuses_others(&|name| !object.names().any(|known| known == name))
+                    }
+                    (_, Detail::Extra(unexpected)) => refuses_others(&|name| unexpected.contains(&name)),
+                    _ => false,
+                },
+        )
     }
 
     fn takes(&self, arguments: &Value) -> bool {

@@ -8,7 +8,8 @@
 //! ```
 //! use schemars::JsonSchema;
 //! use serde::Deserialize;
-//! use toolbridge_core::Toolset;
+//! # use toolbridge_core as toolbridge;
+//! use toolbridge::Toolset;
 //!
 //! #[derive(Deserialize, JsonSchema)]
 //! struct Add {
@@ -47,6 +48,7 @@ mod progress;
 mod result;
 mod returned;
 mod scan;
+mod schema;
 mod selection;
 mod shape;
 mod source;
@@ -63,15 +65,17 @@ pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
 pub use error::{Hint, RegistrationError, ToolError, Warning};
 pub use extract::{FromContext, State};
+#[doc(hidden)]
+pub use fault::Fault;
 pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
 pub use handler::{FromArguments, IntoHandler, NoArgs};
 pub use json::RawJson;
-#[doc(hidden)]
-pub use lane::Lane;
 pub use name::{MAX_FULL_NAME_CHARS, check_server_name};
 pub use progress::{Progress, ProgressReceiver, Step, Underway};
 pub use result::{Content, ToolResult};
 pub use returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
+#[doc(hidden)]
+pub use schema::Schema;
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use spec::{DuplicateName, ToolList, ToolSpec};

@@ -11,7 +11,8 @@ use crate::{MAX_RESULT_DEPTH, RawJson};
 /// Most handlers return plain text or a value instead, see [`IntoToolResult`](crate::IntoToolResult).
 ///
 /// ```
-/// use toolbridge_core::ToolResult;
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::ToolResult;
 ///
 /// let result = ToolResult::text("a red dot").and_image(b"\x89PNG...", "image/png");
 /// assert!(result.to_json().as_str().starts_with(r#"{"content":[{"type":"text","text":"a red dot"},"#));

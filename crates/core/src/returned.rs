@@ -33,6 +33,13 @@ impl Value {
         }
     }
 
+    fn text(value: &str) -> Self {
+        let mut text = Vec::with_capacity(Self::HEAD.len() + value.len() + 2 + Self::TAIL.len());
+        text.extend_from_slice(Self::HEAD.as_bytes());
+        json::write_text(&mut text, value);
+        Self { text, depth: 0 }
+    }
+
     /// The value's own JSON text.
     pub(crate) fn json(&self) -> &str {
         std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
@@ -91,7 +98,8 @@ pub(crate) type Outcome = Result<Returned, ToolError>;
 /// `M` is `()` for a type of yours; it tells `Result`s with different kinds of errors apart.
 ///
 /// ```
-/// use toolbridge_core::{IntoToolResult, NoArgs, Returned, Tool, ToolError};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{IntoToolResult, NoArgs, Returned, Tool, ToolError};
 ///
 /// struct Celsius(f64);
 ///
@@ -123,7 +131,8 @@ pub trait IntoToolResult<M = ()> {
 ///
 /// ```
 /// # use serde::Serialize;
-/// use toolbridge_core::{Json, NoArgs, Tool};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{Json, NoArgs, Tool};
 ///
 /// #[derive(Serialize)]
 /// struct Order {
@@ -171,7 +180,7 @@ macro_rules! written {
 }
 
 written! {
-    [] (), [] bool, [] char, [] String, [] Box<str>, [] &str, [] Cow<'_, str>,
+    [] (), [] bool, [] char,
     [] i8, [] i16, [] i32, [] i64, [] i128, [] isize,
     [] u8, [] u16, [] u32, [] u64, [] u128, [] usize, [] f32, [] f64,
     [] RawJson, [] serde_json::Value, [] serde_json::Map<String, serde_json::Value>, [] serde_json::Number,
@@ -180,6 +189,18 @@ written! {
     [K: Serialize, V: Serialize] BTreeMap<K, V>, [K: Serialize, V: Serialize, S] HashMap<K, V, S>,
     [A: Serialize, B: Serialize] (A, B), [A: Serialize, B: Serialize, C: Serialize] (A, B, C),
 }
+
+macro_rules! text {
+    ($($type:ty)*) => {$(
+        impl IntoToolResult for $type {
+            fn into_tool_result(self) -> Result<Returned, ToolError> {
+                Ok(Returned::Value(Value::text(&self)))
+            }
+        }
+    )*};
+}
+
+text! { String Box<str> &str Cow<'_, str> }
 
 impl<T, const N: usize> IntoToolResult for [T; N]
 where
@@ -218,7 +239,8 @@ impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M,
 /// `M` is `()` for a type of yours; it tells kinds of errors apart.
 ///
 /// ```
-/// use toolbridge_core::{IntoToolError, ToolError};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{IntoToolError, ToolError};
 ///
 /// enum Refusal {
 ///     Closed,

@@ -23,9 +23,9 @@ pub(crate) fn value_extent(text: &[u8], at: usize) -> Option<(usize, usize)> {
         match *text.get(at)? {
             b'"' => at = string_end(text, at)?,
             b'-' | b'0'..=b'9' => at = number_end(text, at)?,
-            b't' => at = literal_end(text, at, b"true")?,
-            b'f' => at = literal_end(text, at, b"false")?,
-            b'n' => at = literal_end(text, at, b"null")?,
+            b't' => at = literal_end(text, at, *b"true")?,
+            b'f' => at = literal_end(text, at + 1, *b"alse")?,
+            b'n' => at = literal_end(text, at, *b"null")?,
             open @ (b'{' | b'[') => {
                 let object = open == b'{';
                 deepest = deepest.max(depth + 1);
@@ -85,9 +85,10 @@ pub(crate) fn skip_space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// Four letters at once are one comparison of numbers.
 #[inline]
-fn literal_end(text: &[u8], at: usize, literal: &[u8]) -> Option<usize> {
-    text.get(at..)?.starts_with(literal).then_some(at + literal.len())
+fn literal_end(text: &[u8], at: usize, letters: [u8; 4]) -> Option<usize> {
+    (*text.get(at..)?.first_chunk::<4>()? == letters).then_some(at + 4)
 }
 
 #[inline]

@@ -29,6 +29,12 @@ pub trait ToolSource: Send + Sync + 'static {
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_>;
 }
 
+impl std::fmt::Debug for dyn ToolSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.tools().iter().map(|tool| &tool.name)).finish()
+    }
+}
+
 impl<S: ToolSource + ?Sized> ToolSource for Arc<S> {
     fn tools(&self) -> ToolList {
         (**self).tools()

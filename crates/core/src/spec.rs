@@ -52,7 +52,8 @@ impl ToolSpec {
 /// The tools of a source, in order, each name once. Cloning is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct ToolList {
-    tools: Arc<[ToolSpec]>,
+    // Not a slice: a thousand tools would be copied into it.
+    tools: Arc<Vec<ToolSpec>>,
     places: Arc<HashMap<String, usize>>,
 }
 

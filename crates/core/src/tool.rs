@@ -16,7 +16,8 @@ use crate::{RawJson, ToolSpec};
 /// # use std::time::Duration;
 /// # use schemars::JsonSchema;
 /// # use serde::Deserialize;
-/// use toolbridge_core::{Tool, Toolset};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{Tool, Toolset};
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct Lookup {

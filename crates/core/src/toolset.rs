@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
-use crate::arguments::{ObjectSchema, ReadSchema, prepare, read};
+use crate::arguments::{compile, fault, prepare, read};
 use crate::context::States;
 use crate::fault::Fault;
 use crate::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
@@ -17,8 +17,8 @@ use crate::name::check_tool_name;
 use crate::panic::caught;
 use crate::returned::{Outcome, Returned};
 use crate::{
-    CallContext, CallFuture, Changes, IntoTools, RawJson, RegistrationError, Tool, ToolCall, ToolError,
-    ToolList, ToolSource, ToolSpec, Warning,
+    CallContext, CallFuture, Changes, IntoTools, RawJson, RegistrationError, Schema, Tool, ToolCall,
+    ToolError, ToolList, ToolSource, ToolSpec, Warning, trace,
 };
 
 /// The CLI cuts a description here.
@@ -45,8 +45,8 @@ struct Tools {
 struct Registered {
     spec: ToolSpec,
     /// Not there when the handler checks its arguments itself.
-    input: Option<ObjectSchema>,
-    output: Option<ObjectSchema>,
+    input: Option<Schema>,
+    output: Option<Schema>,
     handler: Handler,
 }
 
@@ -104,11 +104,7 @@ impl ToolsetBuilder {
 fn register(tool: Tool) -> Result<Arc<Registered>, RegistrationError> {
     let Tool { mut spec, annotations, meta, handler, is_parallel, is_checked } = tool;
     check_tool_name(&spec.name)?;
-    let compile = |which, schema: &mut RawJson| {
-        let read = ReadSchema::new(&spec.name, which, schema)?;
-        *schema = read.shown();
-        if is_checked { read.compile().map(Some) } else { Ok(None) }
-    };
+    let compile = |which, schema| compile(&spec.name, which, schema, is_checked);
     let input = compile("input", &mut spec.input_schema)?;
     let output = spec.output_schema.as_mut().map(|schema| compile("output", schema)).transpose()?.flatten();
     spec.exclusive = !is_parallel && annotations.get(Tool::READ_ONLY) != Some(&Value::Bool(true));
@@ -265,7 +261,10 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
                     Ok(outcome) => outcome,
                     Err(error) => match error.try_into_panic() {
                         Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(error) => Err(ToolError::new("ToolCancelledError", error.to_string())),
+                        Err(error) => {
+                            let error = ToolError::new("ToolCancelledError", error.to_string());
+                            Err(error.called(trace::Outcome::Cancelled))
+                        }
                     },
                 }
             }
@@ -327,10 +326,10 @@ impl Registered {
         }
     }
 
-    fn check_promise(&self, promised: &ObjectSchema, structured: Option<&RawJson>) -> Result<(), ToolError> {
+    fn check_promise(&self, promised: &Schema, structured: Option<&RawJson>) -> Result<(), ToolError> {
         let wrong = |reason| Err(ToolError::Output { tool: self.spec.name.clone(), reason });
         match structured {
-            Some(object) if object.is_object() => match promised.fault(object) {
+            Some(object) if object.is_object() => match fault(promised, object, None) {
                 None => Ok(()),
                 Some(Fault { path, reason }) => wrong(format!("at `{path}`: {reason}")),
             },

@@ -3,16 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::log::Note;
-use crate::request::{Mode, Scope, Target};
-
-/// What a tool may answer.
-pub(crate) trait Answer: Serialize + JsonSchema {
-    /// What the log says of it beside the rest.
-    fn note(&self) -> Option<Note> {
-        None
-    }
-}
+use crate::arguments::{Scope, Target};
 
 /// A list under one name.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -219,8 +210,6 @@ pub(crate) struct CopiedSection {
     pub(crate) written_sections: u64,
     /// Whether a limit cut the copy.
     pub(crate) truncated: bool,
-    #[serde(skip)]
-    pub(crate) mode: Mode,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -231,27 +220,4 @@ pub(crate) struct CopiedFile {
     pub(crate) written_bytes: u64,
     /// Whether a limit cut the copy.
     pub(crate) truncated: bool,
-    #[serde(skip)]
-    pub(crate) mode: Mode,
-}
-
-impl<T: Serialize + JsonSchema> Answer for Items<T> {}
-impl Answer for Found {}
-impl Answer for ManualText {}
-impl Answer for Entries {}
-impl Answer for VaultText {}
-impl Answer for Written {}
-impl Answer for Replaced {}
-
-impl Answer for CopiedSection {
-    fn note(&self) -> Option<Note> {
-        let sections = Some(self.written_sections);
-        Some(Note::new(&self.written_path, self.mode, self.written_bytes, sections, self.truncated))
-    }
-}
-
-impl Answer for CopiedFile {
-    fn note(&self) -> Option<Note> {
-        Some(Note::new(&self.written_path, self.mode, self.written_bytes, None, self.truncated))
-    }
 }

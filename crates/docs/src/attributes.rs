@@ -8,9 +8,8 @@ use rustix::fs::{Gid, Mode, RawMode, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::disk;
-use crate::root::is;
 
-/// Who may do what, beyond the mode; the system keeps it as an attribute.
+/// The access control list.
 const ACL: &str = "system.posix_acl_access";
 
 /// The system takes no larger value and no longer list.
@@ -19,65 +18,51 @@ const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 /// Gives `new`, which only its maker can open, owner, group, mode and extended attributes of `old`.
 ///
 /// Only root can give a file away, and some attributes are the system's alone. What cannot be kept is left out,
-/// and then the new file is open to nobody to whom the old one was not.
+/// and then the new file gives no user more access than the old one did.
 pub(crate) fn keep(old: &File, new: &File) -> io::Result<()> {
     let stat = rustix::fs::fstat(old)?;
-    let owner = keep_owner(&stat, new)?;
-    let acl = keep_acl(old, new, owner)?;
+    let (user, group) = keep_owner(&stat, new)?;
+    let kept = Kept { user, group, acl: keep_acl(old, new, group)? };
     for name in names(old)? {
         keep_attribute(old, new, &name)?;
     }
     // Last: giving a file away and setting its ACL change the mode.
-    disk::set_mode(new, Mode::from_raw_mode(narrowed(stat.st_mode, owner, acl)))
+    disk::set_mode(new, Mode::from_raw_mode(narrowed(stat.st_mode, kept)))
 }
 
-/// Which of the two the new file has from the old one.
+/// What the new file has from the old one.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     user: bool,
     group: bool,
+    /// The same access control list, or neither has any.
+    acl: bool,
 }
 
-fn keep_owner(old: &Stat, new: &File) -> io::Result<Kept> {
+fn keep_owner(old: &Stat, new: &File) -> io::Result<(bool, bool)> {
     let made = rustix::fs::fstat(new)?;
-    let mut kept = Kept { user: made.st_uid == old.st_uid, group: made.st_gid == old.st_gid };
-    let give = |user: bool, group: bool| -> io::Result<bool> {
-        let user = user.then(|| Uid::from_raw(old.st_uid));
-        let group = group.then(|| Gid::from_raw(old.st_gid));
-        is_allowed(disk::set_owner(new, user, group))
-    };
-    if !kept.user {
-        kept.user = give(true, false)?;
-    }
+    let user =
+        made.st_uid == old.st_uid || is_allowed(disk::set_owner(new, Some(Uid::from_raw(old.st_uid)), None))?;
     // A user may give a file to each of its own groups.
-    if !kept.group {
-        kept.group = give(false, true)?;
-    }
-    Ok(kept)
+    let group =
+        made.st_gid == old.st_gid || is_allowed(disk::set_owner(new, None, Some(Gid::from_raw(old.st_gid))))?;
+    Ok((user, group))
 }
 
-/// What became of the access control list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Acl {
-    /// The new file has the old one's, or neither has any.
-    Same,
-    Lost,
-}
-
-fn keep_acl(old: &File, new: &File, owner: Kept) -> io::Result<Acl> {
+fn keep_acl(old: &File, new: &File, has_group: bool) -> io::Result<bool> {
     let list = value(old, ACL)?;
     // Its entry for the file's group would be another group's.
     if let Some(list) = &list
-        && owner.group
+        && has_group
         && is_allowed(disk::set_attribute(new, ACL, list))?
     {
-        return Ok(Acl::Same);
+        return Ok(true);
     }
     // One that the folder gives to every new file is none of the old file's.
     if value(new, ACL)?.is_some() {
         disk::remove_attribute(new, ACL)?;
     }
-    Ok(if list.is_some() { Acl::Lost } else { Acl::Same })
+    Ok(list.is_none())
 }
 
 fn keep_attribute(old: &File, new: &File, name: &str) -> io::Result<()> {
@@ -89,20 +74,20 @@ fn keep_attribute(old: &File, new: &File, name: &str) -> io::Result<()> {
 }
 
 /// The permissions that are left when not everything could be kept.
-fn narrowed(mode: RawMode, owner: Kept, acl: Acl) -> RawMode {
+fn narrowed(mode: RawMode, kept: Kept) -> RawMode {
     // A file that runs as its owner does not do so with other content: writing to it takes that away too.
     let sticky = mode & 0o1000;
     let [user, mut group, mut others] = [6, 3, 0].map(|shift| mode >> shift & 0o7);
-    if acl == Acl::Lost {
-        // The mode does not say who had been let in or kept out.
+    if !kept.acl {
+        // The mode does not say which users the list let in or kept out.
         (group, others) = (0, 0);
     }
-    if !owner.group {
+    if !kept.group {
         // Those of the old group are others now, and some others are its group.
         group &= others;
         others = group;
     }
-    if !owner.user {
+    if !kept.user {
         group &= user;
         others &= user;
     }
@@ -141,14 +126,10 @@ fn is_allowed(outcome: io::Result<()>) -> io::Result<bool> {
     match outcome {
         Ok(()) => Ok(true),
         // An owner that this user namespace does not know is `INVAL`.
-        Err(error)
-            if [Errno::PERM, Errno::ACCESS, Errno::NOTSUP, Errno::INVAL]
-                .iter()
-                .any(|errno| is(&error, *errno)) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL) => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -158,25 +139,26 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_opens_the_file_to_nobody() {
-        use Acl::{Lost, Same};
+        const SAME: bool = true;
+        const LOST: bool = false;
         for (mode, user, group, acl, want) in [
-            (0o640, true, true, Same, 0o640),
-            (0o664, true, true, Same, 0o664),
-            (0o604, true, true, Same, 0o604),
-            (0o4755, true, true, Same, 0o755),
-            (0o3755, true, true, Same, 0o1755),
+            (0o640, true, true, SAME, 0o640),
+            (0o664, true, true, SAME, 0o664),
+            (0o604, true, true, SAME, 0o604),
+            (0o4755, true, true, SAME, 0o755),
+            (0o3755, true, true, SAME, 0o1755),
             // Another group must not get what the old one had, nor the old one what others had.
-            (0o660, true, false, Same, 0o600),
-            (0o664, true, false, Same, 0o644),
-            (0o604, true, false, Same, 0o600),
-            (0o644, false, false, Same, 0o644),
-            (0o646, false, true, Same, 0o646),
-            (0o066, false, true, Same, 0o000),
-            (0o664, true, true, Lost, 0o600),
-            (0o664, false, false, Lost, 0o600),
+            (0o660, true, false, SAME, 0o600),
+            (0o664, true, false, SAME, 0o644),
+            (0o604, true, false, SAME, 0o600),
+            (0o644, false, false, SAME, 0o644),
+            (0o646, false, true, SAME, 0o646),
+            (0o066, false, true, SAME, 0o000),
+            (0o664, true, true, LOST, 0o600),
+            (0o664, false, false, LOST, 0o600),
         ] {
-            let got = narrowed(mode, Kept { user, group }, acl);
-            assert_eq!(got, want, "{mode:o} {user} {group} {acl:?}: {got:o}");
+            let got = narrowed(mode, Kept { user, group, acl });
+            assert_eq!(got, want, "{mode:o} {user} {group} {acl}: {got:o}");
         }
     }
 

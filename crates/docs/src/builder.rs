@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
-use crate::file;
 use crate::find::Search;
 use crate::limit::HardLimits;
 use crate::log::{Log, LogLevel};
@@ -15,6 +15,7 @@ use crate::manual::Manuals;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::vault::Vault;
+use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
@@ -24,7 +25,7 @@ const EXAMPLE_FILE: &str = "guide.md";
 const EXAMPLE_TEXT: &str = include_str!("guide.md");
 
 /// The settings of [`Documents`]; [`open`](Self::open) makes them work.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[must_use]
 pub struct DocumentsBuilder {
     workspace: Option<PathBuf>,
@@ -33,21 +34,7 @@ pub struct DocumentsBuilder {
     allow_file_scope: bool,
     read_only: bool,
     hard: HardLimits,
-    log_level: LogLevel,
-    log: Option<Box<dyn io::Write + Send>>,
-}
-
-impl std::fmt::Debug for DocumentsBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DocumentsBuilder")
-            .field("manuals", &self.manuals_path())
-            .field("vault", &self.vault_path())
-            .field("allow_file_scope", &self.allow_file_scope)
-            .field("read_only", &self.read_only)
-            .field("hard", &self.hard)
-            .field("log_level", &self.log_level)
-            .finish_non_exhaustive()
-    }
+    log: Log,
 }
 
 impl DocumentsBuilder {
@@ -75,24 +62,17 @@ impl DocumentsBuilder {
             vault: get("VAULT_ROOT").map(Into::into),
             ..Self::default()
         };
-        let parsed = |name: &'static str, expected| Parsed { name, value: get(name), expected };
-        if let Some(allow) = parsed("ALLOW_FILE_SCOPE", EXPECTED_BOOL).with(|text| match text {
+        let Self { allow_file_scope, hard, log, .. } = &mut builder;
+        let whether = |text: &str| match text {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
             _ => None,
-        })? {
-            builder.allow_file_scope = allow;
-        }
+        };
         let count = |text: &str| text.parse().ok().filter(|count| *count > 0);
-        if let Some(most) = parsed("HARD_MAX_SECTIONS", EXPECTED_COUNT).with(count)? {
-            builder.hard.max_sections = most;
-        }
-        if let Some(most) = parsed("HARD_MAX_CHARS", EXPECTED_COUNT).with(count)? {
-            builder.hard.max_chars = most;
-        }
-        if let Some(level) = parsed("LOG_LEVEL", LogLevel::EXPECTED).with(|text| text.parse().ok())? {
-            builder.log_level = level;
-        }
+        set(allow_file_scope, "ALLOW_FILE_SCOPE", get, EXPECTED_BOOL, whether)?;
+        set(&mut hard.max_sections, "HARD_MAX_SECTIONS", get, EXPECTED_COUNT, count)?;
+        set(&mut hard.max_chars, "HARD_MAX_CHARS", get, EXPECTED_COUNT, count)?;
+        set(&mut log.level, "LOG_LEVEL", get, LogLevel::EXPECTED, |text| text.parse().ok())?;
         Ok(builder)
     }
 
@@ -140,13 +120,13 @@ impl DocumentsBuilder {
 
     /// Which calls are logged; all by default.
     pub fn log_level(mut self, level: LogLevel) -> Self {
-        self.log_level = level;
+        self.log.level = level;
         self
     }
 
     /// Where log lines go; stderr by default. A line is written in one piece.
     pub fn log_to(mut self, sink: impl io::Write + Send + 'static) -> Self {
-        self.log = Some(Box::new(sink));
+        self.log.sink = Mutex::new(Box::new(sink));
         self
     }
 
@@ -179,11 +159,10 @@ impl DocumentsBuilder {
                 clippy::disallowed_methods,
                 reason = "the roots are named by whoever starts the server; no call has a say in them"
             )]
-            std::fs::create_dir_all(path)
-                .map_err(|error| DocsError::Init { path: path.clone(), reason: error.to_string() })?;
+            std::fs::create_dir_all(path).map_err(|source| DocsError::Init { path: path.clone(), source })?;
         }
         let example = manuals.join(EXAMPLE_MANUAL).join(EXAMPLE_FILE);
-        make_example(&manuals).map_err(|error| DocsError::Init { path: example, reason: error.to_string() })
+        make_example(&manuals).map_err(|source| DocsError::Init { path: example, source })
     }
 
     /// Opens the two roots. Links on the way to them are followed now and never again.
@@ -217,7 +196,7 @@ impl DocumentsBuilder {
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault: Vault::new(vault, self.hard),
             search: Search::default(),
-            log: Log::new(self.log_level, self.log),
+            log: self.log,
         };
         Ok(Documents::new(shared, self.read_only))
     }
@@ -237,28 +216,24 @@ fn make_example(manuals: &Path) -> io::Result<()> {
     }
     let manual = RelPath::child(None, EXAMPLE_MANUAL);
     let folder = root.make_folder(manual.as_ref())?;
-    file::create(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()])?;
+    write::create(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()])?;
     folder.keep();
     Ok(())
 }
 
-/// A variable on its way to a setting.
-struct Parsed {
+/// Sets a setting to a variable's value, if the variable is set.
+fn set<T>(
+    setting: &mut T,
     name: &'static str,
-    value: Option<OsString>,
+    get: impl Fn(&'static str) -> Option<OsString>,
     expected: &'static str,
-}
-
-impl Parsed {
-    fn with<T>(self, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, DocsError> {
-        let Some(value) = self.value else { return Ok(None) };
-        match value.to_str().and_then(parse) {
-            Some(parsed) => Ok(Some(parsed)),
-            None => Err(DocsError::InvalidSetting {
-                name: self.name,
-                value: value.to_string_lossy().into_owned(),
-                expected: self.expected,
-            }),
-        }
-    }
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<(), DocsError> {
+    let Some(value) = get(name) else { return Ok(()) };
+    let invalid = || {
+        let value = value.to_string_lossy().into_owned();
+        DocsError::InvalidSetting { name, value, expected }
+    };
+    *setting = value.to_str().and_then(parse).ok_or_else(invalid)?;
+    Ok(())
 }

@@ -65,22 +65,10 @@ pub(crate) fn copy(mut from: &File, mut to: &File, size: u64) -> io::Result<u64>
     io::copy(&mut from.take(size), &mut to)
 }
 
-/// Adds to `written` what was written, also when not all of it could be.
-pub(crate) fn write_all(mut file: &File, bytes: &[u8], written: &mut u64) -> io::Result<()> {
+pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     let fault = step(Step::Write);
     // As a full disk does: a part of it is written.
-    let mut rest = if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
-    while !rest.is_empty() {
-        match file.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                *written += count as u64;
-                rest = &rest[count..];
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    file.write_all(if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] })?;
     fault
 }
 

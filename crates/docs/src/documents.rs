@@ -8,7 +8,7 @@ use crate::builder::DocumentsBuilder;
 use crate::find::Search;
 use crate::log::Log;
 use crate::manual::Manuals;
-use crate::tool::tools;
+use crate::tools::tools;
 use crate::vault::Vault;
 
 /// Tools over two folders: manuals, which are only read, and a vault, which is written to.
@@ -17,8 +17,8 @@ use crate::vault::Vault;
 /// the model. Cloning is cheap.
 ///
 /// ```
-/// use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
-/// use toolbridge_docs::Documents;
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_docs::*; }
+/// use toolbridge::{CallContext, Documents, RawJson, ToolCall, ToolSource as _};
 ///
 /// # let dir = tempfile::TempDir::new()?;
 /// # let workspace = dir.path();
@@ -34,10 +34,9 @@ use crate::vault::Vault;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Documents {
     tools: Toolset,
-    shared: Arc<Shared>,
 }
 
 /// What all calls share.
@@ -55,19 +54,9 @@ impl Documents {
     }
 
     pub(crate) fn new(shared: Shared, read_only: bool) -> Self {
-        let shared = Arc::new(shared);
-        let builder = Toolset::builder().state(Arc::clone(&shared));
+        let builder = Toolset::builder().state(Arc::new(shared));
         let tools = tools(read_only).fold(builder, ToolsetBuilder::with).build();
-        Self { tools: tools.expect("each tool has a name of its own, and a schema"), shared }
-    }
-}
-
-impl std::fmt::Debug for Documents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Documents")
-            .field("manuals", &self.shared.manuals)
-            .field("vault", &self.shared.vault)
-            .finish_non_exhaustive()
+        Self { tools: tools.expect("each tool has a name of its own, and a schema") }
     }
 }
 

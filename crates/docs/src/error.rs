@@ -45,8 +45,8 @@ pub enum DocsError {
     Init {
         /// What was to be made.
         path: PathBuf,
-        /// Why it was not.
-        reason: String,
+        /// What the system said.
+        source: io::Error,
     },
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for DocsError {
             Self::InvalidSetting { name, value, expected } => {
                 write!(f, "`{name}` is `{value}`, which is not {expected}")
             }
-            Self::Init { path, reason } => write!(f, "cannot make `{}`: {reason}", path.display()),
+            Self::Init { path, source } => write!(f, "cannot make `{}`: {source}", path.display()),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use serde_json::json;
 
 use crate::answer::FileType;
+use crate::arguments::Line;
 use crate::limit::MaxChars;
 use crate::manual::{Reading, Source};
 use crate::refusal::{Refusal, shown};
-use crate::request::Line;
 use crate::section::{BOM, Outline, cut};
 
 /// What was taken out of a source.

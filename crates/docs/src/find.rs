@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 
 use crate::answer::{FileType, Found, Hit, RefItem};
+use crate::arguments::ManualFind;
 use crate::index::{DocId, Index, Match, Words, query_terms};
 use crate::manual::{Manuals, Reading, file_name};
 use crate::path::RelPath;
-use crate::refusal::{Code, Refusal};
-use crate::request::ManualFind;
+use crate::refusal::Refusal;
 use crate::root::{Entry, Stamp};
 use crate::section::{Outline, shortened};
 use crate::snippet::snippet;
@@ -63,7 +63,7 @@ struct Place {
 }
 
 impl Search {
-    /// Gives up between two files when `is_gone` says that nobody waits for the answer any more.
+    /// Gives up between two files when `is_gone` says that the call was cancelled.
     pub(crate) fn find(
         &self,
         manuals: &Manuals,
@@ -123,7 +123,7 @@ impl Library {
         for (entry, _) in files {
             if is_gone() {
                 self.files.extend(before);
-                return Err(Refusal::new(Code::Conflict, "the call was cancelled; search again"));
+                return Err(Refusal::conflict("the call was cancelled; search again"));
             }
             while let Some((path, gone)) = before.next_if(|(path, _)| *path < entry.path) {
                 manuals.forget(&path);
@@ -224,7 +224,6 @@ impl Place {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
     use std::fs;
 

@@ -3,10 +3,9 @@
 //! Text is folded first (NFKC, case). Scripts that put no spaces between words are indexed by pairs of
 //! neighbouring characters, everything else by words.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use crate::path::fold;
+use crate::fold::fold;
 
 /// How fast more of the same word stops to matter, and how much long texts are held back.
 const K1: f64 = 1.2;
@@ -121,16 +120,12 @@ impl Index {
             for (posting, length) in found().filter(|(posting, _)| admits(posting.doc)) {
                 let count = f64::from(posting.count);
                 let score = rarity * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean));
-                match scores.entry(posting.doc) {
-                    Entry::Occupied(mut entry) => {
-                        entry.get_mut().0 += score;
-                        entry.get_mut().1 += 1;
-                    }
-                    Entry::Vacant(entry) => _ = entry.insert((score, 1)),
-                }
+                let (sum, found) = scores.entry(posting.doc).or_default();
+                *sum += score;
+                *found += 1;
             }
         }
-        // Who has more of the words comes first: one pair of characters alone says little.
+        // A section with more of the words ranks higher: one pair of characters alone says little.
         #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
         let asked = terms.len().max(1) as f64;
         let share = |(doc, (score, found)): (DocId, (f64, u32))| Match {
@@ -146,13 +141,16 @@ pub(crate) fn query_terms(query: &str) -> Vec<String> {
     let folded = fold(query);
     let mut terms: Vec<&str> = Vec::new();
     let mut fillers: Vec<&str> = Vec::new();
-    for_each_run(&folded, |run| match run {
-        Run::Word(word) if FILLERS.contains(&word) => fillers.push(word),
-        Run::Word(word) => terms.push(stem(word)),
-        // One character is asked for itself, more of them by their pairs.
-        Run::Unspaced(text) if text.chars().nth(1).is_none() => terms.push(text),
-        Run::Unspaced(text) => terms.extend(pairs(text)),
-    });
+    for (kind, run) in runs(&folded) {
+        match kind {
+            Kind::Word if FILLERS.contains(&run) => fillers.push(run),
+            Kind::Word => terms.push(stem(run)),
+            // One character is asked for itself, more of them by their pairs.
+            Kind::Unspaced if run.chars().nth(1).is_none() => terms.push(run),
+            Kind::Unspaced => terms.extend(pairs(run)),
+            Kind::Other => {}
+        }
+    }
     let mut seen = HashSet::new();
     let chosen = if terms.is_empty() { fillers.into_iter().map(stem).collect() } else { terms };
     chosen.into_iter().filter(|term| seen.insert(*term)).map(str::to_owned).collect()
@@ -160,18 +158,16 @@ pub(crate) fn query_terms(query: &str) -> Vec<String> {
 
 /// The terms that folded text is found by.
 fn for_each_term(folded: &str, mut each: impl FnMut(&str)) {
-    for_each_run(folded, |run| match run {
-        Run::Word(word) => each(stem(word)),
-        Run::Unspaced(text) => {
-            pairs(text).for_each(&mut each);
-            text.char_indices().for_each(|(at, char)| each(&text[at..at + char.len_utf8()]));
+    for (kind, run) in runs(folded) {
+        match kind {
+            Kind::Word => each(stem(run)),
+            Kind::Unspaced => {
+                pairs(run).for_each(&mut each);
+                run.char_indices().for_each(|(at, char)| each(&run[at..at + char.len_utf8()]));
+            }
+            Kind::Other => {}
         }
-    });
-}
-
-enum Run<'a> {
-    Word(&'a str),
-    Unspaced(&'a str),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -181,22 +177,16 @@ enum Kind {
     Other,
 }
 
-fn for_each_run<'a>(text: &'a str, mut each: impl FnMut(Run<'a>)) {
-    let mut start = 0;
-    let mut kind = Kind::Other;
-    let mut finish = |kind: Kind, run: &'a str| match kind {
-        Kind::Word => each(Run::Word(run)),
-        Kind::Unspaced => each(Run::Unspaced(run)),
-        Kind::Other => {}
-    };
-    for (at, char) in text.char_indices() {
-        let here = kind_of(char);
-        if here != kind {
-            finish(kind, &text[start..at]);
-            (start, kind) = (at, here);
-        }
-    }
-    finish(kind, &text[start..]);
+/// The runs of one kind, in order.
+fn runs(text: &str) -> impl Iterator<Item = (Kind, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let kind = kind_of(rest.chars().next()?);
+        let end = rest.find(|char| kind_of(char) != kind).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        rest = after;
+        Some((kind, run))
+    })
 }
 
 fn kind_of(char: char) -> Kind {

@@ -5,45 +5,50 @@
 //! back: the text itself never passes through the model, nor through a log.
 //!
 //! ```no_run
-//! use toolbridge_docs::Documents;
+//! # use toolbridge_docs as toolbridge;
+//! use toolbridge::Documents;
 //!
 //! let documents = Documents::builder().workspace("workspace").allow_file_scope(true).open()?;
 //! # Ok::<(), toolbridge_docs::DocsError>(())
 //! ```
 //!
-//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading what
-//! others may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`,
-//! `index.rs` and `snippet.rs` (searching them), `disk.rs`, `attributes.rs` and `file.rs` (writing), `vault.rs` and `range.rs`
-//! (the vault), `bridge.rs` (copying), `tool.rs` (what a model is told).
+//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading files that
+//! may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
+//! `fold.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
+//! `vault.rs` and `range.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 
 mod answer;
+mod arguments;
 mod attributes;
-mod bridge;
 mod builder;
+mod copy;
 mod disk;
 mod documents;
 mod error;
 mod excerpt;
-mod file;
 mod find;
+mod fold;
 mod index;
 mod limit;
+mod lock;
 mod log;
 mod manual;
 mod path;
 mod range;
 mod refusal;
-mod request;
 mod root;
 mod section;
 mod snapshot;
 mod snippet;
-mod tool;
+mod temporary;
+mod tools;
 mod vault;
+mod write;
 
 pub use builder::DocumentsBuilder;
 pub use documents::Documents;

@@ -1,7 +1,7 @@
 //! How much one call may move.
 
 use crate::answer::FileType;
-use crate::request::{Count, Limits};
+use crate::arguments::{Count, Limits};
 
 /// Sources above this are refused before they are read.
 pub(crate) const MAX_SOURCE_BYTES: u64 = 64 * 1024 * 1024;

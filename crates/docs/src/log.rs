@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::arguments::Mode;
 use crate::refusal::{Code, Refusal};
-use crate::request::Mode;
 
 /// Which calls are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
@@ -50,43 +50,33 @@ impl FromStr for LogLevel {
 /// What a writing tool's line says beside the rest.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Note {
-    written_path: String,
-    mode: Mode,
-    written_bytes: u64,
+    pub(crate) written_path: String,
+    pub(crate) mode: Mode,
+    pub(crate) written_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    written_sections: Option<u64>,
-    truncated: bool,
-}
-
-impl Note {
-    pub(crate) fn new(
-        written_path: &str,
-        mode: Mode,
-        written_bytes: u64,
-        written_sections: Option<u64>,
-        truncated: bool,
-    ) -> Self {
-        Self { written_path: written_path.to_owned(), mode, written_bytes, written_sections, truncated }
-    }
+    pub(crate) written_sections: Option<u64>,
+    pub(crate) truncated: bool,
 }
 
 /// Where lines go.
 pub(crate) struct Log {
-    level: LogLevel,
-    sink: Mutex<Box<dyn Write + Send>>,
+    pub(crate) level: LogLevel,
+    pub(crate) sink: Mutex<Box<dyn Write + Send>>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: LogLevel::default(), sink: Mutex::new(Box::new(io::stderr())) }
+    }
 }
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("level", &self.level).finish_non_exhaustive()
+        f.debug_struct("Log").field("log_level", &self.level).finish_non_exhaustive()
     }
 }
 
 impl Log {
-    pub(crate) fn new(level: LogLevel, sink: Option<Box<dyn Write + Send>>) -> Self {
-        Self { level, sink: Mutex::new(sink.unwrap_or_else(|| Box::new(io::stderr()))) }
-    }
-
     pub(crate) fn call(&self, tool: &str, elapsed: Duration, outcome: Result<Option<&Note>, &Refusal>) {
         #[derive(Serialize)]
         struct Line<'a> {

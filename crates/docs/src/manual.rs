@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::json;
 
 use crate::answer::{Applied, FileItem, FileType, Items, ManualItem, ManualText, Node, NodeKind, RefItem};
+use crate::arguments::{Limits, Line, ManualLs, ManualRead, ManualToc, Ref, Scope};
 use crate::excerpt::{Excerpt, Take, pick, valid_prefix};
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars};
 use crate::path::RelPath;
 use crate::refusal::{Code, Refusal, shown};
-use crate::request::{Limits, Line, ManualLs, ManualRead, ManualToc, Ref, Scope};
 use crate::root::{Entry, Root, Stamp};
 use crate::section::{Outline, shortened};
 use crate::snapshot;
@@ -56,9 +56,7 @@ impl Manuals {
     pub(crate) fn list(&self) -> Result<Items<ManualItem>, Refusal> {
         let entries = self.root.list(None).map_err(|error| Refusal::system("manuals", &error))?;
         let folders = entries.into_iter().filter(|entry| entry.is_dir);
-        Ok(Items {
-            items: folders.map(|entry| ManualItem { manual_id: entry.path.as_str().to_owned() }).collect(),
-        })
+        Ok(Items { items: folders.map(|entry| ManualItem { manual_id: entry.path.into() }).collect() })
     }
 
     pub(crate) fn ls(&self, request: &ManualLs) -> Result<Items<FileItem>, Refusal> {
@@ -190,8 +188,7 @@ impl Manuals {
         }
     }
 
-    /// Reads a source whole. One that is changed meanwhile is read again: a mix of two versions is no text of
-    /// anybody's.
+    /// Reads a source whole; again if it changes meanwhile, so that two versions are never mixed.
     pub(crate) fn text(&self, mut source: Source) -> Result<Reading, Refusal> {
         for _ in 0..snapshot::ATTEMPTS {
             let is_settled = source.stamp.is_settled();
@@ -343,7 +340,6 @@ pub(crate) fn file_name(path: &str) -> &str {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 pub(crate) mod tests {
     use std::cell::Cell;
     use std::fs;

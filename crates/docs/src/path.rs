@@ -1,10 +1,7 @@
 //! Paths that a caller may name.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
-
-use caseless::Caseless as _;
-use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
+use std::fmt;
 
 use crate::refusal::{Code, Refusal, shown};
 
@@ -30,6 +27,19 @@ impl Ord for RelPath {
 impl PartialOrd for RelPath {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+/// As messages show it.
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown(&self.0))
+    }
+}
+
+impl From<RelPath> for String {
+    fn from(path: RelPath) -> Self {
+        path.0
     }
 }
 
@@ -64,7 +74,7 @@ impl RelPath {
         }
     }
 
-    /// A name found on the disk; `None` if nobody could ask for it.
+    /// A name found on the disk; `None` if no call could use it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
         let is_plain =
             name != "." && !name.contains('\\') && text_fault(name).is_none() && name_fault(name).is_none();
@@ -180,71 +190,6 @@ fn unusable(what: &str, text: &str, fault: Fault, example: &str) -> Refusal {
         code,
         format!("{what} `{shown}` cannot be used: {fault}; right would be plain names, as in `{example}`"),
     )
-}
-
-/// Text as it is compared and searched: compatibility forms composed (NFKC), case folded.
-pub(crate) fn fold(text: &str) -> String {
-    if text.is_ascii() {
-        return text.to_ascii_lowercase();
-    }
-    let folded = fold_case(&normal(text));
-    // Folding can leave what is not normal any more, and normalising that, what is not folded.
-    match normal(&folded) {
-        Cow::Borrowed(_) => folded,
-        Cow::Owned(text) => fold_case(&text),
-    }
-}
-
-/// A name as guards compare it: folded, and without what nobody sees.
-pub(crate) fn fold_name(name: &str) -> String {
-    let visible = |text: &str| text.chars().filter(|char| !is_ignorable(*char)).collect::<String>();
-    // Folding can make what is not seen of what is.
-    visible(&fold(&visible(name)))
-}
-
-/// Unicode's `Default_Ignorable_Code_Point`.
-fn is_ignorable(char: char) -> bool {
-    matches!(
-        char,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fff8}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
-}
-
-fn normal(text: &str) -> Cow<'_, str> {
-    match is_nfkc_quick(text.chars()) {
-        IsNormalized::Yes => Cow::Borrowed(text),
-        IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfkc().collect()),
-    }
-}
-
-/// Full case folding; most characters are told to have no case without a look at the table.
-fn fold_case(text: &str) -> String {
-    let mut folded = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '\0'..='\x7f' => folded.push(char.to_ascii_lowercase()),
-            // From the radicals to the Yi syllables, and Hangul.
-            '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' => folded.push(char),
-            _ => folded.extend(std::iter::once(char).default_case_fold()),
-        }
-    }
-    folded
 }
 
 #[cfg(test)]
@@ -383,44 +328,5 @@ mod tests {
             paths.each_ref().map(RelPath::as_str),
             ["m", "m/a", "m/b/x", "m/b-c.md", "m/b.md", "m-ja/a"]
         );
-    }
-
-    #[test]
-    fn guards_see_through_what_is_not_seen() {
-        for name in [
-            "dai\u{200b}ly",
-            "\u{feff}daily",
-            "daily\u{fe0f}",
-            "D\u{ad}AI\u{34f}LY",
-            "daily\u{ffa0}",
-            "da\u{e0061}ily",
-        ] {
-            assert_eq!(fold_name(name), "daily", "{name:?}");
-        }
-    }
-
-    #[test]
-    fn folding_by_ranges_is_folding_by_the_table() {
-        for char in '\0'..=char::MAX {
-            let text = char.to_string();
-            assert_eq!(fold_case(&text), caseless::default_case_fold_str(&text), "{char:?}");
-        }
-    }
-
-    #[test]
-    fn folding_sees_through_case_width_and_composition() {
-        for (text, want) in [
-            ("Daily", "daily"),
-            ("ＤＡＩＬＹ", "daily"),
-            ("d\u{0061}i\u{006c}y", "daily"),
-            ("․SYSTEM", ".system"),
-            ("ﬁle", "file"),
-            ("Straße", "strasse"),
-            ("ｶﾞｲﾄﾞ", "ガイド"),
-            ("か\u{3099}", "が"),
-            ("\u{212a}ey", "key"),
-        ] {
-            assert_eq!(fold(text), want, "{text}");
-        }
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::answer::{AppliedRange, NextOffset, TruncatedReason, VaultText};
+use crate::arguments::{Count, LineRange};
 use crate::refusal::Refusal;
-use crate::request::{Count, LineRange};
 use crate::section::{cut, split_lines};
 
 /// Lines of a text, within a limit of characters.

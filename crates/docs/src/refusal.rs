@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::file::NotDurable;
 use crate::path::is_deceptive;
+use crate::write::NotDurable;
 
 /// What kind of refusal it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -60,6 +60,10 @@ impl Refusal {
         Self::new(Code::Forbidden, message)
     }
 
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::Conflict, message)
+    }
+
     pub(crate) fn with(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
@@ -80,29 +84,28 @@ impl Refusal {
             )
             .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
         }
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOENT) => Self::not_found(format!("there is no `{shown}`")),
-            Some(Errno::NOTDIR) => Self::new(
+        let (code, message) = match Errno::from_io_error(error) {
+            Some(Errno::NOENT) => (Code::NotFound, format!("there is no `{shown}`")),
+            Some(Errno::NOTDIR) => (
                 Code::InvalidPath,
                 format!("`{shown}` is, or lies in, a file and not a folder; name a folder, or only the file"),
             ),
-            Some(Errno::LOOP) => Self::new(
+            Some(Errno::LOOP) => (
                 Code::OutOfScope,
                 format!("`{shown}` is or passes a symbolic link, and links are not followed"),
             ),
-            Some(Errno::XDEV) => Self::new(Code::OutOfScope, format!("`{shown}` leads out of its root")),
+            Some(Errno::XDEV) => (Code::OutOfScope, format!("`{shown}` leads out of its root")),
             Some(Errno::NAMETOOLONG) => {
-                Self::new(Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
+                (Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
             }
-            Some(Errno::ISDIR | Errno::NXIO) => Self::irregular(path),
-            _ => Self::new(Code::IoError, format!("`{shown}`: {error}"))
-                .with(json!({ "os_error": error.raw_os_error() })),
-        }
-    }
-
-    /// For a directory, a pipe, a device.
-    pub(crate) fn irregular(path: &str) -> Self {
-        Self::forbidden(format!("`{}` is not a regular file", shown(path)))
+            // A directory, a pipe, a device.
+            Some(Errno::ISDIR | Errno::NXIO) => (Code::Forbidden, format!("`{shown}` is not a regular file")),
+            _ => {
+                return Self::new(Code::IoError, format!("`{shown}`: {error}"))
+                    .with(json!({ "os_error": error.raw_os_error() }));
+            }
+        };
+        Self::new(code, message)
     }
 
     pub(crate) fn not_utf8(path: &str, position: usize) -> Self {

@@ -57,7 +57,7 @@ impl Stamp {
     /// Whether a later change would show in a later stamp.
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Anybody can set the time of modification; that of the last change is the system's own.
+        // Users can set the time of modification; only the system sets that of the last change.
         let (seconds, nanos) = self.changed;
         let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
         now > last + Self::TICK
@@ -92,48 +92,43 @@ impl Root {
 
     /// Whether this is, or lies below, `other`. An error says how many folders above this one it is about.
     pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
-        let mut above = 0;
-        self.climb_to(other, &mut above).map_err(|error| (above, error))
-    }
-
-    fn climb_to(&self, other: &Self, above: &mut usize) -> io::Result<bool> {
         // Only to go on from there: that needs no permission to see what is in it.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-        let identity = |dir: BorrowedFd<'_>| rustix::fs::fstat(dir).map(|stat| identity(&stat));
-        let wanted = identity(other.dir.as_fd())?;
-        let mut dir = self.dir.try_clone()?;
-        loop {
-            let here = identity(dir.as_fd())?;
-            if here == wanted {
-                return Ok(true);
+        let mut above = 0;
+        let mut climb = || -> io::Result<bool> {
+            let identity = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| identity(&stat));
+            let wanted = identity(&other.dir)?;
+            let mut dir = self.dir.try_clone()?;
+            loop {
+                let here = identity(&dir)?;
+                if here == wanted {
+                    return Ok(true);
+                }
+                above += 1;
+                dir = rustix::fs::openat(&dir, "..", STEP, Mode::empty())?;
+                if identity(&dir)? == here {
+                    return Ok(false);
+                }
             }
-            *above += 1;
-            let up = rustix::fs::openat(&dir, "..", STEP, Mode::empty())?;
-            if identity(up.as_fd())? == here {
-                return Ok(false);
-            }
-            dir = up;
-        }
+        };
+        climb().map_err(|error| (above, error))
     }
 
     /// Opens a regular file to be read.
     pub(crate) fn read(&self, path: &RelPath) -> io::Result<(File, Stamp)> {
         let file = self.open_at(path.as_str(), OFlags::RDONLY, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok((file.into(), Stamp::of(&stat))),
-            // The error that opening a directory to write it gives.
-            _ => Err(Errno::ISDIR.into()),
-        }
+        check_regular(&stat)?;
+        Ok((file.into(), Stamp::of(&stat)))
     }
 
     /// The file that stood where a folder should be, if that was the error.
     pub(crate) fn file_on_the_way(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
-        if !is(error, Errno::NOTDIR) {
+        if Errno::from_io_error(error) != Some(Errno::NOTDIR) {
             return None;
         }
         let mut above = path.split().0;
@@ -153,26 +148,27 @@ impl Root {
 
     /// Opens a folder and makes it, and those above it, where they are missing.
     pub(crate) fn make_folder(&self, path: Option<&RelPath>) -> io::Result<NewFolder> {
-        let mut made = Vec::new();
-        let dir = match self.folder(path) {
-            Err(error) if is(&error, Errno::NOENT) => {
-                let names = path.into_iter().flat_map(RelPath::names);
-                let outcome = names.fold(self.folder(None), |dir, name| make_one(&dir?, name, &mut made));
-                match outcome {
-                    Ok(dir) => dir,
-                    Err(error) => {
-                        remove_made(&mut made);
-                        return Err(error);
-                    }
+        match self.folder(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return Ok(NewFolder { dir: opened?, made: Vec::new() }),
+        }
+        let mut folder = NewFolder { dir: self.folder(None)?, made: Vec::new() };
+        for name in path.into_iter().flat_map(RelPath::names) {
+            match rustix::fs::mkdirat(&folder.dir, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) => {
+                    folder.made.push((folder.dir.try_clone()?, name.to_owned()));
+                    rustix::fs::fsync(&folder.dir)?;
                 }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
             }
-            other => other?,
-        };
-        Ok(NewFolder { dir, made })
+            folder.dir = open_name(folder.dir.as_fd(), name, OFlags::DIRECTORY, Mode::empty())?;
+        }
+        Ok(folder)
     }
 
-    /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that nobody
-    /// could ask for are left out.
+    /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that no
+    /// call could use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         let folder = self.folder(path)?;
         let mut names = Vec::new();
@@ -263,11 +259,7 @@ fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<En
 fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::with_capacity(paths.len());
     for path in paths {
-        let stat = match rustix::fs::statat(folder, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let Some(stat) = stat_name(folder, path.name())? else { continue };
         let is_dir = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => false,
             FileType::Directory => true,
@@ -302,9 +294,27 @@ pub(crate) fn open_name(
     })
 }
 
+/// What a name is, if it is there; a link is itself and not what it points to.
+pub(crate) fn stat_name(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn is_link(dir: BorrowedFd<'_>, name: &str) -> bool {
-    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+    let stat = stat_name(dir, name).ok().flatten();
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+/// Fails for anything but a regular file, with the errors that opening it for writing gives.
+pub(crate) fn check_regular(stat: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Symlink => Err(Errno::LOOP.into()),
+        _ => Err(Errno::ISDIR.into()),
+    }
 }
 
 /// A folder about to be written into. Unless it is [kept](Self::keep), folders made for it go again.
@@ -324,36 +334,14 @@ impl NewFolder {
 
 impl Drop for NewFolder {
     fn drop(&mut self) {
-        remove_made(&mut self.made);
-    }
-}
-
-fn remove_made(made: &mut Vec<(OwnedFd, String)>) {
-    while let Some((parent, name)) = made.pop() {
-        // Somebody else may have put something into it; then it stays.
-        _ = rustix::fs::unlinkat(&parent, name.as_str(), AtFlags::REMOVEDIR);
-    }
-}
-
-fn make_one(parent: &OwnedFd, name: &str, made: &mut Vec<(OwnedFd, String)>) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o777)) {
-        Ok(()) => {
-            made.push((parent.try_clone()?, name.to_owned()));
-            rustix::fs::fsync(parent)?;
+        for (parent, name) in self.made.iter().rev() {
+            // It stays if another process has put something into it.
+            _ = rustix::fs::unlinkat(parent, name.as_str(), AtFlags::REMOVEDIR);
         }
-        Err(Errno::EXIST) => {}
-        Err(error) => return Err(error.into()),
     }
-    Ok(open_name(parent.as_fd(), name, OFlags::DIRECTORY, Mode::empty())?)
-}
-
-/// Whether an error is this one of the system's.
-pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, Options, Parser, TagEnd};
 
 /// The byte order mark: never part of a section.
 pub(crate) const BOM: &str = "\u{feff}";
@@ -14,23 +14,24 @@ pub(crate) const BOM: &str = "\u{feff}";
 /// A heading with everything below it up to the next heading of the same or a higher level; or what stands
 /// before the first heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Section {
+#[allow(unreachable_pub, reason = "the fuzz targets see it")]
+pub struct Section {
     /// 1 to 6, as the heading; 0 for what has none.
-    pub(crate) level: u8,
+    pub level: u8,
     /// The heading's text; empty for what has none.
-    pub(crate) title: String,
+    pub title: String,
     /// The line it starts at; lines count from 1.
-    pub(crate) line: usize,
+    pub line: usize,
     /// The last line of it, its subsections included.
-    pub(crate) last_line: usize,
+    pub last_line: usize,
     /// Its bytes, its subsections included.
-    pub(crate) range: Range<usize>,
+    pub range: Range<usize>,
     /// Where its heading ends and its text begins.
-    pub(crate) text_start: usize,
+    pub text_start: usize,
     /// Where its first subsection begins; where it ends, if it has none.
-    pub(crate) own_end: usize,
+    pub own_end: usize,
     /// The section it lies in, by its place in the outline.
-    pub(crate) parent: Option<usize>,
+    pub parent: Option<usize>,
 }
 
 impl Section {
@@ -59,34 +60,23 @@ impl std::ops::Deref for Outline {
 impl Outline {
     pub(crate) fn of(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
-        let mut outline = Vec::new();
-        let headings = headings(text, start);
+        let mut headings = headings(text, start);
         let first = headings.first().map_or(text.len(), |heading| heading.start);
         if headings.is_empty() || !is_blank(&text[start..first]) {
-            outline.push(Section {
-                level: 0,
-                title: String::new(),
-                line: 1,
-                last_line: 1,
-                range: start..first,
-                text_start: start,
-                own_end: first,
-                parent: None,
-            });
+            headings.insert(0, Heading { level: 0, title: String::new(), start, end: start });
         }
         let mut lines = Lines { text: text.as_bytes(), at: start, line: 1 };
-        for heading in headings {
-            outline.push(Section {
-                level: heading.level,
-                title: heading.title,
-                line: lines.line_of(heading.start),
-                last_line: 0,
-                range: heading.start..text.len(),
-                text_start: heading.end,
-                own_end: text.len(),
-                parent: None,
-            });
-        }
+        let section = |heading: Heading| Section {
+            level: heading.level,
+            title: heading.title,
+            line: lines.line_of(heading.start),
+            last_line: 0,
+            range: heading.start..text.len(),
+            text_start: heading.end,
+            own_end: text.len(),
+            parent: None,
+        };
+        let mut outline: Vec<_> = headings.into_iter().map(section).collect();
         let last_line = lines.last();
         close(&mut outline, last_line);
         Self(outline)
@@ -147,45 +137,28 @@ fn headings(text: &str, start: usize) -> Vec<Heading> {
     let parsed = with_line_feeds(&text[body..]);
     let mut headings = Vec::new();
     let mut depth = 0_usize;
-    let mut within = false;
+    let mut title = String::new();
     for (event, range) in Parser::new_ext(&parsed, Options::empty()).into_offset_iter() {
         match event {
-            Event::Start(Tag::Heading { level, .. }) if depth == 0 => {
+            Event::Start(_) => {
+                if depth == 0 {
+                    title.clear();
+                }
                 depth += 1;
-                within = true;
+            }
+            Event::End(TagEnd::Heading(level)) if depth == 1 => {
+                depth = 0;
                 let start = body + line_start(&parsed, range.start);
                 let end = body + line_end(&parsed, range.end);
-                headings.push(Heading { level: number(level), title: String::new(), start, end });
+                headings.push(Heading { level: level as u8, title: std::mem::take(&mut title), start, end });
             }
-            Event::End(TagEnd::Heading(_)) => {
-                depth -= 1;
-                within = false;
-            }
-            Event::Start(_) => depth += 1,
             Event::End(_) => depth -= 1,
-            Event::Text(text) | Event::Code(text) if within => push_title(&mut headings, &text),
-            Event::SoftBreak | Event::HardBreak if within => push_title(&mut headings, " "),
+            Event::Text(text) | Event::Code(text) => title.push_str(&text),
+            Event::SoftBreak | Event::HardBreak => title.push(' '),
             _ => {}
         }
     }
     headings
-}
-
-fn push_title(headings: &mut [Heading], text: &str) {
-    if let Some(heading) = headings.last_mut() {
-        heading.title.push_str(text);
-    }
-}
-
-fn number(level: HeadingLevel) -> u8 {
-    match level {
-        HeadingLevel::H1 => 1,
-        HeadingLevel::H2 => 2,
-        HeadingLevel::H3 => 3,
-        HeadingLevel::H4 => 4,
-        HeadingLevel::H5 => 5,
-        HeadingLevel::H6 => 6,
-    }
 }
 
 /// CommonMark ends a line at a lone CR, the parser does not. Same length, so positions stay.

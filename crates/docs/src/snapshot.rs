@@ -12,7 +12,7 @@ use crate::root::Stamp;
 /// How often a file that changes while it is read is read again.
 pub(crate) const ATTEMPTS: usize = 5;
 
-/// Opens and reads a file until nobody changes it meanwhile, but not for ever.
+/// Reads a file again until it does not change meanwhile, but not for ever.
 pub(crate) fn read(
     path: &str,
     mut open: impl FnMut() -> io::Result<(File, Stamp)>,

@@ -1,6 +1,6 @@
 //! The line of a section that shows why it was found.
 
-use crate::path::fold;
+use crate::fold::fold;
 use crate::section::split_lines;
 
 /// How long a snippet is at most; and never more than half of the section, which is not to be read here.

@@ -10,24 +10,24 @@ use serde_json::json;
 use crate::answer::{
     Entries, EntryType, FileType, Replaced, TruncatedReason, VaultEntry, VaultText, Written,
 };
-use crate::file::{self, Locked, Swept};
+use crate::arguments::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
+use crate::fold::fold_name;
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
+use crate::lock::Locked;
 use crate::manual::file_type;
-use crate::path::{RelPath, fold_name};
+use crate::path::RelPath;
 use crate::range;
-use crate::refusal::{Code, Refusal, shown};
-use crate::request::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
+use crate::refusal::{Code, Refusal};
 use crate::root::{Root, Stamp};
 use crate::section::BOM;
 use crate::snapshot;
+use crate::temporary::{Swept, is_temporary};
+use crate::write::{self, ATTEMPTS};
 
 /// Reserved: not listed, not read, not written.
 const SYSTEM: &str = ".system";
 /// Takes only notes of a day, and only more of them.
 const DAILY: &str = "daily";
-
-/// How often an append looks again whether its target is there.
-const ATTEMPTS: usize = 10;
 
 /// Where copies and notes go.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ pub(crate) struct Vault {
     swept: Swept,
 }
 
-/// One change of a file at a time in this process, so that few wait for a file's lock. Who waits for one that
-/// another process holds, keeps nobody from other files.
+/// One change of a file at a time in this process, so that few threads poll its lock; other files are not held up.
 #[derive(Debug, Default)]
 struct Turns(Mutex<HashMap<RelPath, Arc<Mutex<()>>>>);
 
@@ -52,7 +51,7 @@ impl Turns {
             work()
         };
         let mut files = self.files();
-        // The map's and ours: nobody else waits.
+        // The map's and ours: no other call waits.
         if Arc::strong_count(&turn) == 2 {
             files.remove(path);
         }
@@ -62,13 +61,6 @@ impl Turns {
     fn files(&self) -> std::sync::MutexGuard<'_, HashMap<RelPath, Arc<Mutex<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What to do with a name that may be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Existing {
-    Replace,
-    Refuse,
 }
 
 /// What a call is about to do with a path.
@@ -89,13 +81,6 @@ impl From<Mode> for Use {
     }
 }
 
-/// A path that a copy may go to.
-#[derive(Debug)]
-pub(crate) struct Destination {
-    pub(crate) path: RelPath,
-    pub(crate) mode: Mode,
-}
-
 impl Vault {
     pub(crate) fn new(root: Root, hard: HardLimits) -> Self {
         Self { root, hard, turns: Turns::default(), swept: Swept::default() }
@@ -106,13 +91,12 @@ impl Vault {
             None | Some("" | "." | "./") => None,
             Some(folder) => Some(admit(folder, Use::Look)?),
         };
-        let shown = folder.as_ref().map_or("vault", RelPath::as_str);
-        let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(shown, &error))?;
-        let visible = entries
-            .into_iter()
-            .filter(|entry| !(is_system(&entry.path) || file::is_temporary(entry.path.name())));
+        let place = folder.as_ref().map_or("vault", RelPath::as_str);
+        let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(place, &error))?;
+        let visible =
+            entries.into_iter().filter(|entry| !(is_system(&entry.path) || is_temporary(entry.path.name())));
         let entry = |entry: crate::root::Entry| VaultEntry {
-            path: entry.path.as_str().to_owned(),
+            path: entry.path.into(),
             entry_type: if entry.is_dir { EntryType::Dir } else { EntryType::File },
             size_bytes: (!entry.is_dir).then_some(entry.stamp.size),
         };
@@ -137,45 +121,38 @@ impl Vault {
     pub(crate) fn create(&self, request: &VaultCreate) -> Result<Written, Refusal> {
         let path = admit(&request.path, Use::Create)?;
         let content = request.content.as_bytes();
-        let written_bytes = self.turns.take(&path, || self.put(&path, &[content], Existing::Refuse))?;
-        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
+        let written_bytes = self.turns.take(&path, || self.put(&path, &[content], write::create))?;
+        Ok(Written { written_path: path.into(), written_bytes })
     }
 
     pub(crate) fn write(&self, request: &VaultWrite) -> Result<Written, Refusal> {
         let path = admit(&request.path, request.mode.into())?;
-        let written_bytes = self.turns.take(&path, || self.write_now(&path, request))?;
-        Ok(Written { written_path: path.as_str().to_owned(), written_bytes })
-    }
-
-    fn write_now(&self, path: &RelPath, request: &VaultWrite) -> Result<u64, Refusal> {
-        let (folder, name) = path.split();
         let missing = || {
-            Refusal::new(
-                Code::Conflict,
-                format!(
-                    "there is no `{}` to write to; `vault_create` makes a new file",
-                    shown(path.as_str())
-                ),
-            )
+            Refusal::conflict(format!("there is no `{path}` to write to; `vault_create` makes a new file"))
         };
-        let failed = |error: io::Error| match self.failed(path, &error) {
+        let failed = |error: io::Error| match self.failed(&path, &error) {
             refusal if refusal.code == Code::NotFound => missing(),
             refusal => refusal,
         };
-        let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-        match request.mode {
-            Mode::Append => {
-                let file = Locked::to_append(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
-                // A mark in the middle of a file is none.
-                let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
-                self.append(path, folder.as_fd(), &file, content.as_bytes())
+        let (folder, name) = path.split();
+        let written_bytes = self.turns.take(&path, || {
+            let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+            let dir = folder.as_fd();
+            match request.mode {
+                Mode::Append => {
+                    let file = Locked::to_append(dir, name).map_err(failed)?.ok_or_else(missing)?;
+                    // A byte order mark belongs only at the start of a file.
+                    let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
+                    self.append(&path, dir, &file, content.as_bytes())
+                }
+                Mode::Overwrite => {
+                    let old = Locked::to_replace(dir, name).map_err(failed)?.ok_or_else(missing)?;
+                    check_new_size(&path, request.content.len() as u64)?;
+                    self.swept(dir, || old.replace(&[request.content.as_bytes()])).map_err(failed)
+                }
             }
-            Mode::Overwrite => {
-                let old = Locked::to_replace(folder.as_fd(), name).map_err(failed)?.ok_or_else(missing)?;
-                check_new_size(path, request.content.len() as u64)?;
-                self.swept(folder.as_fd(), || old.replace(&[request.content.as_bytes()])).map_err(failed)
-            }
-        }
+        })?;
+        Ok(Written { written_path: path.into(), written_bytes })
     }
 
     pub(crate) fn replace(&self, request: &VaultReplace) -> Result<Replaced, Refusal> {
@@ -184,7 +161,7 @@ impl Vault {
             return Err(Refusal::parameter("`find` is empty; give the text to be replaced"));
         }
         let replacements = self.turns.take(&path, || self.replace_now(&path, request))?;
-        Ok(Replaced { written_path: path.as_str().to_owned(), replacements })
+        Ok(Replaced { written_path: path.into(), replacements })
     }
 
     fn replace_now(&self, path: &RelPath, request: &VaultReplace) -> Result<usize, Refusal> {
@@ -194,15 +171,14 @@ impl Vault {
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
         // Locked until the new file has the name: what others write meanwhile is not lost.
         let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
-            return Err(Refusal::not_found(format!("there is no `{}`", shown(path.as_str()))));
+            return Err(Refusal::not_found(format!("there is no `{path}`")));
         };
         // Editors ask for no lock.
         let text = snapshot::read(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
             return Err(Refusal::not_found(format!(
-                "`find` does not occur in `{}`; it must be exactly what stands there",
-                shown(path.as_str())
+                "`find` does not occur in `{path}`; it must be exactly what stands there"
             )));
         }
         let kept = text.len() - replacements * request.find.len();
@@ -213,42 +189,38 @@ impl Vault {
     }
 
     /// Checks where a copy is to go, before anything is read.
-    pub(crate) fn destination(to_path: &str, mode: Mode) -> Result<Destination, Refusal> {
-        Ok(Destination { path: admit(to_path, mode.into())?, mode })
+    pub(crate) fn destination(to_path: &str, mode: Mode) -> Result<RelPath, Refusal> {
+        admit(to_path, mode.into())
     }
 
     /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
-    pub(crate) fn receive(&self, to: &Destination, text: &str, bom: &str) -> Result<u64, Refusal> {
-        self.turns.take(&to.path, || self.receive_now(to, text, bom))
+    pub(crate) fn receive(&self, to: &RelPath, mode: Mode, text: &str, bom: &str) -> Result<u64, Refusal> {
+        self.turns.take(to, || match mode {
+            Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], write::overwrite),
+            Mode::Append => self.append_or_create(to, text.as_bytes()),
+        })
     }
 
-    fn receive_now(&self, to: &Destination, text: &str, bom: &str) -> Result<u64, Refusal> {
-        if to.mode == Mode::Overwrite {
-            return self.put(&to.path, &[bom.as_bytes(), text.as_bytes()], Existing::Replace);
-        }
-        let (folder, name) = to.path.split();
-        let failed = |error| self.failed(&to.path, &error);
+    fn append_or_create(&self, path: &RelPath, text: &[u8]) -> Result<u64, Refusal> {
+        let (folder, name) = path.split();
+        let failed = |error| self.failed(path, &error);
         for _ in 0..ATTEMPTS {
-            let folder = match self.root.folder(folder.as_ref()) {
-                Ok(folder) => Some(folder),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            match self.root.folder(folder.as_ref()) {
+                Ok(folder) => {
+                    if let Some(file) = Locked::to_append(folder.as_fd(), name).map_err(failed)? {
+                        return self.append(path, folder.as_fd(), &file, text);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed(error)),
-            };
-            if let Some(folder) = folder
-                && let Some(file) = Locked::to_append(folder.as_fd(), name).map_err(failed)?
-            {
-                return self.append(&to.path, folder.as_fd(), &file, text.as_bytes());
             }
-            match self.put(&to.path, &[text.as_bytes()], Existing::Refuse) {
+            match self.put(path, &[text], write::create) {
                 // Another process was faster: there is something to append to now.
                 Err(refusal) if refusal.code == Code::Conflict => {}
                 outcome => return outcome,
             }
         }
-        Err(Refusal::new(
-            Code::Conflict,
-            format!("`{}` comes and goes while it is to be appended to; try again", shown(to.path.as_str())),
-        ))
+        Err(Refusal::conflict(format!("`{path}` comes and goes while it is to be appended to; try again")))
     }
 
     /// Adds to the end of a file that is locked.
@@ -261,8 +233,7 @@ impl Vault {
     ) -> Result<u64, Refusal> {
         if file.has_other_names() {
             return Err(Refusal::forbidden(format!(
-                "`{}` has another name (a hard link), under which the addition would be missing; append to another file",
-                shown(path.as_str())
+                "`{path}` has another name (a hard link), under which the addition would be missing; append to another file"
             )));
         }
         let failed = |error| self.failed(path, &error);
@@ -272,29 +243,26 @@ impl Vault {
         self.swept(dir, || file.append(bytes)).map_err(failed)
     }
 
-    /// Writes a whole file, and makes the folders it lies in.
-    fn put(&self, path: &RelPath, parts: &[&[u8]], existing: Existing) -> Result<u64, Refusal> {
+    /// Writes a whole file with `write`, and makes the folders it lies in.
+    fn put(
+        &self,
+        path: &RelPath,
+        parts: &[&[u8]],
+        write: fn(BorrowedFd<'_>, &str, &[&[u8]]) -> io::Result<u64>,
+    ) -> Result<u64, Refusal> {
         check_new_size(path, parts.iter().map(|part| part.len() as u64).sum())?;
         let (folder, name) = path.split();
         let failed = |error| self.failed(path, &error);
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
         let dir = folder.dir.as_fd();
-        let outcome = self.swept(dir, || match existing {
-            Existing::Replace => file::overwrite(dir, name, parts),
-            Existing::Refuse => file::create(dir, name, parts),
-        });
-        match outcome {
+        match self.swept(dir, || write(dir, name, parts)) {
             Ok(written) => {
                 folder.keep();
                 Ok(written)
             }
-            Err(error) if file::is_taken(&error) => Err(Refusal::new(
-                Code::Conflict,
-                format!(
-                    "`{}` exists already; `vault_write` changes a file, anything else needs another name",
-                    shown(path.as_str())
-                ),
-            )),
+            Err(error) if write::is_taken(&error) => Err(Refusal::conflict(format!(
+                "`{path}` exists already; `vault_write` changes a file, anything else needs another name"
+            ))),
             Err(error) => Err(failed(error)),
         }
     }
@@ -302,10 +270,7 @@ impl Vault {
     /// Why nothing was written. A file where a folder is needed is in the way.
     fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
         match self.root.file_on_the_way(path, error) {
-            Some(file) => Refusal::new(
-                Code::Conflict,
-                format!("`{}` is a file, not a folder; choose another path", shown(file.as_str())),
-            ),
+            Some(file) => Refusal::conflict(format!("`{file}` is a file, not a folder; choose another path")),
             None => Refusal::system(path.as_str(), error),
         }
     }
@@ -325,8 +290,7 @@ fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::forbidden(format!(
-        "`{}` would have {size} bytes, the limit is {MAX_SOURCE_BYTES}, and no more can be read; write less, or to another file",
-        shown(path.as_str())
+        "`{path}` would have {size} bytes, the limit is {MAX_SOURCE_BYTES}, and no more can be read; write less, or to another file"
     ))
     .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
 }
@@ -337,7 +301,7 @@ fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     if is_system(&path) {
         return Err(Refusal::forbidden("`.system/` is reserved; choose another folder"));
     }
-    if path.names().any(file::is_temporary) {
+    if path.names().any(is_temporary) {
         return Err(Refusal::forbidden("names of this form are the server's own, for unfinished files"));
     }
     if fold_name(path.first()) == DAILY && (purpose != Use::Look || path.first() != DAILY) {
@@ -350,12 +314,11 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
     let day = path.as_str().strip_prefix("daily/").and_then(|name| name.strip_suffix(".md"));
     if !day.is_some_and(is_date) {
         return Err(Refusal::forbidden(format!(
-            "`{}`: `daily/` takes only `daily/YYYY-MM-DD.md`, spelled so and with a date that exists",
-            shown(path.as_str())
+            "`{path}`: `daily/` takes only `daily/YYYY-MM-DD.md`, spelled so and with a date that exists"
         )));
     }
     if purpose == Use::Overwrite {
-        return Err(Refusal::forbidden(format!("`{}` may only grow; use the mode `append`", path.as_str())));
+        return Err(Refusal::forbidden(format!("`{path}` may only grow; use the mode `append`")));
     }
     Ok(())
 }
@@ -451,7 +414,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
     fn a_new_text_that_could_not_be_read_is_not_written() {
         let dir = tempfile::TempDir::new().unwrap();
         let vault = Vault::new(Root::open(dir.path()).unwrap(), HardLimits::default());
@@ -463,7 +425,7 @@ mod tests {
         let mut refusals = vec![vault.create(&create).unwrap_err()];
         std::fs::write(dir.path().join(&path), "old").unwrap();
         refusals.push(vault.write(&write).unwrap_err());
-        refusals.push(vault.receive(&to, &content, BOM).unwrap_err());
+        refusals.push(vault.receive(&to, Mode::Overwrite, &content, BOM).unwrap_err());
         for refusal in refusals {
             assert_eq!(refusal.code, Code::Forbidden, "{}", refusal.message);
             assert_eq!(refusal.details.unwrap()["limit_bytes"], MAX_SOURCE_BYTES);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use toolbridge_core::trace::TraceError;
+use toolbridge_core::trace::{Outcome, TraceError};
 use toolbridge_core::{RegistrationError, ToolError, show_hint};
 
 use crate::user::strangeness;
@@ -225,6 +225,6 @@ impl From<TraceError> for IpcError {
 
 impl From<IpcError> for ToolError {
     fn from(error: IpcError) -> Self {
-        Self::new(error.type_name(), error.to_string())
+        Self::new(error.type_name(), error.to_string()).called(Outcome::TransportError)
     }
 }

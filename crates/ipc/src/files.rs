@@ -29,6 +29,7 @@ pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
 const SHORT_DIR: &str = "/tmp";
 
 /// Connections that may wait to be accepted.
+#[cfg(target_os = "linux")]
 const BACKLOG: i32 = 1024;
 
 /// What a session's files are called.

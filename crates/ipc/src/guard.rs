@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::bridge::own_executable;
+use crate::locate::own_executable;
 
 /// The first argument of a guardian; nobody calls a command of their own so.
 pub const COMMAND: &str = "toolbridge-guard";

@@ -10,13 +10,13 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod guard;
 
-mod bridge;
 mod connection;
 mod error;
 mod files;
 mod fork;
 mod frame;
 mod idle;
+mod locate;
 mod message;
 mod outbox;
 mod peer;
@@ -26,13 +26,13 @@ mod schema_file;
 mod search;
 mod server;
 mod session;
-mod sweeper;
+mod sweep;
 mod user;
 
-pub use bridge::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
 pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
+pub use locate::{McpServer, bridge_executable, this_program_is_a_bridge};
 pub use remains::{SessionInfo, SessionState, sessions, sweep};
 pub use remote::Remote;
 pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::json::{Answer, CutError, Inner, Span, answer, envelope};
-use toolbridge_core::trace::TraceParent;
+use toolbridge_core::trace::{Outcome, TraceParent};
 use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
 
 use crate::IpcError;
@@ -69,7 +69,9 @@ fn fault(message: &str, error: &CutError) -> String {
 /// Reads a request.
 pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
     let invalid = |reason: String| BadRequest::Invalid(IpcError::Invalid { reason });
-    let refuse = |type_name, reason: &str| Err(BadRequest::Refused(ToolError::new(type_name, reason)));
+    let refuse = |type_name, reason: &str| {
+        Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
+    };
     let text = text(frame).map_err(BadRequest::Invalid)?;
     let found = envelope(text, &["method"], "params", &["name", "arguments", "meta"])
         .map_err(|error| invalid(fault("the request", &error)))?
@@ -182,10 +184,23 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
             let payload: ErrorPayload = error
                 .decode()
                 .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
-            Ok(Reply::Error(ToolError::new(payload.type_name, payload.message)))
+            let outcome = outcome_of(&payload.type_name);
+            Ok(Reply::Error(ToolError::new(payload.type_name, payload.message).called(outcome)))
         }
         (None, [None, Some(progress)]) => Ok(Reply::Progress(progress.decode().ok())),
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
+    }
+}
+
+/// What a trace calls an error; the name of its class is all that the wire says.
+fn outcome_of(type_name: &str) -> Outcome {
+    match type_name {
+        "ToolTimeoutError" => Outcome::TimedOut,
+        "ToolNotFoundError" | "ToolArgumentsError" | "ToolBusyError" | "InvalidParamsError"
+        | "UnknownMethodError" => Outcome::Refused,
+        "IPCConnectionError" | "IPCMessageSizeError" | "IPCError" => Outcome::TransportError,
+        "ToolCancelledError" => Outcome::Cancelled,
+        _ => Outcome::ToolError,
     }
 }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolbridge_core::json::{Members, Span, list_of_members};
 use toolbridge_core::{RawJson, ToolList, ToolSpec};
 
 use crate::IpcError;
@@ -91,13 +92,15 @@ fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
 /// What is wrong with it, to be put behind the file's name.
 pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
     let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
-    let entries: Vec<Entry<'_>> = serde_json::from_str(utf8).map_err(|error| fault(utf8, &error))?;
-    let tools = entries.into_iter().enumerate().map(|(place, entry)| check(place, entry, text));
-    ToolList::new(tools.collect::<Result<_, _>>()?).map_err(|error| format!("cannot be used: {error}"))
+    let keys = ["name", "description", "input_schema", "title", "output_schema", "annotations", "meta"];
+    let entries = list_of_members(utf8, &keys).ok_or_else(|| fault(utf8))?;
+    let tools = entries.into_iter().enumerate().map(|(place, entry)| read_tool(place, entry, text));
+    let tools = tools.collect::<Result<Option<_>, _>>()?.ok_or_else(|| fault(utf8))?;
+    ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
 }
 
-/// Why a text is no list of tools, after `error` has said that it is none.
-fn fault(text: &str, error: &serde_json::Error) -> String {
+/// Why a text is no list of tools.
+fn fault(text: &str) -> String {
     let items: Vec<&RawValue> = match serde_json::from_str(text) {
         Ok(items) => items,
         Err(error) if error.is_data() => return "is not a JSON array".into(),
@@ -107,29 +110,37 @@ fn fault(text: &str, error: &serde_json::Error) -> String {
         let error = serde_json::from_str::<Entry<'_>>(item.get()).err()?;
         Some(format!("has a tool that cannot be used, number {number}: {error}"))
     });
-    faults.unwrap_or_else(|| format!("cannot be used: {error}"))
+    faults.unwrap_or_else(|| "cannot be used".into())
 }
 
-fn check(place: usize, entry: Entry<'_>, text: &Bytes) -> Result<ToolSpec, String> {
-    if entry.name.is_empty() {
+/// A tool of the file; `None` when a member that must be there is not, or is something else.
+fn read_tool(place: usize, entry: Members<'_, 7>, text: &Bytes) -> Result<Option<ToolSpec>, String> {
+    let [name, description, input_schema, optional @ ..] = entry;
+    let [title, output_schema, annotations, meta] =
+        optional.map(|member| member.filter(|value| value.get() != "null"));
+    let read = |member: Span<'_>| member.decode::<String>().ok();
+    let (Some(name), Some(description), Some(input_schema)) =
+        (name.and_then(read), description.and_then(read), input_schema)
+    else {
+        return Ok(None);
+    };
+    if name.is_empty() {
         return Err(format!("has a tool with an empty name, number {}", place + 1));
     }
-    let object = |member: &str, value: &RawValue| {
+    let Some(title) = title.map_or(Some(None), |title| read(title).map(Some)) else { return Ok(None) };
+    let object = |member: &str, value: Span<'_>| {
         if value.get().starts_with('{') {
             return Ok(RawJson::span(text, value));
         }
-        Err(format!("has a tool `{}` whose `{member}` is not a JSON object", entry.name))
+        Err(format!("has a tool `{name}` whose `{member}` is not a JSON object"))
     };
-    let optional =
-        |member: &str, value: Option<&RawValue>| value.map(|value| object(member, value)).transpose();
-    let input_schema = object("input_schema", entry.input_schema)?;
-    let output_schema = optional("output_schema", entry.output_schema)?;
-    let annotations = optional("annotations", entry.annotations)?;
-    let meta = optional("meta", entry.meta)?;
-    let mut tool = ToolSpec::new(entry.name, entry.description, input_schema);
-    (tool.title, tool.output_schema) = (entry.title, output_schema);
-    (tool.annotations, tool.meta) = (annotations, meta);
-    Ok(tool)
+    let input_schema = object("input_schema", input_schema)?;
+    let output_schema = output_schema.map(|value| object("output_schema", value)).transpose()?;
+    let annotations = annotations.map(|value| object("annotations", value)).transpose()?;
+    let meta = meta.map(|value| object("meta", value)).transpose()?;
+    let mut tool = ToolSpec::new(name, description, input_schema);
+    (tool.title, tool.output_schema, tool.annotations, tool.meta) = (title, output_schema, annotations, meta);
+    Ok(Some(tool))
 }
 
 /// The text of a schema file for `tools`.

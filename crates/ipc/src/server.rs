@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use toolbridge_core::trace::{CallTrace, Process, Tracer};
+use toolbridge_core::trace::{CallTrace, Outcome, Process, Tracer};
 use toolbridge_core::{Budget, CancellationToken, Dispatcher, Step, ToolCall, ToolError, ToolSource};
 use tracing::Instrument as _;
 
@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Each connection carries one call at a time. Calls on different connections run side by side, but for
 /// those of exclusive tools, which take turns. A connection that closes cancels its call.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Server {
     dispatcher: Dispatcher,
     requests: Budget,
@@ -183,20 +183,12 @@ impl Server {
             Ok(place) => return (reply, place),
             Err(error) => error,
         };
-        let error =
-            ToolError::new(type_name, format!("the answer of tool `{tool}` cannot be sent: {reason}"));
+        let text = format!("the answer of tool `{tool}` cannot be sent: {reason}");
+        let error = ToolError::new(type_name, text).called(Outcome::TransportError);
         if let Some(trace) = trace {
             trace.replaced(&error);
         }
         (write_reply(Reply::Error(error)), self.answers.put_small())
-    }
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("tools", &self.dispatcher.source().tools().len())
-            .finish_non_exhaustive()
     }
 }
 

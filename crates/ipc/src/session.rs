@@ -11,10 +11,10 @@ use toolbridge_core::trace::{Process, Tracer, What, trace_path};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
 use tracing::Instrument as _;
 
-use crate::bridge::{McpServer, bridge_executable};
 use crate::files::{SessionFiles, SessionId, session_dir};
+use crate::locate::{McpServer, bridge_executable};
 use crate::schema_file::write_schema_file;
-use crate::sweeper::sweep_briefly;
+use crate::sweep::sweep_briefly;
 use crate::{IpcError, Server};
 
 /// How long [`Session::stop`] waits for calls to end before it leaves them behind.
@@ -27,8 +27,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use toolbridge_core::{NoArgs, Toolset};
-/// use toolbridge_ipc::Session;
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_ipc::*; }
+/// # use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::Session;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
@@ -42,7 +43,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Session {
     socket: PathBuf,
     schema: PathBuf,
-    source: SourceBox,
+    source: Arc<dyn ToolSource>,
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
     stop: CancellationToken,
@@ -71,20 +72,11 @@ impl Drop for SessionEnd {
     }
 }
 
-#[derive(Clone)]
-struct SourceBox(Arc<dyn ToolSource>);
-
-impl std::fmt::Debug for SourceBox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tools", self.0.tools().len())
-    }
-}
-
 /// A session that has not started: nothing of it exists outside.
 #[derive(Debug)]
 pub struct SessionBuilder {
     id: SessionId,
-    source: SourceBox,
+    source: Arc<dyn ToolSource>,
     dir: Option<PathBuf>,
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
@@ -133,15 +125,15 @@ impl SessionBuilder {
             move |error| IpcError::Start { dir, what, error }
         };
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
-        let tools = write_schema_file(&self.source.0.tools());
+        let tools = write_schema_file(&self.source.tools());
         let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
         let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
 
         let stop = CancellationToken::new();
         let id = self.id.text();
-        let tools = self.source.0.tools().len() as u64;
+        let tools = self.source.tools().len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let server = Server::traced(Arc::clone(&self.source.0), tracer.clone());
+        let server = Server::traced(Arc::clone(&self.source), tracer.clone());
         let stopped = stop.clone();
         let server =
             tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
@@ -164,7 +156,7 @@ impl Session {
     pub fn builder(source: impl ToolSource) -> SessionBuilder {
         SessionBuilder {
             id: SessionId::random(),
-            source: SourceBox(Arc::new(source)),
+            source: Arc::new(source),
             dir: None,
             bridge: None,
             trace: None,
@@ -208,7 +200,7 @@ impl Session {
     ///
     /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
     pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
-        check_server_name(name, &self.source.0.tools())?;
+        check_server_name(name, &self.source.tools())?;
         let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
             reason: format!("the path cannot be written as JSON: {error}"),
         })?;

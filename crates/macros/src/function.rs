@@ -5,7 +5,7 @@ use quote::{ToTokens as _, quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Safety, Signature};
 
-use crate::description;
+use crate::all;
 use crate::parameter::Parameter;
 use crate::setting::Settings;
 
@@ -21,10 +21,8 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
     let settings = Settings::parse(settings)?;
     let name = &function.sig.ident;
     if let Some(skip) = settings.skip {
-        return Err(Error::new(
-            skip,
-            "`skip` is for methods below `#[tools]`; a function needs no attribute",
-        ));
+        let message = "`skip` is for methods below `#[tools]`; a function needs no attribute";
+        return Err(Error::new(skip, message));
     }
     if let Some(receiver) = function.sig.receiver() {
         let message = "a method is a tool by `#[toolbridge::tools]` on its `impl` block";
@@ -80,16 +78,7 @@ pub(crate) fn take_parameters(signature: &mut Signature) -> Result<Vec<Parameter
         FnArg::Typed(typed) => Some(typed),
         FnArg::Receiver(_) => None,
     });
-    let mut parameters = Ok(Vec::new());
-    for (number, typed) in typed.enumerate() {
-        match (&mut parameters, Parameter::take(typed, number)) {
-            (Ok(parameters), Ok(parameter)) => parameters.push(parameter),
-            (Ok(_), Err(error)) => parameters = Err(error),
-            (Err(errors), Err(error)) => errors.combine(error),
-            (Err(_), Ok(_)) => {}
-        }
-    }
-    parameters
+    all(typed.enumerate().map(|(number, typed)| Parameter::take(typed, number)))
 }
 
 fn check(signature: &Signature) -> Result<()> {
@@ -117,8 +106,7 @@ pub(crate) fn tool(
 ) -> Result<TokenStream> {
     check(signature)?;
     let name = settings.name(&signature.ident)?;
-    let description =
-        settings.description(&description::of(attributes), &signature.ident, first.is_some())?;
+    let description = settings.description(attributes, &signature.ident, first.is_some())?;
     let calls = &settings.calls;
 
     let private = private();
@@ -132,10 +120,7 @@ pub(crate) fn tool(
     let extracts = parameters.iter().map(|parameter| parameter.extract(&private));
     let passed = first.iter().cloned().chain(parameters.iter().map(Parameter::pass));
 
-    let (asynchronous, waited) = match signature.asyncness {
-        Some(_) => (true, quote!(.await)),
-        None => (false, TokenStream::new()),
-    };
+    let waited = signature.asyncness.map(|_| quote!(.await));
     let returned = match &signature.output {
         ReturnType::Default => signature.ident.span(),
         ReturnType::Type(_, returned) => returned.span(),
@@ -146,7 +131,7 @@ pub(crate) fn tool(
         let __returned = #callee(#(#passed),*)#waited;
         #finish
     };
-    let body = if asynchronous {
+    let body = if signature.asyncness.is_some() {
         // Each call needs its own hold of the state: its future outlives the closure's borrow of it.
         let hold = first.map(|_| quote!(let __this = ::std::sync::Arc::clone(&__this);));
         let sendable = quote_spanned!(signature.ident.span()=> #private::sendable);

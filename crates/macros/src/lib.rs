@@ -6,7 +6,6 @@
 
 use proc_macro::TokenStream;
 
-mod description;
 mod function;
 mod method;
 mod parameter;
@@ -22,6 +21,20 @@ pub fn tool(settings: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn tools(settings: TokenStream, item: TokenStream) -> TokenStream {
     expand(item, |item| method::expand(settings.into(), item))
+}
+
+/// All values, or all errors as one.
+fn all<T>(outcomes: impl IntoIterator<Item = syn::Result<T>>) -> syn::Result<Vec<T>> {
+    let mut all = Ok(Vec::new());
+    for outcome in outcomes {
+        match (&mut all, outcome) {
+            (Ok(values), Ok(value)) => values.push(value),
+            (Ok(_), Err(error)) => all = Err(error),
+            (Err(errors), Err(error)) => errors.combine(error),
+            (Err(_), Ok(_)) => {}
+        }
+    }
+    all
 }
 
 /// What an attribute writes besides the item that it stands on. The item is changed: attributes that are ours must go, whether

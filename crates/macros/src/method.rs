@@ -1,10 +1,11 @@
 //! The methods of an `impl` block as tools.
 
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned as _;
-use syn::{Attribute, Error, GenericParam, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result};
+use syn::{Attribute, Error, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, Result};
 
+use crate::all;
 use crate::function::{conditions, lints, private, take_parameters, tool};
 use crate::setting::Settings;
 
@@ -13,26 +14,16 @@ pub(crate) fn expand(settings: TokenStream, block: &mut ItemImpl) -> Result<Toke
         ImplItem::Fn(method) => one(method).transpose(),
         _ => None,
     });
-    let mut found = Vec::new();
-    let mut errors: Option<Error> = None;
-    // All of them, so that no attribute of ours stays.
-    for tool in tools {
-        match (tool, &mut errors) {
-            (Ok(tool), _) => found.push(tool),
-            (Err(error), Some(errors)) => errors.combine(error),
-            (Err(error), None) => errors = Some(error),
-        }
-    }
+    // First of all, so that no attribute of ours stays.
+    let found = all(tools);
     if !settings.is_empty() {
         return Err(Error::new_spanned(settings, "`tools` has no settings; `#[tool(…)]` on a method has"));
     }
     check(block)?;
-    errors.map_or(Ok(()), Err)?;
+    let found = found?;
     if found.is_empty() {
-        return Err(Error::new_spanned(
-            &block.self_ty,
-            "no method takes `&self`, so there is no tool in here",
-        ));
+        let message = "no method takes `&self`, so there is no tool in here";
+        return Err(Error::new_spanned(&block.self_ty, message));
     }
 
     let private = private();
@@ -73,20 +64,16 @@ fn check(block: &ItemImpl) -> Result<()> {
         let message = "the tools of a type are its own methods: put this on an `impl` block without a trait";
         return Err(Error::new_spanned(trait_, message));
     }
-    let lifetime = block.generics.params.iter().find(|param| matches!(param, GenericParam::Lifetime(_)));
-    match lifetime {
-        Some(lifetime) => {
-            let message =
-                "tools live as long as they are wanted, so their state cannot borrow: hold an `Arc`";
-            Err(Error::new_spanned(lifetime, message))
-        }
-        None => Ok(()),
+    if let Some(lifetime) = block.generics.lifetimes().next() {
+        let message = "tools live as long as they are wanted, so their state cannot borrow: hold an `Arc`";
+        return Err(Error::new_spanned(lifetime, message));
     }
+    Ok(())
 }
 
 /// A statement that adds the tool of the method, if it is one.
 fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
-    // Whoever imports the attribute, or names it in full, means the same.
+    // Imported, or named in full.
     let is_ours = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|segment| segment.ident == "tool")
     };
@@ -115,10 +102,11 @@ fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
     if !by_reference {
         let message = "a tool takes `&self`, because calls share the value (a `Mutex` lets them change it); \
                        what is no tool has `#[tool(skip)]`";
-        return Err(match method.sig.receiver() {
-            Some(receiver) => Error::new_spanned(receiver, message),
-            None => Error::new_spanned(&method.sig.ident, message),
-        });
+        let receiver = method.sig.receiver().map(ToTokens::to_token_stream);
+        return Err(Error::new_spanned(
+            receiver.unwrap_or_else(|| method.sig.ident.to_token_stream()),
+            message,
+        ));
     }
     let name = &method.sig.ident;
     let first = Some(quote!(&__this));

@@ -52,8 +52,7 @@ impl Parameter {
                     let message = "calls share what they borrow: take `&CallContext`, or an owned argument";
                     return Err(Error::new_spanned(&self.type_, message));
                 }
-                let inner = *reference.elem.clone();
-                self.type_ = inner;
+                self.type_ = *reference.elem.clone();
                 return self.only_from_call(true);
             }
             (Pat::Ident(name), _) if name.by_ref.is_none() && name.subpat.is_none() => &name.ident,

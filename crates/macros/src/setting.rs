@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
-use syn::{Error, Ident, Lit, LitStr, Result, Token, Type};
+use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Meta, Result, Token, Type};
 
 const KNOWN: &str = "`name`, `title`, `description`, `read_only`, `parallel`, `destructive`, `idempotent`, `open_world`, `timeout`, \
                      `output`, `always_load`, `max_result_chars`";
@@ -90,7 +90,13 @@ impl Settings {
     }
 
     /// The tool's description: what the attribute says, or the function's doc comment.
-    pub(crate) fn description(&self, documented: &str, function: &Ident, is_method: bool) -> Result<LitStr> {
+    pub(crate) fn description(
+        &self,
+        attributes: &[Attribute],
+        function: &Ident,
+        is_method: bool,
+    ) -> Result<LitStr> {
+        let documented = documentation(attributes);
         match &self.description {
             Some(text) if text.value().trim().is_empty() => {
                 Err(Error::new_spanned(text, "the description is empty: say what the tool does"))
@@ -105,9 +111,23 @@ impl Settings {
                     if is_method { "; or `#[tool(skip)]`, if it is no tool" } else { "" },
                 ),
             )),
-            None => Ok(LitStr::new(documented, function.span())),
+            None => Ok(LitStr::new(&documented, function.span())),
         }
     }
+}
+
+/// The text of doc comments, without the space that each line begins with.
+fn documentation(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let text: Vec<String> =
+        lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
+    text.join("\n").trim().to_owned()
 }
 
 /// A name without the `r#` that lets it be a keyword.

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use rmcp::ErrorData;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use toolbridge_core::json::{Span, members};
-use toolbridge_core::trace::{CallTrace, Process, Tracer, What};
+use toolbridge_core::trace::{CallTrace, Outcome, Process, Tracer, What};
 use toolbridge_core::{
     Budget, CallMeta, CancellationToken, Dispatcher, Progress, RawJson, Step, ToolCall, ToolError,
     ToolResult, ToolSource,
@@ -20,7 +21,10 @@ use tracing::Instrument as _;
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
 use crate::list::write_list;
 use crate::protocol::{Protocol, ServerInfo};
-use crate::rpc::{Call, Era, IdKey, Message, RpcError, RpcId, in_one_line, read, result_head};
+use crate::rpc::{
+    Call, Era, IdKey, Message, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
+    result_head,
+};
 
 /// Calls that run at a time; further ones wait for their turn. Each may cost a descriptor, and a process
 /// often has 1,024.
@@ -32,6 +36,9 @@ const MAX_CALLS: usize = 8 * MAX_CALLS_IN_FLIGHT;
 
 /// Large messages held at a time until their arguments have been passed on; calls beyond that are refused.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
+
+/// Answers about the protocol itself that may wait for a client that does not read; further requests are refused.
+const MAX_REPLIES: usize = 64;
 
 /// How long calls under way may go on after the client has said its last word.
 const LAST_CALLS: Duration = Duration::from_secs(1);
@@ -60,8 +67,9 @@ pub enum ServeError {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use toolbridge_core::{NoArgs, Toolset};
-/// use toolbridge_mcp::{LineReader, LineWriter, ServerInfo, serve};
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_mcp as mcp; }
+/// # use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -99,11 +107,9 @@ pub async fn serve_traced(
 ) -> Result<(), ServeError> {
     tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
     let _end = FrontEnd(tracer.clone());
-    let (failed, mut failure) = mpsc::unbounded_channel();
-    let outgoing = Watched { outgoing, failed };
     let mut front = Front {
         list: write_list(&source.tools()),
-        protocol: Protocol::start(info, outgoing.clone()),
+        protocol: Protocol::new(info),
         shared: Arc::new(Shared {
             dispatcher: Dispatcher::new(source, tracer),
             outgoing,
@@ -111,51 +117,27 @@ pub async fn serve_traced(
             running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
             arguments: Budget::new(MAX_ARGUMENT_BYTES),
         }),
-        calls: JoinSet::new(),
+        replies: Arc::new(Semaphore::new(MAX_REPLIES)),
+        tasks: JoinSet::new(),
     };
     loop {
         tokio::select! {
             biased;
-            Some(error) = failure.recv() => return match error.kind() {
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
-                _ => Err(ServeError::Write(error)),
+            Some(ended) = front.tasks.join_next() => if let Ok(Err(error)) = ended {
+                // Somebody waits for the answer that was lost, unless the client is gone.
+                return match error.kind() {
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
+                    _ => Err(ServeError::Write(error)),
+                };
             },
-            Some(_) = front.calls.join_next() => {}
             message = incoming.next() => match message.map_err(ServeError::Read)? {
-                Some(message) => front.take(message).await,
+                Some(message) => front.take(message),
                 None => break,
             }
         }
     }
     front.finish().await;
     Ok(())
-}
-
-/// What goes out, for answers and for rmcp. When something cannot be sent, the front hears of it: somebody waits for the
-/// answer that was lost.
-#[derive(Clone)]
-struct Watched<O> {
-    outgoing: O,
-    failed: mpsc::UnboundedSender<io::Error>,
-}
-
-impl<O> Watched<O> {
-    /// Tells the front of a failure, and the sender only of its kind.
-    fn tell(&self, error: io::Error) -> io::Error {
-        let kind = error.kind();
-        _ = self.failed.send(error);
-        kind.into()
-    }
-}
-
-impl<O: Outgoing> Outgoing for Watched<O> {
-    async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
-        self.outgoing.send(head, payload, tail).await.map_err(|error| self.tell(error))
-    }
-
-    async fn finish(&self) -> io::Result<()> {
-        self.outgoing.finish().await.map_err(|error| self.tell(error))
-    }
 }
 
 /// Says in the trace that the front has ended, however it did.
@@ -171,7 +153,10 @@ struct Front<O> {
     list: RawJson,
     protocol: Protocol,
     shared: Arc<Shared<O>>,
-    calls: JoinSet<()>,
+    /// What the protocol itself may still say to a client that does not read.
+    replies: Arc<Semaphore>,
+    /// Calls under way, and answers being written; each ends with an error if it could not write.
+    tasks: JoinSet<io::Result<()>>,
 }
 
 /// What calls under way need.
@@ -185,58 +170,79 @@ struct Shared<O> {
 }
 
 impl<O: Outgoing> Front<O> {
-    async fn take(&mut self, line: Result<Bytes, LineTooLong>) {
+    fn take(&mut self, line: Result<Bytes, LineTooLong>) {
         let received = self.shared.dispatcher.tracer().clock();
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
-            return self.refuse(None, &RpcError::invalid_request(message));
+            return self.refuse(None, &invalid_request(message));
         };
-        match read(&line) {
+        let (id, refusal) = match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
-                Some(era) => self.call(era, id, call, received),
-                None => self.ask_protocol(&id, &line).await,
+                Ok(era) => return self.call(era, id, call, received),
+                Err(error) => (Some(id), error),
             },
             Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
-                Some(_) if has_cursor => {
-                    let error =
-                        RpcError::invalid_params("the list has one page, so there is no such `cursor`");
-                    self.refuse(Some(&id), &error);
+                Ok(_) if has_cursor => {
+                    (Some(id), invalid_params("the list has one page, so there is no such `cursor`"))
                 }
-                Some(era) => {
+                Ok(era) => {
                     let (shared, list) = (Arc::clone(&self.shared), self.list.clone());
                     shared.note_list(&id, &list);
-                    self.write(async move { _ = shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    return self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
                 }
-                None => self.ask_protocol(&id, &line).await,
+                Err(error) => (Some(id), error),
             },
-            Ok(Message::Cancel(key)) => match self.shared.claim(&key) {
-                Some(call) => call.cancel(),
-                None => self.protocol.notify(&line),
+            Ok(Message::Request { id, method, meta }) => match self.reply(&id, &method, meta.as_ref(), &line)
+            {
+                Ok(()) => return,
+                Err(error) => (Some(id), error),
             },
-            Ok(Message::Request { id }) => self.ask_protocol(&id, &line).await,
-            Ok(Message::Notification) => self.protocol.notify(&line),
-            Ok(Message::Response) => tracing::debug!("ignored an answer to nothing we asked"),
-            Err((id, error)) => self.refuse(id.as_ref(), &error),
-        }
+            Ok(Message::Cancel(key)) => {
+                if let Some(call) = self.shared.claim(&key) {
+                    call.cancel();
+                }
+                return;
+            }
+            // We ask nothing, so an answer answers nothing.
+            Ok(Message::Notification | Message::Response) => return,
+            Err(refusal) => refusal,
+        };
+        self.refuse(id.as_ref(), &refusal);
     }
 
-    async fn ask_protocol(&mut self, id: &RpcId, line: &[u8]) {
-        if let Err(error) = self.protocol.request(line).await {
-            self.refuse(Some(id), &error);
-        }
+    /// Answers a request that is about neither calls nor the list of tools.
+    fn reply(
+        &mut self,
+        id: &RpcId,
+        method: &str,
+        meta: Option<&RawJson>,
+        line: &[u8],
+    ) -> Result<(), ErrorData> {
+        let Ok(unwritten) = Arc::clone(&self.replies).try_acquire_owned() else {
+            let reason = format!("{MAX_REPLIES} requests wait for an answer, which is the limit");
+            return Err(invalid_request(reason));
+        };
+        let result = self.protocol.answer(method, meta, line)?;
+        let (shared, id) = (Arc::clone(&self.shared), id.clone());
+        self.write(async move {
+            let _unwritten = unwritten;
+            shared.answer(&id, Era::Initialize, "", &result).await
+        });
+        Ok(())
     }
 
-    fn refuse(&mut self, id: Option<&RpcId>, error: &RpcError) {
-        tracing::debug!(code = error.code, message = error.message, "refused a message");
-        let (shared, line) = (Arc::clone(&self.shared), error.to_line(id));
-        self.write(async move { _ = shared.write(line.as_bytes(), b"", b"").await });
+    fn refuse(&mut self, id: Option<&RpcId>, error: &ErrorData) {
+        tracing::debug!(code = error.code.0, message = &*error.message, "refused a message");
+        let (shared, line) = (Arc::clone(&self.shared), error_line(id, error));
+        let id = id.map(|id| id.raw.clone());
+        self.write(async move { shared.outgoing.send(id.as_ref(), [line.as_bytes(), b"", b""]).await });
     }
 
     /// Writes on the side: a client that does not read must not keep us from reading. One that has let so
     /// much pile up gets no more.
-    fn write(&mut self, writing: impl Future<Output = ()> + Send + 'static) {
-        if self.calls.len() < 2 * MAX_CALLS {
-            self.calls.spawn(writing);
+    fn write(&mut self, writing: impl Future<Output = io::Result<()>> + Send + 'static) {
+        if self.tasks.len() < 2 * MAX_CALLS {
+            self.tasks.spawn(writing);
         }
     }
 
@@ -248,21 +254,20 @@ impl<O: Outgoing> Front<O> {
         let tools = self.shared.dispatcher.source().tools();
         let error = if tools.get(&call.name).is_none() {
             why = "ToolNotFoundError";
-            RpcError::invalid_params(tools.not_found(&call.name).to_string())
-        } else if self.calls.len() >= MAX_CALLS {
-            RpcError::invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
+            invalid_params(tools.not_found(&call.name).to_string())
+        } else if self.tasks.len() >= MAX_CALLS {
+            invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {
             let cancelled = CancellationToken::new();
             match self.shared.lock().entry(id.key.clone()) {
                 Entry::Vacant(place) => {
                     place.insert(cancelled.clone());
                     let run = Arc::clone(&self.shared).run(era, id, call, meta, cancelled, trace);
-                    self.calls.spawn(run.in_current_span());
+                    // In a box at once: it is large, and would be moved several times.
+                    self.tasks.spawn(Box::pin(run).in_current_span());
                     return;
                 }
-                Entry::Occupied(_) => {
-                    RpcError::invalid_request(format!("a call with id {} is under way", id.raw))
-                }
+                Entry::Occupied(_) => invalid_request(format!("a call with id {} is under way", id.raw)),
             }
         };
         if let Some(trace) = &mut trace {
@@ -281,14 +286,13 @@ impl<O: Outgoing> Front<O> {
         }
         let rest = async {
             self.calls_end_within(LAST_ANSWERS).await;
-            self.protocol.finish().await;
             _ = self.shared.outgoing.finish().await;
         };
         _ = tokio::time::timeout(LAST_ANSWERS, rest).await;
     }
 
     async fn calls_end_within(&mut self, limit: Duration) -> bool {
-        let all = async { while self.calls.join_next().await.is_some() {} };
+        let all = async { while self.tasks.join_next().await.is_some() {} };
         tokio::time::timeout(limit, all).await.is_ok()
     }
 }
@@ -340,11 +344,11 @@ impl<O: Outgoing> Shared<O> {
         meta: CallMeta,
         cancelled: CancellationToken,
         mut trace: Option<CallTrace>,
-    ) {
+    ) -> io::Result<()> {
         let (outcome, _running) = tokio::select! {
             biased;
-            () = cancelled.cancelled() => return,
-            outcome = self.outcome(call, meta, &cancelled, trace.as_ref()) => outcome,
+            () = cancelled.cancelled() => return Ok(()),
+            outcome = self.outcome(call, meta, &cancelled, trace.as_ref()) => outcome?,
         };
         if let Some(trace) = &mut trace {
             trace.ended(&outcome);
@@ -354,17 +358,16 @@ impl<O: Outgoing> Shared<O> {
             if let Some(trace) = &mut trace {
                 trace.cancelled();
             }
-            return;
+            return Ok(());
         }
         let result = outcome.unwrap_or_else(|error| {
             ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
         });
-        let is_written = self.answer(&id, era, "", &result).await;
-        if let Some(trace) = &mut trace
-            && is_written
-        {
+        self.answer(&id, era, "", &result).await?;
+        if let Some(trace) = &mut trace {
             trace.written();
         }
+        Ok(())
     }
 
     /// Runs a call to its result, and passes its progress on. It counts as running until its answer has
@@ -375,46 +378,39 @@ impl<O: Outgoing> Shared<O> {
         meta: CallMeta,
         cancelled: &CancellationToken,
         trace: Option<&CallTrace>,
-    ) -> (Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>) {
+    ) -> io::Result<(Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>)> {
         let token = meta.progress_token.clone();
         let Some(arguments) = self.arguments.hold(call.arguments, call.line_bytes) else {
             let text =
                 format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit");
-            return (Err(ToolError::new("IPCError", text)), None);
+            let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
+            return Ok((Err(error), None));
         };
         let running = self.running.acquire().await.ok();
         let call = ToolCall { name: call.name, arguments, meta };
         let mut call = self.dispatcher.run(call, cancelled.clone(), trace);
         loop {
             match (call.next().await, &token) {
-                (Step::Progress(report), Some(token)) => self.report(token, &report).await,
+                (Step::Progress(report), Some(token)) => self.report(token, &report).await?,
                 (Step::Progress(_), None) => {}
-                (Step::Done(outcome), _) => return (outcome, running),
+                (Step::Done(outcome), _) => return Ok((outcome, running)),
             }
         }
     }
 
-    async fn report(&self, token: &RawJson, report: &Progress) {
+    async fn report(&self, token: &RawJson, report: &Progress) -> io::Result<()> {
         let report = serde_json::to_string(report).expect("numbers and strings can always be written");
-        let head = format!(
+        let line = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,
             &report[1..]
         );
-        _ = self.write(head.as_bytes(), b"", b"").await;
+        self.outgoing.send(None, [line.as_bytes(), b"", b""]).await
     }
 
-    /// Whether it could be written.
-    async fn answer(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) -> bool {
+    async fn answer(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) -> io::Result<()> {
         let (head, rest) = result_head(id, era, members, result);
-        self.write(head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}").await
-    }
-
-    async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> bool {
-        let sent = self.outgoing.send(head, payload, tail).await;
-        if let Err(error) = &sent {
-            tracing::debug!(%error, "the client does not read any more");
-        }
-        sent.is_ok()
+        let payload = in_one_line(&result.as_bytes()[rest..]);
+        self.outgoing.send(Some(&id.raw), [head.as_bytes(), &payload, b"}"]).await
     }
 }
 

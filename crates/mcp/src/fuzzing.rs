@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use toolbridge_core::RawJson;
 
-use crate::rpc::{self, Era, IdKey, Message, in_one_line, result_head};
+use crate::rpc::{self, Era, IdKey, Message, error_line, in_one_line, result_head};
 
 /// A line, sorted.
 #[derive(Debug)]
@@ -31,19 +31,19 @@ pub fn read(line: &Bytes) -> Sorted {
         Ok(Message::List { id, meta, has_cursor }) => Sorted::List(id.raw, meta, has_cursor),
         Ok(Message::Cancel(IdKey::Number(digits))) => Sorted::Cancel(Ok(digits)),
         Ok(Message::Cancel(IdKey::Text(text))) => Sorted::Cancel(Err(text)),
-        Ok(Message::Request { id }) => Sorted::Request(id.raw),
+        Ok(Message::Request { id, .. }) => Sorted::Request(id.raw),
         Ok(Message::Notification) => Sorted::Notification,
         Ok(Message::Response) => Sorted::Response,
         Err((id, error)) => {
-            let line = error.to_line(id.as_ref());
-            Sorted::Refused(id.map(|id| id.raw), error.code, line)
+            let line = error_line(id.as_ref(), &error);
+            Sorted::Refused(id.map(|id| id.raw), error.code.0, line)
         }
     }
 }
 
 /// The answer to the request in `line` with this result, as it is written; `None` when it is no request.
 pub fn answer(line: &Bytes, is_stateless: bool, result: &RawJson) -> Option<Vec<u8>> {
-    let Ok(Message::Request { id }) = rpc::read(line) else { return None };
+    let Ok(Message::Request { id, .. }) = rpc::read(line) else { return None };
     let era = if is_stateless { Era::Stateless } else { Era::Initialize };
     let (head, rest) = result_head(&id, era, "", result);
     Some([head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat())

@@ -1,11 +1,13 @@
 //! Bytes to messages: one JSON text a line.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
+use toolbridge_core::RawJson;
 
 /// The longest line that is read from a client, without its newline. A larger one could not be relayed anyway;
 /// it is skipped and answered with an error.
@@ -16,6 +18,9 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// A buffer that grew beyond this goes with the line that made it grow.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// Lines up to this size are copied, to be written together with others.
+const SMALL_LINE_BYTES: usize = 16 * 1024;
 
 /// A line over the reader's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +38,17 @@ pub trait Incoming: Send {
 
 /// Where messages go. Clones share the destination.
 pub trait Outgoing: Clone + Send + Sync + 'static {
-    /// Sends one message, made of its parts. Messages of different callers never mix, and dropping a
-    /// send half-way spoils no other.
+    /// Sends one message, made of its parts; `answers` is the id of the request that it answers, as it was written.
+    /// Messages of different callers never mix, and dropping a send half-way spoils no other.
     ///
     /// # Errors
     ///
     /// When nobody is there to read it.
-    fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+    fn send(
+        &self,
+        answers: Option<&RawJson>,
+        parts: [&[u8]; 3],
+    ) -> impl Future<Output = io::Result<()>> + Send;
 
     /// Finishes what a dropped send has left, after the last message.
     ///
@@ -140,15 +149,70 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
     }
 }
 
-/// Writes lines.
+/// Writes lines in the order in which they are sent. Small ones that are sent at the same time go out together.
 #[derive(Debug)]
-pub struct LineWriter<W>(Arc<Mutex<Unfinished<W>>>);
+pub struct LineWriter<W>(Arc<Shared<W>>);
+
+#[derive(Debug)]
+struct Shared<W> {
+    waiting: StdMutex<Waiting>,
+    to: Mutex<Unfinished<W>>,
+}
+
+/// Small lines that nobody has begun to write.
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: BytesMut,
+    /// How many bytes have ever waited.
+    end: u64,
+    /// The places of large lines among them, whose senders wait for their turn.
+    large: Vec<u64>,
+}
+
+impl Waiting {
+    /// What comes before the first large line; at least what comes before `own`. And where that ends.
+    fn take(&mut self, own: u64) -> (BytesMut, u64) {
+        let end = self.large.iter().min().map_or(self.end, |first| own.clamp(*first, self.end));
+        if end == self.end {
+            return (std::mem::take(&mut self.lines), end);
+        }
+        let begin = self.end - self.lines.len() as u64;
+        let count = usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX);
+        (self.lines.split_to(count.min(self.lines.len())), end)
+    }
+}
+
+/// The place of a large line; what is sent after it does not go before it.
+struct Place<'a> {
+    waiting: &'a StdMutex<Waiting>,
+    at: u64,
+}
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a StdMutex<Waiting>) -> Self {
+        let mut locked = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = locked.end;
+        locked.large.push(at);
+        Self { waiting, at }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = waiting.large.iter().position(|at| *at == self.at) {
+            waiting.large.swap_remove(place);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Unfinished<W> {
     io: W,
-    /// The rest of a line whose sender was dropped when it had begun.
+    /// Lines that waited, and the rest of one whose sender was dropped when it had begun.
     rest: BytesMut,
+    /// Up to where what has waited is written, once there is no rest.
+    end: u64,
 }
 
 impl<W> Clone for LineWriter<W> {
@@ -160,7 +224,8 @@ impl<W> Clone for LineWriter<W> {
 impl<W> LineWriter<W> {
     /// Writes to `io`.
     pub fn new(io: W) -> Self {
-        Self(Arc::new(Mutex::new(Unfinished { io, rest: BytesMut::new() })))
+        let to = Mutex::new(Unfinished { io, rest: BytesMut::new(), end: 0 });
+        Self(Arc::new(Shared { waiting: StdMutex::default(), to }))
     }
 }
 
@@ -179,12 +244,50 @@ impl<B: Buf, W> Drop for Line<'_, B, W> {
     }
 }
 
+impl<W: AsyncWrite + Unpin> LineWriter<W> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what a dropped sender has left, and what waits, up to the first large line or at least to `own`.
+    async fn write_waiting(&self, to: &mut Unfinished<W>, own: u64) -> io::Result<()> {
+        // All of it moves before any of it is written: a sender that is dropped meanwhile leaves it to the next one.
+        let (lines, end) = self.waiting().take(own);
+        to.rest.unsplit(lines);
+        to.end = to.end.max(end);
+        while to.rest.has_remaining() {
+            write_some(&mut to.io, &mut to.rest).await?;
+        }
+        to.rest = BytesMut::new();
+        to.io.flush().await
+    }
+}
+
 impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
-    async fn send(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
-        let mut to = self.0.lock().await;
-        let Unfinished { io, rest } = &mut *to;
-        write_all(io, rest).await?;
-        let parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
+    async fn send(&self, _: Option<&RawJson>, parts: [&[u8]; 3]) -> io::Result<()> {
+        let size = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
+        let [head, payload, tail] = parts;
+        let mut parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
+        if size <= SMALL_LINE_BYTES {
+            let end = {
+                let mut waiting = self.waiting();
+                waiting.lines.reserve(size);
+                waiting.lines.put(&mut parts);
+                waiting.end += size as u64;
+                waiting.end
+            };
+            // Tasks that were woken together with this one add their lines, which then need no system call of their own.
+            yield_once().await;
+            let mut to = self.0.to.lock().await;
+            return if to.end >= end && to.rest.is_empty() {
+                Ok(())
+            } else {
+                self.write_waiting(&mut to, end).await
+            };
+        }
+        let place = Place::take(&self.0.waiting);
+        let mut to = self.0.to.lock().await;
+        self.write_waiting(&mut to, place.at).await?;
         let mut line = Line { parts, has_begun: false, to: &mut to };
         while line.parts.has_remaining() {
             write_some(&mut line.to.io, &mut line.parts).await?;
@@ -194,18 +297,21 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     }
 
     async fn finish(&self) -> io::Result<()> {
-        let mut to = self.0.lock().await;
-        let Unfinished { io, rest } = &mut *to;
-        write_all(io, rest).await?;
-        io.flush().await
+        self.write_waiting(&mut *self.0.to.lock().await, u64::MAX).await
     }
 }
 
-async fn write_all(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
-    while bytes.has_remaining() {
-        write_some(io, bytes).await?;
-    }
-    Ok(())
+/// Lets every task run that is ready now. Unlike tokio's `yield_now`, it does not look for events, which is a system call.
+async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Writes some of it. An interruption is none.
@@ -245,6 +351,24 @@ mod tests {
         assert_eq!(lines(&b"a\n\n  \r\nb\r\nc"[..]).await, ["a", "b\r", "c"]);
         assert!(lines(&b""[..]).await.is_empty());
         assert!(lines(&b"\n"[..]).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn lines_are_written_in_the_order_in_which_they_are_sent() {
+        let (to, from) = tokio::io::duplex(1000);
+        let writer = LineWriter::new(to);
+        let sent = [("a", 1), ("b", 50_000), ("c", 50_000), ("d", 1), ("e", 50_000), ("f", 1), ("g", 1)];
+        let mut senders = tokio::task::JoinSet::new();
+        for (text, count) in sent {
+            let (writer, line) = (writer.clone(), text.repeat(count));
+            senders.spawn(async move { writer.send(None, [line.as_bytes(), b"", b""]).await });
+            // Nobody reads yet, so that all but the first ones wait.
+            tokio::task::yield_now().await;
+        }
+        drop(writer);
+        let first: Vec<_> = lines(from).await.iter().map(|line| line[..1].to_owned()).collect();
+        assert_eq!(first, sent.map(|(text, _)| text));
+        assert!(senders.join_all().await.iter().all(Result::is_ok));
     }
 
     #[tokio::test]
@@ -297,38 +421,66 @@ mod tests {
     #[tokio::test]
     async fn a_message_is_one_line() {
         let writer = LineWriter::new(Vec::new());
-        writer.send(b"{", b"1", b"}").await.unwrap();
-        writer.send(b"", b"2", b"").await.unwrap();
-        assert_eq!(&writer.0.lock().await.io[..], b"{1}\n2\n");
+        writer.send(None, [b"{", b"1", b"}"]).await.unwrap();
+        writer.send(None, [b"", b"2", b""]).await.unwrap();
+        assert_eq!(&writer.0.to.lock().await.io[..], b"{1}\n2\n");
     }
 
     #[tokio::test]
     async fn a_send_dropped_half_way_spoils_no_other() {
-        use std::task::Poll;
+        use futures_util::FutureExt as _;
 
-        for polls in 1..8 {
+        let long = [b'x'; SMALL_LINE_BYTES];
+        for (polls, payload) in (1..8).flat_map(|polls| [(polls, &b"payload"[..]), (polls, &long)]) {
             let (near, far) = tokio::io::duplex(8);
             let writer = LineWriter::new(near);
-            let mut send = Box::pin(writer.send(b"head", b"payload", b"tail"));
+            let mut send = Box::pin(writer.send(None, [b"head", payload, b"tail"]));
             let mut reader = LineReader::new(far);
             let mut early = Vec::new();
+            // At first a small line only waits for others.
+            _ = (&mut send).now_or_never();
             for _ in 0..polls {
-                std::future::poll_fn(|cx| {
-                    _ = send.as_mut().poll(cx);
-                    Poll::Ready(())
-                })
-                .await;
+                _ = (&mut send).now_or_never();
                 // Make a little room.
                 let mut byte = [0; 1];
                 early.push(reader.io.read(&mut byte).await.map(|_| byte[0]).unwrap());
             }
             drop(send);
-            let next = tokio::spawn(async move { writer.send(b"", b"next", b"").await });
+            let next = tokio::spawn(async move { writer.send(None, [b"", b"next", b""]).await });
             let first = reader.next().await.unwrap().unwrap().unwrap();
-            assert_eq!([&early[..], &first].concat(), b"headpayloadtail", "after {polls} polls");
+            let want = [b"head", payload, b"tail"].concat();
+            assert!([&early[..], &first].concat() == want, "after {polls} polls");
             assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "next");
             next.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn small_lines_that_are_sent_together_are_written_together() {
+        /// Notes how much each write brings.
+        struct Noting(Vec<usize>);
+        impl AsyncWrite for Noting {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.0.push(bytes.len());
+                Poll::Ready(Ok(bytes.len()))
+            }
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+        let writer = LineWriter::new(Noting(Vec::new()));
+        let send = || writer.send(None, [b"", b"line", b""]);
+        let (first, second, third) = tokio::join!(send(), send(), send());
+        assert!(first.is_ok() && second.is_ok() && third.is_ok());
+        send().await.unwrap();
+        assert_eq!(writer.0.to.lock().await.io.0, [15, 5]);
     }
 
     #[tokio::test]

@@ -4,7 +4,14 @@ use toolbridge_core::{RawJson, ToolSpec};
 
 /// The result of `tools/list`. Schemas are copied as they are and not decoded.
 pub(crate) fn write_list(tools: &[ToolSpec]) -> RawJson {
-    let mut text = br#"{"tools":["#.to_vec();
+    // All of it at once: to grow by halves would touch twice the memory.
+    let sizes = tools.iter().map(|tool| {
+        let raw = raw_members(tool).into_iter().filter_map(|(_, value)| value);
+        let raw = raw.map(|value| value.as_bytes().len()).sum::<usize>();
+        raw + tool.name.len() + tool.description.len() + 128
+    });
+    let mut text = Vec::with_capacity(sizes.sum());
+    text.extend_from_slice(br#"{"tools":["#);
     for (place, tool) in tools.iter().enumerate() {
         if place > 0 {
             text.push(b',');
@@ -21,18 +28,22 @@ fn write_tool(text: &mut Vec<u8>, tool: &ToolSpec) {
         write_text(text, r#","title":"#, title);
     }
     write_text(text, r#","description":"#, &tool.description);
-    for (key, value) in [
-        (r#","inputSchema":"#, Some(&tool.input_schema)),
-        (r#","outputSchema":"#, tool.output_schema.as_ref()),
-        (r#","annotations":"#, tool.annotations.as_ref()),
-        (r#","_meta":"#, tool.meta.as_ref()),
-    ] {
+    for (key, value) in raw_members(tool) {
         if let Some(value) = value {
             text.extend_from_slice(key.as_bytes());
             text.extend_from_slice(value.as_bytes());
         }
     }
     text.push(b'}');
+}
+
+fn raw_members(tool: &ToolSpec) -> [(&'static str, Option<&RawJson>); 4] {
+    [
+        (r#","inputSchema":"#, Some(&tool.input_schema)),
+        (r#","outputSchema":"#, tool.output_schema.as_ref()),
+        (r#","annotations":"#, tool.annotations.as_ref()),
+        (r#","_meta":"#, tool.meta.as_ref()),
+    ]
 }
 
 fn write_text(text: &mut Vec<u8>, key: &str, value: &str) {

@@ -6,98 +6,158 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_type;
 use rustix::net::{SendFlags, SocketType, send};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::process::{Pid, getppid};
+#[cfg(target_os = "linux")]
+use rustix::process::{PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::unix::pipe;
-use toolbridge_socket::{SocketReader, SocketWriter};
+use tokio::sync::Notify;
+use toolbridge_socket::{SocketReader, SocketWriter, watched};
+
+/// How often it is looked, while there is traffic, whether there is still a client.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Takes this process's stdin and stdout. Must be called inside a runtime.
 ///
 /// # Errors
 ///
 /// When a descriptor cannot be watched.
-pub fn stdio() -> io::Result<(Stdin, Stdout)> {
+pub fn stdio() -> io::Result<(Stdin, Stdout, StdioClient)> {
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     // Both before either is changed: they may be one and the same.
     let (flags_in, flags_out) = (Flags::of(stdin)?, Flags::of(stdout)?);
-    let input = match kind(stdin)? {
-        FileType::Socket => In::Socket(SocketReader::new(stdin.try_clone_to_owned()?)?),
-        FileType::Fifo => In::Pipe(pipe::Receiver::from_owned_fd(stdin.try_clone_to_owned()?)?),
-        _ => In::Thread(tokio::io::stdin()),
+    let input: Pin<Box<dyn AsyncRead + Send>> = match kind(stdin)? {
+        FileType::Socket => Box::pin(SocketReader::new(stdin.try_clone_to_owned()?)?),
+        FileType::Fifo => Box::pin(pipe::Receiver::from_owned_fd(stdin.try_clone_to_owned()?)?),
+        _ => Box::pin(tokio::io::stdin()),
     };
-    let output = match kind(stdout)? {
-        FileType::Socket => Out::Socket(SocketWriter::new(stdout.try_clone_to_owned()?)?),
-        FileType::Fifo => Out::Pipe(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
-        _ => Out::Thread(tokio::io::stdout()),
+    let output: Pin<Box<dyn AsyncWrite + Send>> = match kind(stdout)? {
+        FileType::Socket => Box::pin(SocketWriter::new(stdout.try_clone_to_owned()?)?),
+        FileType::Fifo => Box::pin(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
+        _ => Box::pin(tokio::io::stdout()),
     };
-    Ok((Stdin { input, _flags: flags_in }, Stdout { output, flags: flags_out }))
+    let client = StdioClient {
+        stdout: Arc::new(stdout.try_clone_to_owned()?),
+        // Of a file or a pipe it is an error to ask.
+        is_stream: socket_type(stdout) == Ok(SocketType::STREAM),
+        traffic: Arc::default(),
+    };
+    let traffic = || Arc::clone(&client.traffic);
+    let input = Stdin { input, traffic: traffic(), _flags: flags_in };
+    let output = Stdout { output, traffic: traffic(), _flags: flags_out };
+    Ok((input, output, client))
 }
 
 /// This process's stdin.
-#[derive(Debug)]
 pub struct Stdin {
-    input: In,
+    input: Pin<Box<dyn AsyncRead + Send>>,
+    traffic: Arc<Notify>,
     _flags: Flags,
 }
 
 /// This process's stdout.
-#[derive(Debug)]
 pub struct Stdout {
-    output: Out,
-    flags: Flags,
+    output: Pin<Box<dyn AsyncWrite + Send>>,
+    traffic: Arc<Notify>,
+    _flags: Flags,
 }
 
+/// Who needs this process: the one that started it, and who reads its stdout.
 #[derive(Debug)]
-enum In {
-    Socket(SocketReader),
-    Pipe(pipe::Receiver),
-    Thread(tokio::io::Stdin),
-}
-
-#[derive(Debug)]
-enum Out {
-    Socket(SocketWriter),
-    Pipe(pipe::Sender),
-    Thread(tokio::io::Stdout),
-}
-
-/// Looks whether anybody can still read what goes to stdout, which a process that has nothing to write does not
-/// learn by itself.
-#[derive(Debug)]
-pub struct Readership {
-    stdout: OwnedFd,
+pub struct StdioClient {
+    stdout: Arc<OwnedFd>,
     is_stream: bool,
+    traffic: Arc<Notify>,
 }
 
-impl Stdout {
-    /// Something that looks whether it is still read.
+impl StdioClient {
+    /// Waits until nobody needs this process any more: the one that started it is gone, or nobody can read what it
+    /// answers. Usually stdin ends then; not if somebody holds its other end.
     ///
-    /// # Errors
-    ///
-    /// When there is no descriptor left for it.
-    pub fn readership(&self) -> io::Result<Readership> {
-        let stdout = self.flags.fd.try_clone()?;
-        // Of a file or a pipe it is an error to ask.
-        let is_stream = socket_type(&stdout) == Ok(SocketType::STREAM);
-        Ok(Readership { stdout, is_stream })
+    /// At rest it waits for the system to say so. While there is traffic it looks every half second instead, which costs
+    /// less than to hear of everything that is read; `at_look` is called each time, and always before a rest.
+    pub async fn gone(&self, mut at_look: impl FnMut()) {
+        let parent = Parent::of_this_process();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            at_look();
+            if parent.is_gone() || self.cannot_read() {
+                return;
+            }
+            tokio::select! {
+                () = self.traffic.notified() => {}
+                () = parent.gone() => return,
+                () = self.reads_no_more() => return,
+            }
+        }
     }
-}
 
-impl Readership {
+    async fn reads_no_more(&self) {
+        // To a regular file nothing happens.
+        let Ok(stdout) = watched(Arc::clone(&self.stdout), Interest::WRITABLE) else {
+            return std::future::pending().await;
+        };
+        while let Ok(mut ready) = stdout.writable().await {
+            if self.cannot_read() {
+                return;
+            }
+            ready.clear_ready();
+        }
+    }
+
     /// Whether nobody can read any more: the other end of the pipe or socket is closed, for reading at least. A
     /// client that has only said its last word can.
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
+    fn cannot_read(&self) -> bool {
         let mut ends = [PollFd::new(&self.stdout, PollFlags::empty())];
         let is_closed = poll(&mut ends, Some(&Timespec::default())).is_ok()
             && ends[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
         is_closed || (self.is_stream && refuses(&self.stdout))
+    }
+}
+
+/// The process that started this one.
+struct Parent {
+    pid: Option<Pid>,
+    /// What says that it has ended, where the system has such a thing.
+    end: Option<AsyncFd<Arc<OwnedFd>>>,
+}
+
+impl Parent {
+    fn of_this_process() -> Self {
+        let pid = getppid();
+        #[cfg(target_os = "linux")]
+        let end = pid
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+            .and_then(|end| watched(Arc::new(end), Interest::READABLE).ok());
+        #[cfg(not(target_os = "linux"))]
+        let end = None;
+        Self { pid, end }
+    }
+
+    /// Orphans are given to another parent.
+    fn is_gone(&self) -> bool {
+        getppid() != self.pid
+    }
+
+    async fn gone(&self) {
+        if let Some(end) = &self.end
+            && end.readable().await.is_ok()
+        {
+            return;
+        }
+        while !self.is_gone() {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 
@@ -140,21 +200,18 @@ impl AsyncRead for Stdin {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.input {
-            In::Socket(input) => Pin::new(input).poll_read(cx, buf),
-            In::Pipe(input) => Pin::new(input).poll_read(cx, buf),
-            In::Thread(input) => Pin::new(input).poll_read(cx, buf),
+        let read = self.input.as_mut().poll_read(cx, buf);
+        // Not where there was nothing: to say so would wake this task to look again.
+        if read.is_ready() {
+            self.traffic.notify_one();
         }
+        read
     }
 }
 
 impl AsyncWrite for Stdout {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.output {
-            Out::Socket(output) => Pin::new(output).poll_write(cx, bytes),
-            Out::Pipe(output) => Pin::new(output).poll_write(cx, bytes),
-            Out::Thread(output) => Pin::new(output).poll_write(cx, bytes),
-        }
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -162,22 +219,19 @@ impl AsyncWrite for Stdout {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.output {
-            Out::Socket(output) => Pin::new(output).poll_write_vectored(cx, parts),
-            Out::Pipe(output) => Pin::new(output).poll_write_vectored(cx, parts),
-            Out::Thread(output) => Pin::new(output).poll_write_vectored(cx, parts),
+        let written = self.output.as_mut().poll_write_vectored(cx, parts);
+        if written.is_ready() {
+            self.traffic.notify_one();
         }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
-        !matches!(self.output, Out::Thread(_))
+        self.output.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.output {
-            Out::Thread(output) => Pin::new(output).poll_flush(cx),
-            Out::Socket(_) | Out::Pipe(_) => Poll::Ready(Ok(())),
-        }
+        self.output.as_mut().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -10,7 +10,7 @@ use toolbridge::docs::{DocsError, DocumentsBuilder, LogLevel};
 use tracing::Level;
 
 use crate::error::{docs_exception, invalid};
-use crate::log;
+use crate::{log, set};
 
 /// The logger of the lines about calls.
 const LOGGER: &str = "toolbridge.documents";
@@ -19,8 +19,8 @@ const LOGGER: &str = "toolbridge.documents";
 ///
 /// A model finds a section and has it copied. The text moves inside of the native module: neither the model nor
 /// Python sees it. Offer it with `Session(…)`; to an agent or a request with
-/// `ClaudeCodeModelSettings(documents=…)`; or with `ClaudeCodeModel.set_agent_toolsets([…])`. Each call is one line
-/// of JSON for the logger `toolbridge.documents`.
+/// `ClaudeCodeModelSettings(claude_code_documents=…)`; or with `ClaudeCodeModel.set_agent_toolsets([…])`. Each call
+/// is one line of JSON for the logger `toolbridge.documents`.
 ///
 /// Args:
 ///     workspace: The folder in which the two others lie; the current one by default.
@@ -74,24 +74,17 @@ impl Documents {
             .allow_file_scope(allow_file_scope)
             .read_only(read_only)
             .log_to(LogLines);
-        if let Some(dir) = workspace {
-            builder = builder.workspace(dir);
-        }
-        if let Some(dir) = manuals {
-            builder = builder.manuals(dir);
-        }
-        if let Some(dir) = vault {
-            builder = builder.vault(dir);
-        }
-        if let Some(most) = hard_max_sections {
-            builder = builder.hard_max_sections(count("hard_max_sections", most)?);
-        }
-        if let Some(most) = hard_max_chars {
-            builder = builder.hard_max_chars(count("hard_max_chars", most)?);
-        }
-        if let Some(level) = log_level {
-            let level = level.parse().map_err(|error| invalid(format!("`log_level`: {error}")))?;
-            builder = builder.log_level(level);
+        let hard_max_sections = hard_max_sections.map(|most| count("hard_max_sections", most)).transpose()?;
+        let hard_max_chars = hard_max_chars.map(|most| count("hard_max_chars", most)).transpose()?;
+        let level = log_level.map(str::parse).transpose();
+        let log_level = level.map_err(|error| invalid(format!("`log_level`: {error}")))?;
+        set! { builder:
+            workspace = workspace,
+            manuals = manuals,
+            vault = vault,
+            hard_max_sections = hard_max_sections,
+            hard_max_chars = hard_max_chars,
+            log_level = log_level,
         }
         // The disk may take its time.
         py.detach(|| opened(builder, init)).map_err(|error| docs_exception(&error))

@@ -1,7 +1,7 @@
 //! Errors, as the exceptions that Python knows.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
 use toolbridge::{ClaudeCodeError, IpcError};
 
@@ -12,7 +12,7 @@ const MODULE: &str = "toolbridge.errors";
 const INVALID: &str = "InvalidRequestError";
 
 /// What an exception carries besides its message.
-#[derive(Default)]
+#[derive(Default, IntoPyObject)]
 struct Facts {
     hint: Option<&'static str>,
     recoverable: bool,
@@ -77,13 +77,7 @@ fn make(class: &str, message: &str, facts: Facts) -> PyErr {
     Python::attach(|py| {
         let made = || {
             let class = py.import(MODULE)?.getattr(class)?.cast_into::<PyType>()?;
-            let details = PyDict::new(py);
-            details.set_item("hint", facts.hint)?;
-            details.set_item("recoverable", facts.recoverable)?;
-            details.set_item("error_type", facts.error_type)?;
-            details.set_item("result", facts.result)?;
-            details.set_item("text", facts.text)?;
-            class.call((message,), Some(&details))
+            class.call((message,), Some(&facts.into_pyobject(py)?))
         };
         made().map_or_else(|error| error, PyErr::from_value)
     })

@@ -35,7 +35,7 @@ impl EventLoop {
     }
 }
 
-/// Says what became of a message that could not be delivered: nobody is there to be told.
+/// Logs that a message could not be delivered.
 pub(crate) fn undelivered(py: Python<'_>, error: &PyErr) {
     if error.is_instance_of::<PyRuntimeError>(py) {
         tracing::debug!("the event loop is closed: {error}");

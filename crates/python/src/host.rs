@@ -18,9 +18,9 @@ use crate::tools::Offer;
 pub(crate) struct Host {
     server_name: String,
     transport: String,
-    /// Called with a [`Call`](crate::call::Call) for each permission, if anybody decides.
+    /// Called with a [`Call`](crate::call::Call) for each permission, if there is a `can_use_tool`.
     decide: Option<Py<PyAny>>,
-    /// Called with each message of the CLI, if anybody listens.
+    /// Called with each message of the CLI, if there is a callback.
     message: Option<Py<PyAny>>,
 }
 
@@ -63,7 +63,7 @@ impl Host {
 
 async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     let input = RawJson::from(&request.input);
-    let decision = asker.ask(request.tool_name, input, request.tool_use_id, None).await;
+    let decision = asker.ask(None, request.tool_name, input, request.tool_use_id, None).await;
     match decision.map(|answer| answer.decode::<Decision>()) {
         Ok(Ok(Decision::Allow(None))) => Permission::Allow,
         Ok(Ok(Decision::Allow(Some(input)))) => Permission::AllowWith(input),

@@ -1,25 +1,39 @@
 //! `toolbridge._native`: what the Python package needs from the Rust crates, and nothing else.
 //!
-//! It holds no logic: it turns JSON into requests (`config`), events into JSON (`answer`, `json`), errors into
-//! exceptions (`error`), calls into calls on an event loop (`call`, `tools`), futures into objects that asyncio
-//! can wait for and cancel (`task`, `runtime`), and what happens into records of Python's `logging` (`log`).
+//! It holds no logic: it turns JSON into requests (`config`), errors into exceptions (`error`), calls into calls on an
+//! event loop or in a thread (`call`, `tools`, `threads`), futures into objects that asyncio can wait for and cancel
+//! (`task`, `runtime`), and events into records of Python's `logging` (`log`).
 
-mod answer;
 mod call;
 mod config;
 mod documents;
 mod error;
 mod event_loop;
 mod host;
-mod json;
 mod log;
 mod model;
+mod process;
 mod runtime;
 mod session;
 mod stream;
 mod task;
 mod threads;
 mod tools;
+
+/// Calls the builder's method of the same name for each setting that was given.
+macro_rules! set {
+    ($builder:ident: $($name:ident = $value:expr),* $(,)?) => {
+        $(if let Some(value) = $value {
+            $builder = $builder.$name(value);
+        })*
+    };
+}
+pub(crate) use set;
+
+/// What Python gets as bytes, and reads itself.
+pub(crate) fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("text, numbers and JSON can be written")
+}
 
 /// The module that Python imports.
 #[pyo3::pymodule]

@@ -1,7 +1,7 @@
 //! What happens in Rust, for Python's `logging`.
 //!
-//! Whoever has something to say must not wait for the interpreter: it may hold a lock that a thread of Python's
-//! waits for. So records are queued, and one task of the runtime hands them over.
+//! A thread that logs must not wait for the interpreter, which may hold a lock that the thread of Python's waits
+//! for. So records are queued, and one task of the runtime hands them over.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 /// The logger of all of it, and the crates whose events it gets.
 const LOGGER: &str = "toolbridge";
 
-/// How many records wait for the interpreter at most. Further ones are left out: nobody may wait for a log.
+/// How many records wait for the interpreter at most. Further ones are left out: no call waits for the log.
 const QUEUE: usize = 1024;
 
 /// What is asked for, as a number of Python's: what is below is not even written.
@@ -59,7 +59,7 @@ impl Sender {
 pub(crate) fn queue() -> (Sender, impl Future<Output = ()> + Send) {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        // Nobody else can have set one: this is a library of its own.
+        // None can be set already: this library has its own copy of `tracing`.
         _ = subscriber::set_global_default(Events);
     });
     let (queue, mut records) = mpsc::channel(QUEUE);

@@ -2,22 +2,21 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 use toolbridge::{ClaudeCodeModel, Request};
 
-use crate::answer::answer_json;
 use crate::config::{ModelConfig, request};
 use crate::error::exception;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
-use crate::json::Json;
-use crate::log;
+use crate::process::lock;
 use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::Offer;
+use crate::{json, log};
 
 /// A model. Each request brings its tools and callbacks along, which belong to the event loop that it came from.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -85,8 +84,7 @@ impl Model {
         let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
         Task::start(py, event_loop, done, async move {
             let answer = place.work(model.request_with_metadata(request)).await;
-            let answer = answer.map_err(|error| exception(&error))?;
-            Ok(Json(answer_json(&answer)))
+            answer.map(|answer| json(&answer)).map_err(|error| exception(&error))
         })
     }
 
@@ -124,7 +122,7 @@ struct Begun {
 impl Model {
     /// The model of this process: in a child of a fork, the requests of the parent's are not its own.
     fn built(&self) -> PyResult<MutexGuard<'_, Built>> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = lock(&self.built);
         if built.pid != std::process::id() {
             let own = Built::new(&self.config)?;
             // Whatever thread of the parent's held a part of it is not here to let go of it.

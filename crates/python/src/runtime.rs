@@ -1,6 +1,6 @@
 //! The one tokio runtime of the process, started when it is first needed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::log;
+use crate::process::{Own, lock};
 
 /// Handlers wait for the interpreter on these threads; with one or two, a busy interpreter would hold up the
 /// reading of everything else.
@@ -17,21 +18,17 @@ const WORKERS: usize = 4;
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 enum State {
-    Unstarted,
-    /// Threads do not survive a fork, so a runtime is only good in the process that started it.
     Running {
-        pid: u32,
         runtime: Runtime,
         log: log::Sender,
     },
     /// The interpreter ends.
-    Ended {
-        pid: u32,
-    },
+    Ended,
 }
 
-/// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
-static STATE: Mutex<State> = Mutex::new(State::Unstarted);
+/// Threads do not survive a fork, so each process has its own. Only locked by threads that are attached to the
+/// interpreter, so no fork can happen meanwhile.
+static STATE: Mutex<Option<Own<State>>> = Mutex::new(None);
 
 /// The runtime of this process.
 ///
@@ -39,17 +36,14 @@ static STATE: Mutex<State> = Mutex::new(State::Unstarted);
 ///
 /// When the interpreter is about to end, or no thread can be started.
 pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = std::process::id();
-    match &*state {
-        State::Running { pid, runtime, log } if *pid == own => {
+    let mut state = lock(&STATE);
+    match state.as_ref().and_then(Own::get) {
+        Some(State::Running { runtime, log }) => {
             log.install();
             return Ok(runtime.handle().clone());
         }
-        State::Ended { pid } if *pid == own => {
-            return Err(PyRuntimeError::new_err("the interpreter is shutting down"));
-        }
-        _ => {}
+        Some(State::Ended) => return Err(PyRuntimeError::new_err("the interpreter is shutting down")),
+        None => {}
     }
     let (log, logging) = log::queue();
     let for_threads = log.clone();
@@ -61,25 +55,16 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let handle = runtime.handle().clone();
     handle.spawn(logging);
     log.install();
-    let former = std::mem::replace(&mut *state, State::Running { pid: own, runtime, log });
-    // The parent's: its threads are not here, so it can be neither used nor ended.
-    std::mem::forget(former);
+    *state = Some(Own::new(State::Running { runtime, log }));
     Ok(handle)
 }
 
 /// Ends everything that is under way, before the interpreter does; called at exit.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
-    let own = std::process::id();
-    let former = {
-        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *state, State::Ended { pid: own })
-    };
-    match former {
-        State::Running { pid, runtime, .. } if pid == own => {
-            // What is dropped now may want to tell the interpreter.
-            py.detach(|| runtime.shutdown_timeout(SHUTDOWN_PATIENCE));
-        }
-        other => std::mem::forget(other),
+    let former = lock(&STATE).replace(Own::new(State::Ended));
+    if let Some(State::Running { runtime, .. }) = former.and_then(|mut former| former.take()) {
+        // What is dropped now may want to tell the interpreter.
+        py.detach(|| runtime.shutdown_timeout(SHUTDOWN_PATIENCE));
     }
 }

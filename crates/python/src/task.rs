@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::event_loop::{EventLoop, undelivered};
+use crate::process::lock;
 use crate::runtime;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -24,11 +25,11 @@ const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Work that goes on while Python does something else; its outcome is delivered on the event loop.
 ///
-/// Unlike a tokio task's, its future can be dropped by whoever cancels it, there and then.
+/// Unlike with a tokio task, cancelling it drops its future there and then.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Task {
     slot: Arc<Slot>,
-    /// What the runtime keeps of it, until it is told that nobody will wake it.
+    /// The runtime's part of it, which has to be aborted too.
     running: AbortHandle,
     runtime: Handle,
     pid: u32,
@@ -61,7 +62,7 @@ impl Task {
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
             let outcome =
                 outcome.unwrap_or_else(|_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")));
-            // None when the interpreter is about to end: nobody waits any more.
+            // None when the interpreter is about to end.
             Python::try_attach(|py| {
                 if let Err(error) = deliver(py, &event_loop, &done, outcome) {
                     undelivered(py, &error);
@@ -119,7 +120,7 @@ impl Slot {
             if self.ended.load(Ordering::SeqCst) {
                 return;
             }
-            // Whoever works on it sees the flag. It may be this very thread: a collection of garbage runs anywhere.
+            // The thread that works on it sees the flag. It may be this one: garbage collection runs anywhere.
             if started.elapsed() > CANCEL_PATIENCE {
                 return;
             }
@@ -152,7 +153,7 @@ impl Future for Running {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let cancelled = || self.0.cancelled.load(Ordering::SeqCst);
-        let mut slot = self.0.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.0.work);
         let Some(work) = slot.as_mut().filter(|_| !cancelled()) else {
             self.0.end(slot);
             return Poll::Ready(());

@@ -5,12 +5,13 @@
 //! interpreter: a thread that is new to it needs a stack there, which takes a sixth of a small call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
 use crate::call::Call;
+use crate::process::lock;
 
 /// As many functions can run at a time; more wait.
 const MAX_THREADS: usize = 256;
@@ -45,8 +46,8 @@ pub(crate) struct Calls {
     next: Mutex<Next>,
 }
 
-/// What comes next in a thread. It is kept here until it is taken: somebody may have the thread raise an exception
-/// meanwhile, and what was on its way to Python would be lost.
+/// What comes next in a thread. It is kept here until it is taken, so that an exception raised in the thread from
+/// outside does not lose it.
 enum Next {
     Unknown,
     Call(Call),
@@ -60,12 +61,12 @@ impl Threads {
 
     /// Has a thread take the call. It is dropped without an answer when there is no thread to be had.
     pub(crate) fn run(&self, call: Call) {
-        let mut state = self.calls.lock();
+        let mut state = lock(&self.calls.state);
         state.calls.push_back(call);
         let is_idle = state.calls.len() <= state.idle;
         let is_new = !is_idle && state.threads < MAX_THREADS;
         state.threads += usize::from(is_new);
-        // Whoever wakes up must not find it locked.
+        // Released first: the woken thread needs the lock.
         drop(state);
         if is_idle {
             self.calls.work.notify_one();
@@ -85,7 +86,7 @@ impl Threads {
         if let Some(Err(error)) = started {
             tracing::warn!("cannot start a thread for a tool: {error}");
         }
-        let mut state = self.calls.lock();
+        let mut state = lock(&self.calls.state);
         state.threads -= 1;
         // Others will see to what waits, if there are others.
         let stranded = if state.threads == 0 { std::mem::take(&mut state.calls) } else { VecDeque::new() };
@@ -99,7 +100,7 @@ impl Calls {
     /// Waits for the next call; returns whether there is one, or else the thread is to end.
     fn wait(&self, py: Python<'_>) -> bool {
         py.detach(|| {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = lock(&self.next);
             if matches!(*next, Next::Unknown) {
                 *next = self.waiting.next().map_or(Next::End, Next::Call);
             }
@@ -109,7 +110,7 @@ impl Calls {
 
     /// The call that was waited for.
     fn take(&self) -> Option<Call> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = lock(&self.next);
         match std::mem::replace(&mut *next, Next::Unknown) {
             Next::Call(call) => Some(call),
             other => {
@@ -121,12 +122,8 @@ impl Calls {
 }
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn next(&self) -> Option<Call> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.idle += 1;
         loop {
             let (now, _) = self

@@ -1,6 +1,6 @@
 //! Tools that live in Python, as a source.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use toolbridge::{CallContext, ClaudeCodeError, Combined, RawJson, Tool, Toolset,
 use crate::call::Asker;
 use crate::documents::Documents;
 use crate::event_loop::EventLoop;
+use crate::set;
 use crate::threads::Threads;
 
 /// What Python offers to a model: its own tools, and documents.
@@ -45,6 +46,7 @@ impl Offer {
             let asker = Arc::new(Asker::new(event_loop, self.call));
             let threads = Arc::new(Threads::new(self.start_thread));
             let tools = described.into_iter().map(|described| {
+                // Plain functions: over the event loop and its worker threads a call takes five times as long.
                 let threads = self.direct.contains(&described.name).then(|| Arc::clone(&threads));
                 described.tool(Arc::clone(&asker), threads)
             });
@@ -65,10 +67,9 @@ struct Described {
     description: String,
     input_schema: Value,
     title: Option<String>,
-    read_only: Option<bool>,
-    destructive: Option<bool>,
-    idempotent: Option<bool>,
-    open_world: Option<bool>,
+    /// In MCP's words.
+    annotations: BTreeMap<String, bool>,
+    parallel: Option<bool>,
     max_result_chars: Option<u32>,
 }
 
@@ -78,36 +79,14 @@ impl Described {
         let name = self.name.clone();
         let handler = move |arguments: RawJson, context: CallContext| {
             let (asker, threads, name) = (Arc::clone(&asker), threads.clone(), name.clone());
-            async move {
-                let answer = if let Some(threads) = threads {
-                    // Plain functions. The way over the event loop and its worker threads would take five times as long.
-                    asker.ask_in_thread(threads, name, arguments, context).await
-                } else {
-                    let id = context.tool_use_id().map(Into::into);
-                    asker.ask(name, arguments, id, Some(context)).await
-                };
-                answer.map(ResultJson)
-            }
+            let id = context.tool_use_id().map(Into::into);
+            async move { asker.ask(threads, name, arguments, id, Some(context)).await.map(ResultJson) }
         };
         let mut tool = Tool::raw(self.name, self.description, self.input_schema, handler).unchecked();
-        if self.read_only == Some(true) {
-            tool = tool.read_only();
+        set!(tool: title = self.title, max_result_chars = self.max_result_chars);
+        if self.parallel == Some(true) {
+            tool = tool.parallel();
         }
-        if let Some(title) = self.title {
-            tool = tool.title(title);
-        }
-        if let Some(hint) = self.destructive {
-            tool = tool.destructive(hint);
-        }
-        if let Some(hint) = self.idempotent {
-            tool = tool.idempotent(hint);
-        }
-        if let Some(hint) = self.open_world {
-            tool = tool.open_world(hint);
-        }
-        if let Some(chars) = self.max_result_chars {
-            tool = tool.max_result_chars(chars);
-        }
-        tool
+        self.annotations.into_iter().fold(tool, |tool, (hint, value)| tool.annotation(hint, value))
     }
 }

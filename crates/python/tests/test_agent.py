@@ -444,7 +444,7 @@ async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:
 
 async def test_the_settings_of_a_run_win(world: MakeWorld) -> None:
     here = world(f"{ADD}\n---\ntext more")
-    agent = Agent(here.model(), model_settings=ClaudeCodeModelSettings(max_turns=1))
+    agent = Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code_max_turns=1))
 
     @agent.tool_plain
     def add(a: int, b: int) -> int:
@@ -455,7 +455,7 @@ async def test_the_settings_of_a_run_win(world: MakeWorld) -> None:
     assert raised.value.error_type == "max_turns"
     assert raised.value.hint
     assert raised.value.result is not None
-    assert (await agent.run("go", model_settings=ClaudeCodeModelSettings(max_turns=5))).output
+    assert (await agent.run("go", model_settings=ClaudeCodeModelSettings(claude_code_max_turns=5))).output
 
 
 async def test_the_agent_decides_which_tools_there_are(world: MakeWorld, transport: Transport) -> None:

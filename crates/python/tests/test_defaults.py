@@ -80,7 +80,7 @@ async def test_prompts_are_expanded_where_that_is_said(world: MakeWorld, secret:
     await Agent(here.model(expand_prompts=True)).run(f"see @{secret}")
     assert SECRET in json.dumps(here.requests[-1])
     agent = Agent(here.model())
-    expand = ClaudeCodeModelSettings(expand_prompts=True)
+    expand = ClaudeCodeModelSettings(claude_code_expand_prompts=True)
     await agent.run(f"see @{secret}", model_settings=expand)
     assert SECRET in json.dumps(here.requests[-1])
     # A command is the CLI's own, and the model hears nothing of it.
@@ -178,7 +178,7 @@ async def test_a_conversation_that_was_not_kept_cannot_be_resumed(world: MakeWor
     assert transcripts(here) == []
     session = first.cli_response.session_id
     assert session is not None
-    settings = ClaudeCodeModelSettings(resume=session)
+    settings = ClaudeCodeModelSettings(claude_code_resume=session)
     with pytest.raises(CLIExecutionError) as raised:
         await model.request(prompt(), settings, ModelRequestParameters())
     assert raised.value.error_type == "no_conversation"
@@ -190,17 +190,17 @@ async def test_a_conversation_is_kept_under_its_id_where_that_is_said(world: Mak
     here = world("text one\n---\ntext two")
     name = str(uuid.uuid4())
     model = here.model(keep_session=True)
-    kept = ClaudeCodeModelSettings(session_id=name)
+    kept = ClaudeCodeModelSettings(claude_code_session_id=name)
     first = await model.request_with_metadata(prompt("zebra first"), kept, ModelRequestParameters())
     assert first.cli_response.session_id == name
     [transcript] = transcripts(here)
     assert transcript.stem == name
-    last = ClaudeCodeModelSettings(continue_conversation=True)
+    last = ClaudeCodeModelSettings(claude_code_continue_conversation=True)
     second = await model.request_with_metadata(prompt("zebra second"), last, ModelRequestParameters())
     assert second.response.text == "two"
     assert "zebra first" in told(here)
     # What a request says wins.
-    not_kept = ClaudeCodeModelSettings(keep_session=False)
+    not_kept = ClaudeCodeModelSettings(claude_code_keep_session=False)
     await model.request(prompt(), not_kept, ModelRequestParameters())
     assert transcripts(here) == [transcript]
     await model.request(prompt(), None, ModelRequestParameters())

@@ -19,8 +19,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, PYTHON, Bridge, hanging
 
 from toolbridge import Session, read_only
-from toolbridge.direct import direct_functions
-from toolbridge.tools import Host, Toolbox
+from toolbridge.tools import Host, Toolbox, direct_functions
 
 REQUEST = contextvars.ContextVar("request", default="none")
 

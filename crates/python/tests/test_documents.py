@@ -101,7 +101,7 @@ async def test_an_agent_finds_and_copies_beside_its_own_tools(
     here = world(FIND_AND_COPY)
     model = here.model()
     model.set_agent_toolsets(None, server_name="tools", transport=transport)
-    settings = ClaudeCodeModelSettings(documents=Documents(workspace))
+    settings = ClaudeCodeModelSettings(claude_code_documents=Documents(workspace))
     agent = Agent(model, tools=[add], model_settings=settings)
     result = await agent.run("go")
     assert result.output == "Copied; the sum is 42."
@@ -144,7 +144,7 @@ async def test_documents_that_only_read_do_not_offer_to_write(
     documents = Documents(workspace, read_only=True)
     assert set(documents.tool_names) == READING
     model.set_agent_toolsets(None, server_name="tools", transport=transport)
-    await Agent(model, model_settings=ClaudeCodeModelSettings(documents=[documents])).run("go")
+    await Agent(model, model_settings=ClaudeCodeModelSettings(claude_code_documents=[documents])).run("go")
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING}
 
 
@@ -163,7 +163,7 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
         assert here.offered == offered
     assert not (workspace / "vault/notes").exists()
     # One run of it may have them.
-    given = ClaudeCodeModelSettings(documents=documents)
+    given = ClaudeCodeModelSettings(claude_code_documents=documents)
     await Agent(model).run("go", model_settings=given)
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING}
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION

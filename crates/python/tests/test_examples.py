@@ -47,7 +47,7 @@ def test_streaming(world: MakeWorld) -> None:
 def test_the_programs_of_the_readme_are_programs(short_path: Path) -> None:
     text = (EXAMPLES.parent / "README.md").read_text()
     programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
-    assert len(programs) == 6
+    assert len(programs) == 7
     for number, program in enumerate(programs):
         compile(program, f"program {number}", "exec")
     done = subprocess.run(

@@ -1,9 +1,10 @@
 """Pages that show programs in Python: each command is run again, with the installed wheel.
 
-Covered here: every program and every `console` block of docs/first-steps/python.md, and those of the README
-that are Python's. A block that starts with ```` ```python NAME ```` is a file of that name. In what a page
-shows, `…` stands for anything. `<!-- model: … -->` before a block has the script that plays the model there,
-as in `crates/scripted/src/page.rs`.
+Covered here: every program and every `console` block of docs/first-steps/python.md and
+docs/first-steps/from-claudecode-model.md, and those of the README that are Python's. A block that starts with
+```` ```python NAME ```` is a file of that name. In what a page shows, `…` stands for anything.
+`<!-- model: … -->` before a block has the script that plays the model there, as in
+`crates/scripted/src/page.rs`.
 
 With TOOLBRIDGE_BLESS=1, what a page does not show rightly is written to it.
 """
@@ -111,8 +112,8 @@ def run(here: World, command: str) -> tuple[list[str], bool]:
     return [line.rstrip() for line in text.splitlines()], done.returncode == 0
 
 
-def repeat(page: Path, world: MakeWorld) -> int:
-    """Runs the commands of a page that are Python's; returns how many those were."""
+def repeat(page: Path, world: MakeWorld, changed: Callable[[str], str] = str) -> int:
+    """Runs the commands of a page that are Python's, its programs changed; returns how many those were."""
     text = page.read_text()
     programs, blocks = read(text)
     count = 0
@@ -122,7 +123,7 @@ def repeat(page: Path, world: MakeWorld) -> int:
             continue
         here = world(block.script or "error 500 nobody was to be asked")
         for name, program in programs.items():
-            (here.home / name).write_text(program)
+            (here.home / name).write_text(changed(program))
         for step in block.steps:
             printed, well = run(here, step.command)
             count += 1
@@ -147,6 +148,19 @@ def test_first_steps_in_python(world: MakeWorld) -> None:
 
 def test_the_readme(world: MakeWorld) -> None:
     assert repeat(ROOT / "README.md", world) == 1
+
+
+def with_our_import(program: str) -> str:
+    """A program for `claudecode-model`, with one line changed."""
+    theirs = [line for line in program.split("\n") if "claudecode_model" in line]
+    assert len(theirs) == 1, program
+    assert theirs[0].startswith("from claudecode_model import ")
+    assert "toolbridge" not in program
+    return program.replace("from claudecode_model import ", "from toolbridge import ")
+
+
+def test_coming_from_claudecode_model_changes_one_line(world: MakeWorld) -> None:
+    assert repeat(ROOT / "docs/first-steps/from-claudecode-model.md", world, with_our_import) == 5
 
 
 def test_gaps_stand_for_anything_and_nothing_else_does() -> None:

@@ -65,7 +65,7 @@ async def test_everybody_gets_his_own_tools_deps_and_decisions(
         own: FunctionToolset[str] = FunctionToolset()
         own.add_function(who)
         own.add_function(who, name=f"only_for_{n}")
-        settings = ClaudeCodeModelSettings(can_use_tool=decide, message_callback=hear)
+        settings = ClaudeCodeModelSettings(claude_code_can_use_tool=decide, claude_code_message_callback=hear)
         words, deps = f"I am {name}", f"deps-{n}"
         if not is_streamed:
             return (await agent.run(words, deps=deps, toolsets=[own], model_settings=settings)).output

@@ -126,7 +126,7 @@ async def test_a_conversation_goes_on(world: MakeWorld) -> None:
     first = await model.request_with_metadata(prompt("zebra first"), None, ModelRequestParameters())
     session = first.cli_response.session_id
     assert session is not None
-    settings = ClaudeCodeModelSettings(resume=session)
+    settings = ClaudeCodeModelSettings(claude_code_resume=session)
     second = await model.request_with_metadata(prompt("zebra second"), settings, ModelRequestParameters())
     assert second.response.text == "two"
     assert "zebra first" in str(here.requests[-1]["messages"])

@@ -130,7 +130,7 @@ FILTERS: dict[str, Callable[[ClaudeCodeModel, Disk], Agent[None, str]]] = {
     "disallowed_tools": lambda model, disk: Agent(
         model,
         toolsets=[both(disk)],
-        model_settings=ClaudeCodeModelSettings(disallowed_tools=["mcp__tools__wipe"]),
+        model_settings=ClaudeCodeModelSettings(claude_code_disallowed_tools=["mcp__tools__wipe"]),
     ),
 }
 

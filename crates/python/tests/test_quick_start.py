@@ -122,10 +122,10 @@ def test_an_agent_has_settings(world: MakeWorld) -> None:
     )
     settings: ClaudeCodeModelSettings = {
         "timeout": 60.0,
-        "max_turns": 5,
-        "max_budget_usd": 1.0,
-        "append_system_prompt": "Be concise, zebra.",
-        "working_directory": os.getcwd(),
+        "claude_code_max_turns": 5,
+        "claude_code_max_budget_usd": 1.0,
+        "claude_code_append_system_prompt": "Be concise, zebra.",
+        "claude_code_working_directory": os.getcwd(),
     }
     print(Agent(model, model_settings=settings).run_sync("go").output)
     """

@@ -100,6 +100,84 @@ async def test_a_session_can_be_left_while_a_call_runs(short_path: Path) -> None
     assert list(short_path.iterdir()) == []
 
 
+def test_tools_are_added_by_a_decorator(short_path: Path) -> None:
+    session = Session(shout, directory=short_path)
+
+    @session.tool
+    def count(text: str) -> int:
+        """Counts words."""
+        return len(text.split())
+
+    @session.tool(
+        read_only=True,
+        title="Price of an article",
+        destructive=False,
+        idempotent=True,
+        open_world=True,
+        max_result_chars=1000,
+    )
+    async def price(ctx: RunContext[None], article: str) -> float:
+        """What it costs."""
+        return len(article) / 2
+
+    session.tool(partial(add, b=2))
+    assert count("a b c") == 3, "it is the function that it was"
+    with session, Bridge(session.mcp_config()) as bridge:
+        tools = bridge.tools
+        assert list(tools) == ["shout", "count", "price", "add"]
+        assert "annotations" not in tools["count"]
+        assert tools["price"]["title"] == "Price of an article"
+        assert tools["price"]["annotations"] == {
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": True,
+        }
+        assert tools["price"]["_meta"]["anthropic/maxResultSizeChars"] == 1000
+        assert list(tools["price"]["inputSchema"]["properties"]) == ["article"]
+        assert bridge.call("count", text="a b")["content"][0]["text"] == "2"
+        assert bridge.call("price", article="book")["content"][0]["text"] == "2.0"
+        assert bridge.call("add", a=40)["content"][0]["text"] == "42"
+    assert list(short_path.iterdir()) == []
+
+
+def test_calls_of_parallel_tools_overlap(short_path: Path) -> None:
+    session = Session(directory=short_path)
+    both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
+
+    @session.tool(parallel=True)
+    def meet() -> None:
+        """Waits for another call."""
+        both.wait()
+
+    with session, Bridge(session.mcp_config()) as bridge:
+        assert not bridge.tools["meet"].get("annotations", {}).get("readOnlyHint")
+        for number in ("first", "second"):
+            bridge.send("tools/call", number, name="meet", arguments={})
+        assert not bridge.answer("first").get("isError")
+    assert list(short_path.iterdir()) == []
+
+
+def test_a_session_that_runs_gets_no_more_tools(short_path: Path) -> None:
+    session = Session(add, directory=short_path)
+    with session:
+        with pytest.raises(InvalidRequestError, match="runs already") as raised:
+            session.tool(shout)
+        assert raised.value.hint == "add tools before `with session:`"
+    session.tool(shout)
+    with pytest.raises(Exception, match="shout"):
+        session.tool(shout)  # there is one of that name
+    with session:
+        assert called(session, "shout", {"text": "hey"}) == (0, "HEY")
+    empty = Session(directory=short_path)
+    with pytest.raises(InvalidRequestError, match="at least one tool"), empty:
+        pass
+    empty.tool(add)
+    with empty:
+        assert called(empty, "add", {"a": 41}) == (0, "42")
+    assert list(short_path.iterdir()) == []
+
+
 def test_what_cannot_be_a_session_is_said(short_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="at least one tool"), Session(directory=short_path):
         pass

@@ -33,7 +33,7 @@ pub(crate) fn steps(request: &ModelRequest, blocks: &[Block]) -> Vec<Step> {
     let mut index = 0;
     for (block, content) in blocks.iter().zip(contents(request, blocks)) {
         let Some(content) = content else {
-            steps.extend(pause(block).map(Step::Sleep));
+            steps.push(Step::Sleep(pause(block)));
             continue;
         };
         let start = json!({"type": "content_block_start", "index": index, "content_block": emptied(content)});
@@ -56,7 +56,11 @@ pub(crate) fn message(request: &ModelRequest, blocks: &[Block]) -> (Value, Durat
     let mut message = envelope(request);
     message["content"] = contents(request, blocks).flatten().collect();
     message["stop_reason"] = stop_reason(blocks).into();
-    (message, blocks.iter().filter_map(pause).sum())
+    (message, blocks.iter().map(pause).sum())
+}
+
+fn pause(block: &Block) -> Duration {
+    if let Block::Sleep(duration) = block { *duration } else { Duration::ZERO }
 }
 
 /// The body of an HTTP error.
@@ -138,13 +142,6 @@ fn deltas(block: &Block) -> Vec<Value> {
     }
 }
 
-fn pause(block: &Block) -> Option<Duration> {
-    match block {
-        Block::Sleep(duration) => Some(*duration),
-        _ => None,
-    }
-}
-
 fn stop_reason(blocks: &[Block]) -> &'static str {
     let calls = blocks.iter().any(|block| matches!(block, Block::Call { .. }));
     if calls { "tool_use" } else { "end_turn" }
@@ -161,9 +158,9 @@ mod tests {
 
     fn blocks() -> Vec<Block> {
         vec![
-            Block::think("hm"),
+            Block::Think(vec!["hm".into()]),
             Block::Text(vec!["Let me ".into(), "see.".into()]),
-            Block::sleep(Duration::from_millis(7)),
+            Block::Sleep(Duration::from_millis(7)),
             Block::call("add", json!({"a": "ü", "b": 2})),
             Block::call_as("Bash", json!({}), "mine"),
             Block::call("add", json!({})),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::model::panic_text;
 use crate::unchecked::say_unchecked_in;
 
 const SOURCE: &str = include_str!("trace.c");
@@ -197,14 +198,15 @@ pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
     })
 }
 
-/// Compiles `trace.c`, with the C compiler that Rust needs too.
-fn compile(folder: &Path) -> PathBuf {
-    let (library, source) = (folder.join(LIBRARY), folder.join("trace.c"));
+/// A folder with what `trace.c` becomes, by the C compiler that Rust needs too.
+fn compiled() -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let source = folder.path().join("trace.c");
     fs::write(&source, SOURCE).expect("a source");
     let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.path().join(LIBRARY)).arg(&source);
     assert!(cc.status().is_ok_and(|status| status.success()), "cannot compile: {cc:?}");
-    library
+    folder
 }
 
 /// Whether strace may trace here. Says so if not.
@@ -230,8 +232,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
     if !can_trace(krate) {
         return;
     }
-    let shared = TempDir::new().expect("a folder");
-    compile(shared.path());
+    let shared = compiled();
     let number = AtomicUsize::new(0);
     let run = |injection| {
         let dir = TempDir::new().expect("a folder");
@@ -244,7 +245,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
             is_well
         }));
         let log = run.log();
-        (outcome.map_err(|error| said(&*error)), log)
+        (outcome.map_err(|panic| panic_text(&*panic).to_owned()), log)
     };
     let (outcome, log) = run(None);
     assert_eq!(outcome, Ok(true), "it works as long as nothing fails");
@@ -293,8 +294,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
 ///
 /// If it does, or if something is left of it.
 pub fn by_halves(scenario: impl Fn(&Run)) {
-    let (dir, shared) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
-    compile(shared.path());
+    let (dir, shared) = (TempDir::new().expect("a folder"), compiled());
     let run = Run {
         dir: dir.path().into(),
         shared: shared.path().into(),
@@ -304,12 +304,6 @@ pub fn by_halves(scenario: impl Fn(&Run)) {
     };
     scenario(&run);
     run.nothing_is_left();
-}
-
-/// What a panic says.
-fn said(panic: &dyn std::any::Any) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// A line of the log, as its thread, its call, and the whole of it. What ends a call that others came between is none.

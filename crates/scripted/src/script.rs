@@ -85,29 +85,22 @@ impl Script {
         let mut turn = self.turns.get(request.turn())?.clone();
         if let Turn::Blocks(blocks) = &mut turn {
             let results = results(request);
-            let pieces = blocks.iter_mut().filter_map(|block| match block {
-                Block::Text(pieces) => Some(pieces),
-                _ => None,
-            });
-            pieces.flatten().for_each(|piece| *piece = fill_in(piece, &results));
+            for block in blocks {
+                let Block::Text(pieces) = block else { continue };
+                for piece in pieces {
+                    *piece = fill_in(piece, &results);
+                }
+            }
         }
         Some(turn)
     }
 }
 
 /// Reads a script that is part of a test; panics if it is none.
-impl From<&str> for Script {
+impl<T: AsRef<str>> From<T> for Script {
     #[track_caller]
-    fn from(text: &str) -> Self {
-        Self::parse(text).unwrap_or_else(|error| panic!("{error}"))
-    }
-}
-
-/// Reads a script that is part of a test; panics if it is none.
-impl From<String> for Script {
-    #[track_caller]
-    fn from(text: String) -> Self {
-        Self::from(&*text)
+    fn from(text: T) -> Self {
+        Self::parse(text.as_ref()).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
@@ -262,11 +255,11 @@ mod tests {
             "#,
             &[
                 Turn::Blocks(vec![
-                    Block::think("I should add these."),
+                    Block::Think(vec!["I should add these.".into()]),
                     text(&["Let me ", "see."]),
                     Block::call("mcp__tools__add", json!({"a": 40, "b": 2})),
                     Block::call_as("Bash", json!({"command": "ls  # all"}), "toolu_second"),
-                    Block::sleep(Duration::from_millis(300)),
+                    Block::Sleep(Duration::from_millis(300)),
                 ]),
                 Turn::text("The sum is {result}."),
             ],

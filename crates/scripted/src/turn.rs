@@ -80,12 +80,6 @@ impl Block {
         Self::Text(vec![text.into()])
     }
 
-    /// A thought, sent in one piece.
-    #[must_use]
-    pub fn think(text: impl Into<String>) -> Self {
-        Self::Think(vec![text.into()])
-    }
-
     /// A text of `size` times `x`, sent in pieces of 64 KiB.
     #[must_use]
     pub fn fill(size: usize) -> Self {
@@ -109,12 +103,6 @@ impl Block {
             Self::Call { name, input, .. } => Self::Call { name, input, id: Some(id.into()) },
             other => other,
         }
-    }
-
-    /// A pause.
-    #[must_use]
-    pub fn sleep(duration: Duration) -> Self {
-        Self::Sleep(duration)
     }
 }
 

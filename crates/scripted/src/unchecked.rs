@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_test_is_named_by_its_crate() {
-        for file in ["crates/docs/src/file.rs", "/work/crates/docs/tests/it/main.rs"] {
+        for file in ["crates/docs/src/write.rs", "/work/crates/docs/tests/it/main.rs"] {
             assert_eq!(crate_of(file), "docs");
         }
         assert_eq!(crate_of("fuzz/src/main.rs"), "fuzz/src/main.rs");

@@ -176,11 +176,15 @@ impl SocketWriter {
     }
 }
 
-/// A socket that says when there is something to read, or room to write.
-fn watched(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+/// A descriptor that says when there is something to read, or room to write. Must be called inside a runtime.
+///
+/// # Errors
+///
+/// When it cannot be watched, as a regular file cannot.
+pub fn watched(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     #[expect(unsafe_code, reason = "tokio wants a promise about the descriptor that it watches")]
     // SAFETY: an owned descriptor is open for as long as it lives, and it is always the same one.
-    let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
     Ok(watched?)
 }
 

@@ -13,7 +13,6 @@ fn add(a: f64, b: f64) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The CLI starts this program again, as the bridge.
     toolbridge::run_bridge_if_asked();
     serve()
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid,
-    kill_process, kill_process_group, setrlimit, wait, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getppid, kill_process,
+    kill_process_group, setrlimit, wait, waitid,
 };
 use toolbridge_ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
 
@@ -81,7 +81,7 @@ impl Guardian {
         // The best there is: what the system does not have, we do without.
         #[cfg(target_os = "linux")]
         {
-            _ = rustix::process::set_child_subreaper(Some(getpid()));
+            _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
             // Not only when the parent is gone, but also when it becomes another program.
             _ = rustix::process::set_parent_process_death_signal(Some(HURRY));
         }

@@ -32,9 +32,24 @@
 //!
 //! Functions are tools by [`tool`](macro@tool), methods by [`tools`](macro@tools), closures by [`ToolsetBuilder::tool`].
 //!
-//! This crate only puts the parts together: [`core`] (tools), [`ipc`] (sessions and the socket), [`mcp`] (the
-//! MCP server), [`claude`] (the CLI as a model), [`docs`] (the document tools), and the bridge process out of the
-//! second and third.
+//! | | |
+//! |---|---|
+//! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Documents`] |
+//! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
+//! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
+//!
+//! # Features
+//!
+//! All but the last are on by default.
+//!
+//! | feature | |
+//! |---|---|
+//! | `bridge` | the program is its own bridge ([`run_bridge_if_asked`]), or any MCP server on stdio ([`serve_stdio`]) |
+//! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
+//! | `docs` | manuals and a vault as tools ([`Documents`]) |
+//! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
+//! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
 mod bridge;
@@ -48,6 +63,7 @@ mod stdio;
 #[cfg(feature = "bridge")]
 pub use bridge::{run_bridge, run_bridge_if_asked};
 #[cfg(feature = "bridge")]
+#[doc(hidden)]
 pub use guard::run_guard_if_asked;
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
@@ -56,21 +72,35 @@ pub use schemars;
 #[cfg(feature = "bridge")]
 pub use stdio::{StdioError, serve_stdio};
 #[cfg(feature = "claude")]
+#[doc(hidden)]
 pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
-pub use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Permission, Request, Transport};
+#[doc(inline)]
+pub use toolbridge_claude::{
+    Base64Source, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation, Event,
+    ExecutionKind, Input, McpServerStatus, Message, Metadata, ModelResponse, Part, Permission,
+    PermissionMode, PermissionRequest, Request, ResponseStream, ResponseWithMetadata, Settings, Started,
+    Transport, Usage,
+};
+#[doc(hidden)]
 pub use toolbridge_core as core;
+#[doc(inline)]
 pub use toolbridge_core::{
-    CallContext, CancellationToken, Combined, Content, FromContext, IntoToolError, IntoToolResult, IntoTools,
-    Json, NoArgs, RawJson, RegistrationError, Returned, State, Tool, ToolError, ToolResult, ToolSource,
-    Toolset, ToolsetBuilder,
+    CallContext, CallFuture, CallMeta, CancellationToken, Changes, Combined, Content, FromArguments,
+    FromContext, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress, RawJson,
+    RegistrationError, ResultJson, Returned, Selection, State, States, Tool, ToolCall, ToolError, ToolList,
+    ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
 };
 #[cfg(feature = "docs")]
+#[doc(hidden)]
 pub use toolbridge_docs as docs;
 #[cfg(feature = "docs")]
-pub use toolbridge_docs::Documents;
+#[doc(inline)]
+pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
+#[doc(hidden)]
 pub use toolbridge_ipc as ipc;
-pub use toolbridge_ipc::{IpcError, Session, SessionBuilder};
+#[doc(inline)]
+pub use toolbridge_ipc::{IpcError, McpServer, Session, SessionBuilder};
 /// Makes a function a tool.
 ///
 /// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
@@ -172,8 +202,13 @@ pub use toolbridge_macros::tool;
 /// ```
 #[cfg(feature = "macros")]
 pub use toolbridge_macros::tools;
+/// Any source as an MCP server, over lines of any kind.
 #[cfg(feature = "bridge")]
+#[doc(inline)]
 pub use toolbridge_mcp as mcp;
+#[cfg(feature = "bridge")]
+#[doc(inline)]
+pub use toolbridge_mcp::ServerInfo;
 
 #[doc(hidden)]
 pub use toolbridge_core::__private;

@@ -3,20 +3,13 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
-use toolbridge_mcp::{LineReader, LineWriter, Readership, ServeError, ServerInfo, serve_traced, stdio};
+use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
 
 use crate::runtime::small_runtime;
-
-/// How often a server looks whether it is still needed.
-const CHECK: Duration = Duration::from_millis(500);
-
-/// How many of those looks there are between two times that it gives memory back.
-const CHECKS_PER_TRIM: u32 = 2;
 
 /// Why nothing could be served on stdin and stdout.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +35,7 @@ pub enum StdioError {
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use toolbridge::mcp::ServerInfo;
-/// use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::{NoArgs, ServerInfo, Toolset};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
@@ -71,8 +63,7 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let (stdin, stdout) = stdio()?;
-        let readership = stdout.readership()?;
+        let (stdin, stdout, client) = stdio()?;
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
             served = serve_traced(source, info, lines_in, lines_out, tracer) => {
@@ -80,27 +71,12 @@ fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Res
             }
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
-            () = forsaken(&readership) => Ok(()),
+            () = client.gone(give_memory_back) => Ok(()),
         }
     });
     // A thread that waits for a terminal or a file must not hold the process.
     runtime.shutdown_background();
     served
-}
-
-/// Waits until nobody needs this process any more: the one that started it is gone, or nobody can read what it
-/// answers. Usually stdin ends then; not if somebody holds its other end.
-async fn forsaken(readership: &Readership) {
-    let parent = rustix::process::getppid();
-    for check in 1_u32.. {
-        tokio::time::sleep(CHECK).await;
-        if check.is_multiple_of(CHECKS_PER_TRIM) {
-            give_memory_back();
-        }
-        if rustix::process::getppid() != parent || readership.is_gone() {
-            return;
-        }
-    }
 }
 
 /// Gives back what large calls took.

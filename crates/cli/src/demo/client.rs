@@ -28,15 +28,24 @@ pub(crate) struct Client {
 #[derive(Default)]
 struct Inbox {
     waiting: HashMap<u64, oneshot::Sender<Value>>,
-    progress: HashMap<u64, Vec<Value>>,
+    /// How many reports of progress a call had.
+    progress: HashMap<u64, usize>,
 }
 
 /// How a call ended.
-pub(crate) enum Answer {
-    /// A result, and the progress reports that came before it.
-    Result { result: Value, progress: usize },
-    /// An error of the protocol.
-    Error(Value),
+pub(crate) struct Answer {
+    /// A result, or an error of the protocol.
+    pub(crate) result: Result<Value, Value>,
+    /// How many progress reports came before it.
+    pub(crate) progress: usize,
+    pub(crate) time: Duration,
+}
+
+impl Answer {
+    /// Whether it is a result that is no error.
+    pub(crate) fn is_good(&self) -> bool {
+        self.result.as_ref().is_ok_and(|result| result["isError"] == false)
+    }
 }
 
 impl Client {
@@ -63,7 +72,7 @@ impl Client {
         });
         client.request("initialize", hello).await?;
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await?;
-        let Answer::Result { mut result, .. } = client.request("tools/list", json!({})).await? else {
+        let Ok(mut result) = client.request("tools/list", json!({})).await?.result else {
             bail!("the bridge does not list its tools")
         };
         let Value::Array(tools) = result["tools"].take() else { bail!("the bridge's list is no list") };
@@ -115,16 +124,19 @@ impl Client {
     async fn request_as(&self, id: u64, method: &str, params: Value) -> Result<Answer> {
         let (sender, receiver) = oneshot::channel();
         lock(&self.inbox).waiting.insert(id, sender);
+        let started = Instant::now();
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await?;
         let mut answer = tokio::time::timeout(PATIENCE, receiver)
             .await
             .with_context(|| format!("no answer to `{method}` within {} s", PATIENCE.as_secs()))?
             .context("the bridge ended")?;
-        let progress = lock(&self.inbox).progress.remove(&id).map_or(0, |reports| reports.len());
-        Ok(match answer.get_mut("error") {
-            Some(error) => Answer::Error(error.take()),
-            None => Answer::Result { result: answer["result"].take(), progress },
-        })
+        let time = started.elapsed();
+        let progress = lock(&self.inbox).progress.remove(&id).unwrap_or_default();
+        let result = match answer.get_mut("error") {
+            Some(error) => Err(error.take()),
+            None => Ok(answer["result"].take()),
+        };
+        Ok(Answer { result, progress, time })
     }
 
     async fn send(&self, message: &Value) -> Result<()> {
@@ -149,7 +161,7 @@ async fn read(stdout: ChildStdout, inbox: Arc<Mutex<Inbox>>) {
                 _ = waiting.send(message);
             }
         } else if let Some(token) = message["params"]["progressToken"].as_u64() {
-            inbox.progress.entry(token).or_default().push(message);
+            *inbox.progress.entry(token).or_default() += 1;
         }
     }
     // Whoever still waits learns that there is nobody left.

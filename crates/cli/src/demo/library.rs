@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbridge::Documents;
 use toolbridge::docs::LogLevel;
 
-use super::client::{Answer, Client};
+use super::client::Client;
 use super::report::Row;
 
 const MANUALS: [(&str, &str); 4] = [
@@ -59,17 +59,13 @@ impl Library {
 }
 
 /// One call: its structured content, and its row so far.
-async fn call(
-    client: &Client,
-    tool: &str,
-    arguments: &serde_json::Value,
-) -> Result<(serde_json::Value, Row)> {
-    let started = std::time::Instant::now();
+async fn call(client: &Client, tool: &str, arguments: &Value) -> Result<(Value, Row)> {
     let answer = client.call(tool, arguments).await?;
-    let time = started.elapsed();
-    let (result, ok) = match answer {
-        Answer::Result { result, .. } => (result["structuredContent"].clone(), result["isError"] == false),
-        Answer::Error(error) => (error, false),
+    let row = Row {
+        call: format!("{tool} {arguments}"),
+        answer: String::new(),
+        time: answer.time,
+        ok: answer.is_good(),
     };
-    Ok((result, Row { call: format!("{tool} {arguments}"), answer: String::new(), time, ok }))
+    Ok((answer.result.map_or_else(|error| error, |mut result| result["structuredContent"].take()), row))
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
-use toolbridge::Session;
 
 use crate::excerpt::excerpt;
 
@@ -12,12 +11,12 @@ use crate::excerpt::excerpt;
 const SHOWN_CALL_CHARS: usize = 44;
 
 pub(crate) struct Report {
-    socket: PathBuf,
-    session_time: Duration,
-    bridge_pid: Option<u32>,
-    bridge_time: Duration,
-    tools: usize,
-    rows: Vec<Row>,
+    pub(crate) socket: PathBuf,
+    pub(crate) session_time: Duration,
+    pub(crate) bridge_pid: Option<u32>,
+    pub(crate) bridge_time: Duration,
+    pub(crate) tools: usize,
+    pub(crate) rows: Vec<Row>,
     /// The middle one of many calls with 100 bytes.
     pub(crate) round_trip: Duration,
 }
@@ -30,28 +29,6 @@ pub(crate) struct Row {
 }
 
 impl Report {
-    pub(crate) fn new(
-        session: &Session,
-        session_time: Duration,
-        bridge_pid: Option<u32>,
-        bridge_time: Duration,
-        tools: usize,
-    ) -> Self {
-        Self {
-            socket: session.socket_path().into(),
-            session_time,
-            bridge_pid,
-            bridge_time,
-            tools,
-            rows: Vec::new(),
-            round_trip: Duration::ZERO,
-        }
-    }
-
-    pub(crate) fn add(&mut self, row: Row) {
-        self.rows.push(row);
-    }
-
     pub(crate) fn all_ok(&self) -> bool {
         self.rows.iter().all(|row| row.ok)
     }

@@ -4,6 +4,8 @@ mod page;
 mod read;
 mod summary;
 mod table;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod unit;
 mod waterfall;

@@ -22,7 +22,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::tests::both_sides;
+    use super::super::tests::both_sides;
     use super::*;
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::tests::both_sides;
+    use super::super::tests::both_sides;
     use super::*;
 
     #[test]

@@ -44,8 +44,8 @@ pub(super) fn table(calls: &[&Call], style: &Style) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::both_sides;
     use super::super::timeline::Timeline;
-    use super::super::timeline::tests::both_sides;
     use super::*;
 
     #[test]

@@ -1,23 +1,23 @@
 //! The calls as bars over time.
 
 use super::Style;
-use super::timeline::{Call, Kind, Timeline};
+use super::timeline::{Call, Phase, Timeline};
 use super::unit::{fit, time};
 
 const NAME_COLUMNS: usize = 18;
 const TIME_COLUMNS: usize = 10;
 
 /// The parts of a call, and what the legend calls them.
-const KINDS: [(Kind, &str); 4] =
-    [(Kind::Bridge, "bridge"), (Kind::Queue, "queue"), (Kind::Tool, "tool"), (Kind::Parent, "parent")];
+const PHASES: [(Phase, &str); 4] =
+    [(Phase::Bridge, "bridge"), (Phase::Queue, "queue"), (Phase::Tool, "tool"), (Phase::Parent, "parent")];
 
 /// How a part of a call is drawn, and in which colour.
-fn ink(kind: Kind) -> (char, &'static str) {
+fn ink(kind: Phase) -> (char, &'static str) {
     match kind {
-        Kind::Bridge => ('░', "90"),
-        Kind::Queue => ('▒', "33"),
-        Kind::Tool => ('█', "36"),
-        Kind::Parent => ('▓', "35"),
+        Phase::Bridge => ('░', "90"),
+        Phase::Queue => ('▒', "33"),
+        Phase::Tool => ('█', "36"),
+        Phase::Parent => ('▓', "35"),
     }
 }
 
@@ -28,11 +28,11 @@ pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> 
     let to = calls.iter().map(|call| call.start_ns + call.total_ns).max().unwrap_or(timeline.length_ns);
     let scale = Scale { from, length: (to - from).max(1), columns };
 
-    let is_drawn = |kind: Kind| calls.iter().flat_map(|call| &call.parts).any(|part| part.kind == kind);
-    let legend: Vec<_> = KINDS
+    let is_drawn = |kind: Phase| calls.iter().flat_map(|call| &call.parts).any(|part| part.kind == kind);
+    let legend: Vec<_> = PHASES
         .iter()
         // The last one is for calls of which one side is not known.
-        .filter(|(kind, _)| *kind != Kind::Parent || is_drawn(*kind))
+        .filter(|(kind, _)| *kind != Phase::Parent || is_drawn(*kind))
         .map(|(kind, name)| {
             let (ink, colour) = ink(*kind);
             format!("{} {name}", style.paint(colour, &ink.to_string()))
@@ -92,7 +92,7 @@ fn bar(call: &Call, scale: &Scale, style: &Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::tests::both_sides;
+    use super::super::tests::both_sides;
     use super::*;
 
     #[test]

@@ -318,48 +318,57 @@ fn two_sockets(command: &mut std::process::Command) -> (OwnedFd, OwnedFd) {
     (near_in.into(), near_out.into())
 }
 
+type Give = fn(&mut std::process::Command) -> (OwnedFd, OwnedFd);
+
+type DeafClient = (&'static str, Give, fn(OwnedFd));
+
+/// What a client holds, the bridge's stdin and its stdout; and how it stops to read.
+const DEAF_CLIENTS: [DeafClient; 3] = [
+    (
+        "pipes",
+        |command| {
+            let (their_in, our_out) = std::io::pipe().unwrap();
+            let (our_in, their_out) = std::io::pipe().unwrap();
+            command.stdin(their_in).stdout(their_out);
+            (our_out.into(), our_in.into())
+        },
+        drop,
+    ),
+    ("two sockets", two_sockets, drop),
+    ("two sockets, one closed for reading alone", two_sockets, |stdout| {
+        // Somebody holds it, but will not read it.
+        let stdout = UnixStream::from(stdout);
+        stdout.shutdown(std::net::Shutdown::Read).unwrap();
+        std::mem::forget(stdout);
+    }),
+];
+
+/// A bridge that has been said hello to, its stdin and its stdout.
+fn greeted(host: &Host, give: Give) -> (Process, std::fs::File, BufReader<std::fs::File>) {
+    let mut command = toolbridge();
+    command.arg("bridge").arg(&host.socket).arg(&host.schema);
+    let (stdin, stdout) = give(&mut command);
+    let bridge = Process(command.spawn().unwrap());
+    // Its ends are in the command too.
+    drop(command);
+    let (mut input, mut answers) = (std::fs::File::from(stdin), BufReader::new(std::fs::File::from(stdout)));
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    writeln!(input, "{hello}").unwrap();
+    answers.read_line(&mut String::new()).unwrap();
+    (bridge, input, answers)
+}
+
 #[test]
 fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
-    type Give = fn(&mut std::process::Command) -> (OwnedFd, OwnedFd);
-    type Row = (&'static str, Give, fn(OwnedFd));
     let host = Host::start();
-    // What the client holds: the bridge's stdin, and its stdout.
-    let rows: [Row; 3] = [
-        (
-            "pipes",
-            |command| {
-                let (their_in, our_out) = std::io::pipe().unwrap();
-                let (our_in, their_out) = std::io::pipe().unwrap();
-                command.stdin(their_in).stdout(their_out);
-                (our_out.into(), our_in.into())
-            },
-            drop,
-        ),
-        ("two sockets", two_sockets, drop),
-        ("two sockets, one closed for reading alone", two_sockets, |stdout| {
-            // Somebody holds it, but will not read it.
-            let stdout = UnixStream::from(stdout);
-            stdout.shutdown(std::net::Shutdown::Read).unwrap();
-            std::mem::forget(stdout);
-        }),
-    ];
-    for (name, give, close) in rows {
+    for (name, give, close) in DEAF_CLIENTS {
         for with_call in [false, true] {
-            let mut command = toolbridge();
-            command.arg("bridge").arg(&host.socket).arg(&host.schema);
-            let (stdin, stdout) = give(&mut command);
-            let mut bridge = Process(command.spawn().unwrap());
-            // Its ends are in the command too.
-            drop(command);
-            let (mut input, mut answers) =
-                (std::fs::File::from(stdin), BufReader::new(std::fs::File::from(stdout)));
-            let mut say = |message: Value| input.write_all(format!("{message}\n").as_bytes()).unwrap();
-            say(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } }));
-            answers.read_line(&mut String::new()).unwrap();
+            let (mut bridge, mut input, answers) = greeted(&host, give);
             if with_call {
-                say(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
-                    "name": "write_note", "arguments": { "text": "x", "ms": 600_000 } } }));
+                let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+                    "name": "write_note", "arguments": { "text": "x", "ms": 600_000 } } });
+                writeln!(input, "{call}").unwrap();
             }
             close(answers.into_inner().into());
             assert_eq!(bridge.wait_within(SOON).code(), Some(0), "{name}, with a call: {with_call}");
@@ -368,6 +377,40 @@ fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
     }
     // Those handlers are cancelled: the next one gets its turn.
     assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
+}
+
+#[test]
+fn an_idle_bridge_never_wakes_and_still_learns_that_nobody_reads() {
+    let host = Host::start();
+    let mut bridges = DEAF_CLIENTS.map(|(name, give, close)| {
+        let (bridge, mut input, mut answers) = greeted(&host, give);
+        let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+            "params": { "name": "echo", "arguments": { "text": "x" } } });
+        writeln!(input, "{call}").unwrap();
+        answers.read_line(&mut String::new()).unwrap();
+        (name, bridge, input, answers, close)
+    });
+    let wakes = |bridge: &Process| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", bridge.0.id())).unwrap();
+        let waits = status.lines().filter(|line| line.contains("ctxt_switches")).map(str::to_owned);
+        waits.collect::<Vec<_>>()
+    };
+    // It looks once more after its last call.
+    let mut before = Vec::new();
+    eventually("nobody wakes for three seconds", Duration::from_secs(60), || {
+        let now: Vec<_> = bridges.iter().map(|(_, bridge, ..)| wakes(bridge)).collect();
+        let is_quiet = now == before;
+        before = now;
+        if !is_quiet {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        is_quiet
+    });
+    for (name, bridge, _input, answers, close) in &mut bridges {
+        let answers = std::mem::replace(answers, BufReader::new(std::fs::File::open("/dev/null").unwrap()));
+        close(answers.into_inner().into());
+        assert_eq!(bridge.wait_within(SOON).code(), Some(0), "{name}");
+    }
 }
 
 #[test]

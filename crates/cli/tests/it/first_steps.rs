@@ -91,6 +91,7 @@ fn links_of_the_pages_lead_somewhere() {
     let pages = ["README.md", "ARCHITECTURE.md", "PROTOCOL.md", "docs/TRACE.md", "docs/first-steps/rust.md"];
     let more = [
         "docs/first-steps/python.md",
+        "docs/first-steps/from-claudecode-model.md",
         "docs/first-steps/documents.md",
         "docs/USING.md",
         "crates/python/README.md",

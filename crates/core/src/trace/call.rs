@@ -164,7 +164,7 @@ impl CallTrace {
 
     /// The outcome cannot be passed on, and this error takes its place.
     pub fn replaced(&mut self, error: &ToolError) {
-        self.outcome = Outcome::of(error);
+        self.outcome = error.outcome();
         self.error_type = Some(class(error.type_name()).to_owned());
         self.result = None;
     }

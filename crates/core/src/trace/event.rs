@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ToolError;
-
 /// One line of a trace file. `docs/TRACE.md` in the repository says what each member means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -165,19 +163,6 @@ impl Outcome {
             Self::TimedOut => "timed_out",
             Self::Refused => "refused",
             Self::TransportError => "transport_error",
-        }
-    }
-
-    /// The class name decides: it is all that a bridge gets to know.
-    #[must_use]
-    pub fn of(error: &ToolError) -> Self {
-        match error.type_name() {
-            "ToolTimeoutError" => Self::TimedOut,
-            "ToolNotFoundError" | "ToolArgumentsError" | "ToolBusyError" | "InvalidParamsError"
-            | "UnknownMethodError" => Self::Refused,
-            "IPCConnectionError" | "IPCMessageSizeError" | "IPCError" => Self::TransportError,
-            "ToolCancelledError" => Self::Cancelled,
-            _ => Self::ToolError,
         }
     }
 }

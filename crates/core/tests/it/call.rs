@@ -9,9 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
+use toolbridge_core::trace::{Process, Tracer};
 use toolbridge_core::{
-    CallContext, CancellationToken, Changes, Combined, IntoToolError, IntoToolResult, Json, Lane, NoArgs,
-    RawJson, ResultJson, Returned, Selection, Step, Tool, ToolCall, ToolError, ToolList, ToolResult,
+    CallContext, CancellationToken, Changes, Combined, Dispatcher, IntoToolError, IntoToolResult, Json,
+    NoArgs, RawJson, ResultJson, Returned, Selection, Step, Tool, ToolCall, ToolError, ToolList, ToolResult,
     ToolSource, Toolset, Underway,
 };
 
@@ -455,6 +456,37 @@ async fn a_schema_says_more_than_a_type_that_takes_anything() {
 }
 
 #[tokio::test]
+async fn an_alias_in_one_item_allows_nothing_else_in_another() {
+    #[derive(Deserialize)]
+    struct Args {
+        #[serde(rename = "lines")]
+        _lines: Vec<Line>,
+    }
+    #[derive(Deserialize)]
+    struct Line {
+        #[serde(rename = "number", alias = "n")]
+        _number: u8,
+    }
+    let line = json!({
+        "properties": { "number": { "type": "integer" } },
+        "patternProperties": { "^n$": true },
+        "required": ["number"],
+        "additionalProperties": false,
+        "dependentRequired": { "number": ["n"] },
+    });
+    let schema = json!({ "type": "object", "properties": { "lines": { "items": line } } });
+    let tools = Toolset::builder().with(Tool::raw("t", "", schema, |_: Args| "")).build().unwrap();
+    assert_eq!(call(&tools, r#"{"lines":[{"n":1}]}"#).await, Ok(text("")));
+    for (line, want) in [
+        (r#"{"n":1,"x":1}"#, "there is no property `x`"),
+        (r#"{"number":1}"#, r#""n" is a required property"#),
+    ] {
+        let want = format!("ToolArgumentsError: invalid arguments for tool `t`: at `/lines/1`: {want}");
+        assert_eq!(call(&tools, &format!(r#"{{"lines":[{{"n":1}},{line}]}}"#)).await, Err(want));
+    }
+}
+
+#[tokio::test]
 async fn what_serde_says_of_a_value_does_not_repeat_it() {
     #[derive(Deserialize)]
     struct Args {
@@ -518,7 +550,8 @@ async fn an_error_deep_in_a_choice_of_itself_is_not_looked_for_for_ever() {
     assert_eq!(shallow, format!("{want}/of/of/of/value`: the value is not of type \"number\""));
     assert_eq!(call(&tools, &nested(40, json!(1))).await, Ok(text("40")));
     let deep = call(&tools, &nested(40, json!("SECRET"))).await.unwrap_err();
-    assert_eq!(deep, format!("{want}`: invalid type: string, expected f64"));
+    let place = "/of".repeat(40);
+    assert_eq!(deep, format!("{want}{place}/value`: the value is not of type \"number\""));
 }
 
 #[tokio::test]
@@ -706,12 +739,10 @@ async fn exclusive_calls_take_turns_and_read_only_or_parallel_ones_do_not() {
         });
         let tool = of_kind(tool);
         let tools = Toolset::builder().state(Overlap::default()).with(tool).build().unwrap();
-        let lane = Lane::default();
+        let tools = dispatcher(tools);
         let calls = (0..8).map(|_| {
-            let (lane, tools) = (lane.clone(), tools.clone());
-            tokio::spawn(async move {
-                lane.call(&tools, ToolCall::new("t", RawJson::empty_object()), CallContext::default()).await
-            })
+            let tools = tools.clone();
+            tokio::spawn(async move { dispatched(&tools, "t").await })
         });
         let mut last = RawJson::empty_object();
         for call in calls.collect::<Vec<_>>() {
@@ -732,9 +763,7 @@ async fn a_source_that_panics_does_not_take_its_front_down() {
             panic!("broken")
         }
     }
-    let call = ToolCall::new("t", RawJson::empty_object());
-    let error =
-        Lane::default().call(&Broken(ToolList::default()), call, CallContext::default()).await.unwrap_err();
+    let error = dispatched(&dispatcher(Broken(ToolList::default())), "t").await.unwrap_err();
     assert_eq!(
         (error.type_name(), error.to_string().as_str()),
         ("ToolPanicError", "tool `t` panicked: broken")
@@ -771,10 +800,9 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
         .with(Tool::new("async", "", in_async).timeout(Duration::from_millis(5)))
         .build()
         .unwrap();
-    let lane = Lane::default();
+    let tools = dispatcher(tools);
     for tool in ["thread", "async", "thread", "async"] {
-        let call = ToolCall::new(tool, RawJson::empty_object());
-        let error = lane.call(&tools, call, CallContext::default()).await.unwrap_err();
+        let error = dispatched(&tools, tool).await.unwrap_err();
         assert_eq!(error.type_name(), "ToolTimeoutError");
     }
     assert_eq!(overlap.most.load(Ordering::SeqCst), 1);
@@ -809,9 +837,7 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
         (r#"{"content":[{"type":"text","text":""}]}"#.into(), None),
     ];
     for (result, want) in rows {
-        let call = ToolCall::new("t", RawJson::empty_object());
-        let source = Odd(ToolList::default(), result.clone());
-        let got = Lane::default().call(&source, call, CallContext::default()).await;
+        let got = dispatched(&dispatcher(Odd(ToolList::default(), result.clone())), "t").await;
         match (got, want) {
             (Ok(passed), None) => assert_eq!(passed.as_str(), result),
             (Err(error), Some(want)) => {
@@ -852,7 +878,7 @@ async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
         })
         .build()
         .unwrap();
-    let lane = Lane::default();
+    let tools = dispatcher(tools);
     let text =
         |text: &str| Ok(format!(r#"{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}"#));
     let deep = || Err("it is nested 129 levels deep, the limit is 128");
@@ -866,8 +892,7 @@ async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
         ("bad_block", Err("`content[0]` has no `type` that is a string")),
         ("bad_resource", deep()),
     ] {
-        let call = ToolCall::new(tool, RawJson::empty_object());
-        match (lane.call(&tools, call, CallContext::default()).await, want) {
+        match (dispatched(&tools, tool).await, want) {
             (Ok(result), Ok(want)) => assert!(want.is_empty() || result.as_str() == want, "{tool}: {result}"),
             (Err(error), Err(want)) => {
                 let begin = format!("tool `{tool}` returned an unusable result: {want}");
@@ -893,11 +918,9 @@ async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() 
         .tool("next", "", async |_: NoArgs| "done")
         .build()
         .unwrap();
-    let lane = Lane::default();
-    let call = async |tool: &str| {
-        let call = ToolCall::new(tool, RawJson::empty_object());
-        lane.call(&tools, call, CallContext::default()).await.map_err(|error| error.type_name().to_owned())
-    };
+    let tools = dispatcher(tools);
+    let call =
+        async |tool: &str| dispatched(&tools, tool).await.map_err(|error| error.type_name().to_owned());
     assert_eq!(call("stuck").await.unwrap_err(), "ToolTimeoutError");
     assert_eq!(call("next").await.unwrap_err(), "ToolBusyError");
     drop(free);
@@ -943,6 +966,19 @@ async fn combined_sources_are_one() {
     assert_eq!(missing.unwrap_err().type_name(), "ToolNotFoundError");
     let error = all.with(set("b")).unwrap_err();
     assert_eq!(error.to_string(), "two tools are called `b`");
+}
+
+fn dispatcher(source: impl ToolSource) -> Dispatcher {
+    Dispatcher::new(Arc::new(source), Tracer::without_file(Process::Server))
+}
+
+/// Calls a tool as a front does.
+async fn dispatched(dispatcher: &Dispatcher, tool: &str) -> Result<RawJson, ToolError> {
+    let call = ToolCall::new(tool, RawJson::empty_object());
+    match dispatcher.run(call, CancellationToken::new(), None).next().await {
+        Step::Done(outcome) => outcome,
+        Step::Progress(report) => panic!("nobody asked for {report:?}"),
+    }
 }
 
 fn named(name: &'static str) -> Tool {

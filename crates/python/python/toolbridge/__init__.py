@@ -1,11 +1,14 @@
 """Lets a model in the Claude Code CLI call functions inside your running Python process.
 
-`ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that somebody else starts;
-`Documents` are tools for either that move text without showing it to the model.
+`ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that another program starts;
+`Documents` are tools for either that move text without showing it to the model. pydantic-ai knows the model
+by names such as `claude-code:sonnet`, too; see `model_names`.
 """
 
+from . import model_names
 from ._native import Documents, __version__
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
+from .callbacks import Allow, CanUseTool, Decision, Deny, MessageCallback, PermissionRequest
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -23,11 +26,9 @@ from .errors import (
     ToolsetNotRegisteredError,
 )
 from .model import ClaudeCodeModel
-from .permission import Allow, CanUseTool, Decision, Deny, PermissionRequest
 from .progress import report_progress
 from .session import Session
 from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
-from .teller import MessageCallback
 from .tools import Toolsets, read_only
 
 __all__ = [
@@ -63,6 +64,9 @@ __all__ = [
     "Toolsets",
     "TransportType",
     "__version__",
+    "model_names",
     "read_only",
     "report_progress",
 ]
+
+model_names.register()

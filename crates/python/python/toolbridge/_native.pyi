@@ -1,11 +1,11 @@
 """What the Rust crates do for this package."""
 
-from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence, Set
-from contextvars import Context
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, final, type_check_only
+
+from .tools import Host
 
 __all__ = [
     "Call",
@@ -28,31 +28,6 @@ class Done(Protocol[_T_contra]):
     """Is told how a task ended: with a value, or with an exception."""
 
     def __call__(self, value: _T_contra | None, error: BaseException | None, /) -> None: ...
-
-@type_check_only
-class Host(Protocol):
-    """What Python offers in one request."""
-
-    @property
-    def loop(self) -> AbstractEventLoop: ...
-    @property
-    def context(self) -> Context: ...
-    @property
-    def tools(self) -> bytes | None: ...
-    @property
-    def documents(self) -> Sequence[Documents]: ...
-    @property
-    def server_name(self) -> str: ...
-    @property
-    def transport(self) -> str: ...
-    @property
-    def decide(self) -> Callable[[Call], object] | None: ...
-    @property
-    def message(self) -> Callable[[bytes], None] | None: ...
-    def call(self, call: Call, /) -> None: ...
-    @property
-    def direct(self) -> Set[str]: ...
-    def start_thread(self, calls: Calls, /) -> None: ...
 
 @final
 class Task:

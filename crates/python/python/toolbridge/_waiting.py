@@ -36,7 +36,7 @@ def check_asyncio() -> None:
 
 
 class Stop:
-    """Ends a request from within: whoever waits for it gets the error, or whoever waits next."""
+    """Ends a request from within: what waits for it, now or next, gets the error."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -59,7 +59,7 @@ class Stop:
 async def completed(
     start: Callable[[*Ts, Done[T]], _native.Task], *arguments: *Ts, stop: Stop | None = None
 ) -> T:
-    """Starts a task and waits for it. Whoever cancels the wait cancels the task, there and then."""
+    """Starts a task and waits for it. Cancelling the wait cancels the task, there and then."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     if stop is not None:
         stop.add(future)

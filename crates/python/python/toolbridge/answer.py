@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
 )
 from pydantic_ai.usage import RequestUsage
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from .output import CLI_TOOL, Wanted
 
@@ -45,24 +45,24 @@ class Reader:
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
         """One part; `None` if pydantic-ai has none of the kind."""
-        kind = part["kind"]
-        if kind == "text":
-            return TextPart(part["text"])
-        if kind == "thinking":
-            return ThinkingPart(part["text"], signature=part["signature"], provider_name=SYSTEM)
-        if kind == "tool_call":
-            # The model's own way of calling tools: the agent must not run it again.
-            name = self.tool_name(part["name"])
-            return NativeToolCallPart(name, part["input"], part["id"], provider_name=SYSTEM)
-        if kind == "tool_result":
-            return NativeToolReturnPart(
-                self.tool_name(part["name"] or ""),
-                _content(part["content"]),
-                part["id"],
-                outcome="failed" if part["is_error"] else "success",
-                provider_name=SYSTEM,
-            )
-        return None
+        match part:
+            case {"type": "text", "text": text}:
+                return TextPart(text)
+            case {"type": "thinking", "text": text, "signature": signature}:
+                return ThinkingPart(text, signature=signature, provider_name=SYSTEM)
+            case {"type": "tool_call", "id": call_id, "name": name, "input": given}:
+                # The model's own way of calling tools: the agent must not run it again.
+                args = to_json(given).decode()
+                return NativeToolCallPart(self.tool_name(name), args, call_id, provider_name=SYSTEM)
+            case {"type": "tool_result", "id": call_id, "name": name, "content": content}:
+                return NativeToolReturnPart(
+                    self.tool_name(name or ""),
+                    _content(content),
+                    call_id,
+                    outcome="failed" if part["is_error"] else "success",
+                    provider_name=SYSTEM,
+                )
+        return None  # a block that the CLI knows, and we do not
 
     def tool_name(self, name: str) -> str:
         """A tool's name as the agent knows it."""
@@ -88,6 +88,13 @@ def _content(content: Any) -> Any:
     if isinstance(content, list) and all(block.get("type") == "text" for block in content):
         return "\n".join(block["text"] for block in content)
     return content
+
+
+def output_of(response: dict[str, Any]) -> str | None:
+    """The output for the request's schema, as JSON text, if it had one."""
+    if "structured_output" not in response:
+        return None
+    return to_json(response["structured_output"]).decode()
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class CLIResponse:
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> CLIResponse:
-        return cls(**answer["metadata"], usage=CLIUsage(**answer["usage"]))
+        return cls(**answer["metadata"], usage=CLIUsage(**answer["response"]["usage"]))
 
     @property
     def details(self) -> dict[str, Any]:
@@ -131,13 +138,8 @@ class CLIResponse:
     @property
     def request_usage(self) -> RequestUsage:
         """For `ModelResponse.usage`, where the input includes what the cache had."""
-        usage = self.usage
-        counted = RequestUsage(
-            input_tokens=usage.input_tokens + usage.cache_write_tokens + usage.cache_read_tokens,
-            output_tokens=usage.output_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-        )
+        counted = RequestUsage(**vars(self.usage))
+        counted.input_tokens += counted.cache_write_tokens + counted.cache_read_tokens
         if _HAS_COST and self.total_cost_usd is not None:
             counted.cost = Decimal(str(self.total_cost_usd))
         return counted
@@ -154,15 +156,16 @@ class RequestWithMetadata:
 def answer_of(json: bytes, reader: Reader, model_name: str) -> RequestWithMetadata:
     """Reads an answer of the native module."""
     answer = from_json(json)
-    read = [part for one in answer["parts"] if (part := reader.part(one)) is not None]
+    said = answer["response"]
+    read = [part for one in said["parts"] if (part := reader.part(one)) is not None]
     parts = [part for part in read if not reader.is_output(part)]
-    if (output := answer["structured_output"]) is not None:
+    if (output := output_of(said)) is not None:
         parts += reader.output([part for part in read if reader.is_output(part)], output)
     cli_response = CLIResponse.of(answer)
     response = ModelResponse(
         parts=parts,
         usage=cli_response.request_usage,
-        model_name=answer["model"] or model_name,
+        model_name=said["model"] or model_name,
         provider_name=SYSTEM,
         provider_details=cli_response.details,
         provider_response_id=cli_response.session_id,

@@ -58,7 +58,7 @@ async def conversation(messages: Sequence[ModelMessage], parameters: ModelReques
     read.system.extend(_instructions(messages, parameters))
     if not read.messages or "user" not in read.messages[-1]:
         # It ends with what a tool returned: that is what the model is to go on from.
-        read.say("user", {"text": _last_retry(messages) or _GO_ON})
+        read.say("user", _text(_last_retry(messages) or _GO_ON))
     return read
 
 
@@ -75,7 +75,7 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
     elif hasattr(part, "model_response"):  # something to try again
         text = part.model_response()
         if getattr(part, "tool_name", None) is None:
-            read.say("user", {"text": text})
+            read.say("user", _text(text))
         else:
             read.say("assistant", _result(part.tool_call_id, part.tool_name, text, is_error=True))
 
@@ -83,39 +83,42 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
 def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
     if isinstance(part, TextPart):
         if part.content:
-            read.say("assistant", {"text": part.content})
+            read.say("assistant", _text(part.content))
     elif isinstance(part, BaseToolCallPart):
         call = {"id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-        read.say("assistant", {"tool_call": call})
+        read.say("assistant", {"type": "tool_call", **call})
     elif isinstance(part, BaseToolReturnPart):
         read.say("assistant", _tool_result(part))
     elif isinstance(part, FilePart):
-        read.say("assistant", {"text": f"(a file, {part.content.media_type})"})
+        read.say("assistant", _text(f"(a file, {part.content.media_type})"))
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 async def _input(item: UserContent) -> dict[str, Any]:
     """A piece of what a user says or shows."""
     if isinstance(item, str):
-        return {"text": item}
+        return _text(item)
     if isinstance(item, ImageUrl | DocumentUrl):
         downloaded = await download_item(item, data_format="bytes")
         item = BinaryContent(downloaded["data"], media_type=downloaded["data_type"])
     if isinstance(item, BinaryContent):
-        data = base64.b64encode(item.data).decode()
-        if item.is_image:
-            return {"image": [data, item.media_type]}
-        if item.media_type == "application/pdf":
-            return {"document": [data, item.media_type]}
+        if item.is_image or item.media_type == "application/pdf":
+            data = base64.b64encode(item.data).decode()
+            source = {"type": "base64", "media_type": item.media_type, "data": data}
+            return {"type": "image" if item.is_image else "document", "source": source}
         if item.media_type.startswith("text/") or item.media_type == "application/json":
             try:
-                return {"text": item.data.decode()}
+                return _text(item.data.decode())
             except UnicodeDecodeError as error:
                 raise UserError(f"a file of the type `{item.media_type}` is not in UTF-8: {error}") from error
         raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not `{item.media_type}`")
     content = getattr(item, "content", None)
     if content is None:
         raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not a `{type(item).__name__}`")
-    return {"text": content if isinstance(content, str) else to_json(content).decode()}
+    return _text(content if isinstance(content, str) else to_json(content).decode())
 
 
 def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
 
 
 def _result(call_id: str, name: str, content: str, *, is_error: bool) -> dict[str, Any]:
-    return {"tool_result": {"id": call_id, "name": name, "content": content, "is_error": is_error}}
+    return {"type": "tool_result", "id": call_id, "name": name, "content": content, "is_error": is_error}
 
 
 def _last_retry(messages: Sequence[ModelMessage]) -> str | None:

@@ -1,6 +1,6 @@
 """What can go wrong, as exceptions. The native module raises them by name.
 
-Those that are failures of a model are pydantic-ai's errors too, so that whoever catches these, such as its
+Those that are failures of a model are pydantic-ai's errors too, so that code that catches these, such as its
 `FallbackModel`, needs to know nothing of this package.
 """
 

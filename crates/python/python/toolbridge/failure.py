@@ -1,4 +1,4 @@
-"""What goes wrong in somebody's function, as an answer. Whatever it is, the call gets one."""
+"""What goes wrong in a tool, as its answer. Each call gets one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pydantic_ai import exceptions
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
 
 from . import _native
-from .results import error_result
-from .text import encodable
+from .results import encodable, error_result
 
 LOGGER = logging.getLogger("toolbridge")
 
@@ -29,7 +28,7 @@ _class_name = type.__dict__["__name__"].__get__
 def fail(call: _native.Call, error: BaseException) -> None:
     """Gives a call an answer that says what went wrong, and the logger more than that.
 
-    An error may run code of anybody's when it is looked at. Whatever comes of that, there is an answer.
+    Looking at an error may run the user's code. Whatever comes of that, there is an answer.
     """
     interrupted: BaseException | None = None
     for step in (_log, _answer):

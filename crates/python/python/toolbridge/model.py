@@ -22,29 +22,31 @@ from pydantic_ai.models import (
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_json
 
 from . import _executable, _native
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
+from .callbacks import CanUseTool, Listeners, MessageCallback, decided
 from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
 from .meter import Meter
 from .output import wanted
-from .permission import CanUseTool, decided
 from .settings import (
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_TRANSPORT,
+    FOR_CLI,
     PermissionMode,
     TransportType,
+    as_json,
+    check_names,
     given_documents,
     known,
     warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
-from .teller import MessageCallback, Teller
 from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
 
 _Kind = TypeVar("_Kind", bound="ClaudeCodeModel")
@@ -168,13 +170,13 @@ class ClaudeCodeModel(Model[None]):
                 own tools and system prompt, settings files, `CLAUDE.md`, memories, skills, hooks, the MCP
                 servers of the user and the project, and a transcript of each conversation on disk.
             expand_prompts: Whether the CLI looks into prompts: it then reads the files that they name with
-                `@`, and takes one that begins with `/` for a command of its own. Never do this with the words
-                of somebody else.
+                `@`, and takes one that begins with `/` for a command of its own. Never do this with prompts
+                of other people.
             working_directory: Where the CLI works. By default that is an empty directory, or this process's
                 where something of the CLI's needs one: its own tools, settings files, kept conversations,
                 other servers.
             timeout: How many seconds a request may take.
-            allowed_tools: Rules for tools that run without anybody being asked.
+            allowed_tools: Rules for tools that run without a question.
             disallowed_tools: Rules for tools that must not run.
             builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the
                 CLI usually has. There are none by default.
@@ -207,7 +209,7 @@ class ClaudeCodeModel(Model[None]):
             session_dir: Where the files of sessions are, instead of the temporary directory.
             message_callback: Is called with each message of the CLI.
             can_use_tool: Decides about tools that no rule allows or forbids.
-            allow_own_tools: Whether this process's tools run without anybody being asked. They do, unless
+            allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
             tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
                 request that does not have such a tool is an error.
@@ -220,6 +222,7 @@ class ClaudeCodeModel(Model[None]):
             InvalidRequestError: When a setting makes no sense, or two exclude each other.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_names(settings)
         super().__init__(settings=settings, profile=_profile(profile))
         self._given = given
         """What a copy is made of."""
@@ -229,56 +232,34 @@ class ClaudeCodeModel(Model[None]):
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
-        own = {
-            "claude_code": claude_code,
-            "expand_prompts": expand_prompts,
-            "working_directory": working_directory,
-            "timeout": timeout,
-            "allowed_tools": allowed_tools,
-            "disallowed_tools": disallowed_tools,
-            "builtin_tools": builtin_tools,
-            "permission_mode": permission_mode,
-            "max_turns": max_turns,
-            "max_budget_usd": max_budget_usd,
-            "system_prompt": system_prompt,
-            "coding_prompt": coding_prompt,
-            "keep_session": keep_session,
-            "session_id": session_id,
-            "continue_conversation": continue_conversation,
-            "resume": resume,
-            "fork_session": fork_session,
-            "setting_sources": setting_sources,
-            "cli_settings": cli_settings,
-            "extra_args": extra_args,
-            "env": env,
-            "mcp_servers": self._mcp_servers or None,
-        }
+        # What is appended to the system prompt is put together in each request.
+        own = {name: given[name] for name in FOR_CLI.values() if name != "append_system_prompt"}
+        own["mcp_servers"] = self._mcp_servers or None
         restrictions = [
             (tool, parameter, schema)
             for tool, parameters in (tool_parameter_restrictions or {}).items()
             for parameter, schema in parameters.items()
         ]
-        bundled_cli = _executable.bundled_cli()
         config = {
-            "settings": {"model": model_name, **known(own)},
-            "bridge": str(_executable.BRIDGE),
-            "guard": str(_executable.BRIDGE),
-            "cli": None if cli_path is None else os.fspath(cli_path),
-            "bundled_cli": bundled_cli and str(bundled_cli),
-            "session_dir": None if session_dir is None else os.fspath(session_dir),
+            "settings": {"model": model_name, **as_json(own)},
+            "bridge": _executable.BRIDGE,
+            "guard": _executable.BRIDGE,
+            "cli": cli_path,
+            "bundled_cli": _executable.bundled_cli(),
+            "session_dir": session_dir,
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,
             "allow_own_tools": allow_own_tools,
             "max_concurrent_requests": max_concurrent_requests,
-            "restrictions": to_jsonable_python(restrictions),
+            "restrictions": restrictions,
         }
-        self._native = _native.Model(to_json(config))
+        self._native = _native.Model(to_json(as_json(config)))
 
     def __copy__(self) -> Self:
         return self._copied(self._given)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Whoever is called stays who it is: a copy of what a method belongs to would hear of nothing.
+        # Callbacks are shared: a copy of the object that a method belongs to would be told nothing.
         plain = {name: value for name, value in self._given.items() if name not in _SHARED}
         return self._copied({**self._given, **deepcopy(plain, memo)})
 
@@ -431,7 +412,7 @@ class ClaudeCodeModel(Model[None]):
                 request.cancel()
                 await asyncio.wait([request])
                 if not request.cancelled():
-                    request.exception()  # whoever stopped reading does not want to know
+                    request.exception()  # not wanted by a reader that has stopped
 
     @asynccontextmanager
     async def _prepared(
@@ -445,7 +426,9 @@ class ClaudeCodeModel(Model[None]):
         """A request that can be started; what belongs to it goes when the context is left."""
         check_asyncio()
         check_allow_model_requests()
-        warn_unsupported(merge_model_settings(self.settings, model_settings), self.unsupported_settings)
+        all_settings = merge_model_settings(self.settings, model_settings)
+        check_names(all_settings)
+        warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
         registered = self._registered
@@ -467,24 +450,26 @@ class ClaudeCodeModel(Model[None]):
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
-                decider=_decider(given.get("can_use_tool") or self._can_use_tool),
+                decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
             )
             stack.push_async_callback(host.end)
-            heard_by = (given.get("message_callback") or self._message_callback, listener)
+            heard_by = (given.get("claude_code_message_callback") or self._message_callback, listener)
             callbacks = [one for one in heard_by if one is not None]
             if callbacks or meter is not None:
-                host.message = teller = Teller(callbacks, meter)
-                stack.push_async_exit(teller.end)
+                host.message = listeners = Listeners(callbacks, meter)
+                stack.push_async_exit(listeners.end)
             if meter is not None and run is not None and run.tool_manager is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
+            *history, last = read.messages
             request = {
-                "messages": read.messages,
-                "settings": own,
-                "tools": tools.names,
+                "history": history,
+                "prompt": last["user"],
+                "only": tools.names,
                 "output_schema": output.schema,
             }
             reader = Reader(host.server_name, output)
-            yield _Prepared(to_json(request), host, reader, parameters, stop, meter)
+            json = to_json({"request": request, "settings": own})
+            yield _Prepared(json, host, reader, parameters, stop, meter)
 
     @contextmanager
     def _named(self) -> Generator[None]:

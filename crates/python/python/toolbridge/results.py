@@ -20,8 +20,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDenied
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from .text import encodable
-
 
 def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
     """The JSON text of the MCP result for what a tool returned.
@@ -33,7 +31,7 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
     """
     try:
         return _result(tool, value, is_structured)
-    except BaseException as error:  # it may run code of anybody's
+    except BaseException as error:  # it may run the user's code
         reason = encodable(str(error)) if isinstance(error, Exception) else type(error).__name__
         said = f"what tool `{tool}` returned cannot be sent: {reason}"
         raise PydanticSerializationError(said) from error
@@ -57,6 +55,15 @@ def _result(tool: str, value: Any, is_structured: bool) -> bytes:
             # JSON already, and it may be large.
             return b"".join((result[:-1], b',"structuredContent":', written.encode(), b"}"))
     return result
+
+
+def encodable(text: str) -> str:
+    """The text in characters that all have an encoding.
+
+    A lone surrogate has none, but Python makes them of bytes that are no text, as in names of files. They are
+    shown by their number.
+    """
+    return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def error_result(message: str) -> bytes:

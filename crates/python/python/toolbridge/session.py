@@ -1,4 +1,4 @@
-"""Functions of this process for an MCP client that somebody else starts."""
+"""Functions of this process for an MCP client that another program starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from pydantic_ai import Tool
 from pydantic_ai.models.test import TestModel
@@ -22,17 +21,20 @@ from pydantic_core import from_json
 
 from . import _executable, _native
 from ._waiting import check_asyncio, completed
-from .direct import direct_functions
 from .errors import InvalidRequestError
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-from .tools import Host, Toolbox, manager_of, offered
+from .tools import Host, Toolbox, as_tool, direct_functions, manager_of, offered
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_NO_HINT = ("self", "function")
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Removes the files of sessions that nobody has left, while there is an interpreter to do so."""
+    """Removes the files of sessions that are still open, while there is an interpreter to do so."""
     for session in list(_open):
         session.close()
 
@@ -51,6 +53,14 @@ class Session:
     ...     server = session.mcp_config("tools")["mcpServers"]["tools"]
     >>> server["type"]
     'stdio'
+
+    Or one by one, with what clients are to know of each:
+
+    >>> session = Session()
+    >>> @session.tool(read_only=True)
+    ... def count(text: str) -> int:
+    ...     "Counts the words of a text"
+    ...     return len(text.split())
     """
 
     def __init__(
@@ -66,12 +76,75 @@ class Session:
             deps: What tools that take a `RunContext` find in it.
             directory: Where its files are, instead of the temporary directory.
         """
+        self._tools = tools
         self._offered = offered(tools)
         self._deps = deps
         self._directory = None if directory is None else Path(directory)
         self._stack: AsyncExitStack | None = None
         self._session: _native.Session | None = None
         self._thread: _Thread | None = None
+
+    @overload
+    def tool(self, function: _Function, /) -> _Function: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        read_only: bool | None = None,
+        parallel: bool | None = None,
+        title: str | None = None,
+        destructive: bool | None = None,
+        idempotent: bool | None = None,
+        open_world: bool | None = None,
+        max_result_chars: int | None = None,
+    ) -> Callable[[_Function], _Function]: ...
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        read_only: bool | None = None,
+        parallel: bool | None = None,
+        title: str | None = None,
+        destructive: bool | None = None,
+        idempotent: bool | None = None,
+        open_world: bool | None = None,
+        max_result_chars: int | None = None,
+    ) -> Callable[..., Any]:
+        """Adds a function to a session that has not started, as a decorator; it stays what it is.
+
+        Args:
+            function: The function, whose signature and docstring become the schema.
+            read_only: Whether it changes nothing. Its calls may then run side by side.
+            parallel: Whether its calls may run side by side though it changes something. The CLI makes such
+                calls one after the other all the same; several clients, or others, do not.
+            title: A name for people.
+            destructive: Whether what it changes may be lost.
+            idempotent: Whether a second call with the same arguments changes nothing more.
+            open_world: Whether it deals with things outside, such as the web.
+            max_result_chars: How long a result may be before the CLI hands it to the model as a file.
+
+        Raises:
+            InvalidRequestError: When the session runs already: its clients know its tools.
+        """
+        said = locals().items()
+        metadata = {name: value for name, value in said if value is not None and name not in _NO_HINT}
+
+        def add(function: _Function) -> _Function:
+            if self._stack is not None:
+                raise InvalidRequestError(
+                    "the session runs already, and its clients know its tools",
+                    hint="add tools before `with session:`",
+                )
+            tools = (*self._tools, Tool(as_tool(function), metadata=metadata))
+            self._offered = offered(tools)
+            self._tools = tools
+            return function
+
+        return add if function is None else add(function)
 
     def mcp_config(self, name: str = DEFAULT_SERVER_NAME) -> dict[str, Any]:
         """The whole object for `claude --mcp-config`, with this session as the server of that name."""
@@ -118,12 +191,7 @@ class Session:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         stack, self._stack, self._session = self._stack, None, None
         if stack is not None:
             await stack.aclose()
@@ -142,12 +210,7 @@ class Session:
         self._thread.started.result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.end()
@@ -161,12 +224,8 @@ class _Thread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         context = contextvars.copy_context()
-        self._thread = threading.Thread(
-            target=context.run,
-            args=(self._run, session),
-            name="toolbridge-session",
-            daemon=True,
-        )
+        args, name = (self._run, session), "toolbridge-session"
+        self._thread = threading.Thread(target=context.run, args=args, name=name, daemon=True)
         self._thread.start()
 
     def _run(self, session: Session) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pkgutil
+import sys
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
-from pydantic_ai import exceptions
+from pydantic_ai import exceptions, models
+from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
 from . import _native
-from .permission import CanUseTool
-from .teller import MessageCallback
+from .callbacks import CanUseTool, MessageCallback
+from .errors import InvalidRequestError
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
@@ -35,82 +41,164 @@ PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPer
 class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Settings of one request, of a run, or of an agent. They win over those of the model.
 
-    `timeout`, in seconds, is among those that every model has.
+    Each is named as the argument of `ClaudeCodeModel` is, after `claude_code_`, so that they can be merged
+    with those of other models. `timeout`, in seconds, is among those that every model has.
     """
+
+    # ALL FIELDS MUST BEGIN WITH `claude_code` SO YOU CAN MERGE THEM WITH OTHER MODELS.
 
     claude_code: bool
     """Whether the model is the whole of Claude Code; see `ClaudeCodeModel`."""
-    expand_prompts: bool
+    claude_code_expand_prompts: bool
     """Whether the CLI reads the files that prompts name with `@`, and runs commands such as `/cost`."""
-    working_directory: str | os.PathLike[str]
+    claude_code_working_directory: str | os.PathLike[str]
     """Where the CLI works."""
-    allowed_tools: Sequence[str]
-    """Rules for tools that run without anybody being asked, such as `Read` or `Bash(git log *)`."""
-    disallowed_tools: Sequence[str]
+    claude_code_allowed_tools: Sequence[str]
+    """Rules for tools that run without a question, such as `Read` or `Bash(git log *)`."""
+    claude_code_disallowed_tools: Sequence[str]
     """Rules for tools that must not run."""
-    builtin_tools: Sequence[str]
+    claude_code_builtin_tools: Sequence[str]
     """The CLI's own tools that the model gets; `default` is all that the CLI usually has."""
-    permission_mode: PermissionMode | str
+    claude_code_permission_mode: PermissionMode | str
     """What the CLI does about tools that no rule allows."""
-    max_turns: int
+    claude_code_max_turns: int
     """How often the model may be asked in a request."""
-    max_budget_usd: float
+    claude_code_max_budget_usd: float
     """What a request may cost."""
-    system_prompt: str
+    claude_code_system_prompt: str
     """The system prompt, before the agent's own instructions."""
-    append_system_prompt: str
+    claude_code_append_system_prompt: str
     """What is added to the system prompt, before the agent's own instructions."""
-    coding_prompt: bool
+    claude_code_coding_prompt: bool
     """Whether the system prompt is the CLI's own, which is for coding, where no other is given."""
-    keep_session: bool
+    claude_code_keep_session: bool
     """Whether the CLI keeps a transcript of the conversation on disk, so that it can be resumed."""
-    session_id: str
+    claude_code_session_id: str
     """The id, a UUID, of a new conversation that is kept."""
-    continue_conversation: bool
+    claude_code_continue_conversation: bool
     """Whether the request belongs to the last conversation that was kept in the working directory."""
-    resume: str
+    claude_code_resume: str
     """The session id of the kept conversation that the request belongs to."""
-    fork_session: bool
+    claude_code_fork_session: bool
     """Whether that conversation goes on as a copy."""
-    setting_sources: Sequence[str]
+    claude_code_setting_sources: Sequence[str]
     """The settings files that the CLI reads: `user`, `project`, `local`."""
-    cli_settings: Mapping[str, Any]
+    claude_code_cli_settings: Mapping[str, Any]
     """Settings for the CLI, such as its settings files hold."""
-    extra_args: Sequence[str]
+    claude_code_extra_args: Sequence[str]
     """Further arguments for the CLI."""
-    env: Mapping[str, str]
+    claude_code_env: Mapping[str, str]
     """Variables of the CLI's environment."""
-    mcp_servers: Mapping[str, Mapping[str, Any]]
+    claude_code_mcp_servers: Mapping[str, Mapping[str, Any]]
     """Further MCP servers, as in the CLI's `mcpServers`."""
-    documents: _native.Documents | Sequence[_native.Documents]
+    claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
-    can_use_tool: CanUseTool
+    claude_code_can_use_tool: CanUseTool
     """Decides about tools that no rule allows or forbids."""
-    message_callback: MessageCallback
+    claude_code_message_callback: MessageCallback
     """Is called with each message of the CLI."""
 
 
-_FOR_PYTHON: frozenset[str] = frozenset({"documents", "can_use_tool", "message_callback"})
+PREFIX = "claude_code_"
+"""What the names of this model's settings begin with."""
+
+_ALL_MODELS: frozenset[str] = frozenset(ModelSettings.__annotations__)
+"""The settings that pydantic-ai has for every model."""
+
+_OWN: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - _ALL_MODELS
+"""The settings that only this model has."""
+
+_FOR_PYTHON: frozenset[str] = frozenset(
+    {"claude_code_documents", "claude_code_can_use_tool", "claude_code_message_callback"}
+)
 """The settings that the CLI never hears of."""
 
-OWN_SETTINGS: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - frozenset(
-    ModelSettings.__annotations__
-) - _FOR_PYTHON | {"timeout"}
-"""The settings that the CLI understands."""
+FOR_CLI: dict[str, str] = {name: name.removeprefix(PREFIX) for name in _OWN - _FOR_PYTHON} | {
+    "timeout": "timeout"
+}
+"""The settings that the CLI understands, and what the native module calls them."""
 
 
 def known(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings that the CLI understands, as JSON has them; those that are `None` are not set."""
+    """The settings that the CLI understands, by the native module's names."""
     given = (settings or {}).items()
-    found = {name: value for name, value in given if name in OWN_SETTINGS and value is not None}
+    return as_json({FOR_CLI[name]: value for name, value in given if name in FOR_CLI})
+
+
+def as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them; those that are `None` are not set."""
+    found = {name: value for name, value in settings.items() if value is not None}
     plain: dict[str, Any] = to_jsonable_python(found, fallback=os.fspath)
     return plain
 
 
 def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Documents]:
     """The documents among the settings."""
-    given = (settings or {}).get("documents") or ()
+    given = (settings or {}).get("claude_code_documents") or ()
     return [given] if isinstance(given, _native.Documents) else list(given)
+
+
+def check_names(settings: Mapping[str, Any] | None) -> None:
+    """Refuses settings that no model has. Those of other models are theirs.
+
+    Raises:
+        InvalidRequestError: When there is such a setting; the hint names the nearest that there is.
+    """
+    for name in settings or {}:
+        if name in _OWN or name in _ALL_MODELS:
+            continue
+        means_ours = name.startswith(PREFIX) or f"{PREFIX}{name}" in _OWN
+        if not means_ours and is_of_another_model(name):
+            continue
+        nearest = _nearest(name)
+        has_own = "`ClaudeCodeModelSettings` has those of this model"
+        hint = f"did you mean `{nearest}`?" if nearest else has_own
+        raise InvalidRequestError(f"there is no setting `{name}`", hint=hint)
+
+
+def _nearest(name: str) -> str | None:
+    """The setting that is most likely meant."""
+    if f"{PREFIX}{name}" in _OWN:
+        return f"{PREFIX}{name}"
+    # Without the prefix: it would make all of them alike.
+    bare = {own.removeprefix(PREFIX): own for own in sorted(_OWN)} | {own: own for own in sorted(_ALL_MODELS)}
+    found = get_close_matches(name.removeprefix(PREFIX), bare, n=1)
+    return bare[found[0]] if found else None
+
+
+def is_of_another_model(name: str) -> bool:
+    """Whether the setting has the prefix of a model of pydantic-ai's, or is that of an imported model."""
+    if name.startswith(_other_prefixes()):
+        return True
+    packages = {kind.__module__.partition(".")[0] for kind in _subclasses(Model)}
+    modules = [
+        module
+        for path, module in list(sys.modules.items())
+        if path.partition(".")[0] in packages and isinstance(module, ModuleType)
+    ]
+    return any(name in kind.__annotations__ for module in modules for kind in _settings_of(module))
+
+
+@functools.cache
+def _other_prefixes() -> tuple[str, ...]:
+    """Those of pydantic-ai's models, also of those that are not imported, or cannot be."""
+    names = (module.name for module in pkgutil.iter_modules(models.__path__))
+    # That of `mcp_sampling` is called by none of these.
+    return ("mcp_model_preferences", *(f"{name}_" for name in names if not name.startswith("_")))
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _settings_of(module: ModuleType) -> Iterator[type[Any]]:
+    """The settings that a module has, of whichever model."""
+    for value in list(vars(module).values()):
+        is_typed_dict = isinstance(value, type) and issubclass(value, dict) and "__total__" in vars(value)
+        if is_typed_dict and value.__annotations__.keys() >= _ALL_MODELS:
+            yield value
 
 
 _WARNING: type[UserWarning] = getattr(exceptions, "UnsupportedSettingWarning", UserWarning)

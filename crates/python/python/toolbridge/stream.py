@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from . import _native
 from ._waiting import Stop, completed
-from .answer import SYSTEM, CLIResponse, Reader
+from .answer import SYSTEM, CLIResponse, Reader, output_of
 
 
 @dataclass
@@ -43,21 +43,21 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                     yield known
 
     def _read(self, event: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
-        match event["type"]:
-            case "started":
-                self._model_name = event["model"] or self._model_name
-            case "text_delta":
-                yield from self._text(event["text"])
-            case "thinking_delta":
-                yield from self._thinking(event["text"])
-            case "part":
-                yield from self._whole(event["part"])
-            case "result":
-                yield from self._end(event)
+        match event:
+            case {"started": {"model": model}}:
+                self._model_name = model or self._model_name
+            case {"text_delta": text}:
+                yield from self._text(text)
+            case {"thinking_delta": text}:
+                yield from self._thinking(text)
+            case {"part": part}:
+                yield from self._whole(part)
+            case {"result": answer}:
+                yield from self._end(answer)
 
     def _text(self, delta: str) -> Iterator[ModelResponseStreamEvent]:
         if self._reader.wanted.may_be_text:
-            return  # the output says whether it is text; until then nobody may take this for it
+            return  # the output says whether it is text; until then this must not be taken for it
         self._streamed += delta
         yield from self._parts_manager.handle_text_delta(vendor_part_id=self._block, content=delta)
 
@@ -70,17 +70,18 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
 
     def _whole(self, part: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
         """A part that is complete. Text and thoughts have mostly come already, in pieces."""
-        if part["kind"] in ("text", "thinking"):
-            rest = part["text"].removeprefix(self._streamed)
-            if part["kind"] == "thinking":
-                yield from self._thinking(rest, part["signature"])
+        known = self._reader.part(part)
+        if isinstance(known, TextPart | ThinkingPart):
+            rest = known.content.removeprefix(self._streamed)
+            if isinstance(known, ThinkingPart):
+                yield from self._thinking(rest, known.signature)
             elif self._reader.wanted.may_be_text:
-                self._said.append(part["text"])
+                self._said.append(known.content)
             elif rest:
                 yield from self._text(rest)
             self._block += 1
             self._streamed = ""
-        elif (known := self._reader.part(part)) is not None:
+        elif known is not None:
             if self._reader.is_output(known):
                 self._handed_in.append(known)
             else:
@@ -90,11 +91,11 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         self._answered()
         cli_response = CLIResponse.of(answer)
         self._usage = cli_response.request_usage
-        self._model_name = answer["model"] or self._model_name
+        self._model_name = answer["response"]["model"] or self._model_name
         self.provider_details = cli_response.details
         self.provider_response_id = cli_response.session_id
         self.finish_reason = cli_response.finish_reason
-        if (output := answer["structured_output"]) is not None:
+        if (output := output_of(answer["response"])) is not None:
             parts = self._reader.output(self._handed_in, output)
             for part in [*self._held(parts[-1]), *parts]:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=part)

@@ -141,23 +141,50 @@ def _named(
     return outer
 
 
+def direct_functions(toolset: FunctionToolset[Any]) -> dict[str, Callable[[bytes], Any]]:
+    """Those tools of a set that are plain functions, by name: what calls each with arguments as JSON text."""
+    functions = {name: _direct(tool) for name, tool in toolset.tools.items()}
+    return {name: function for name, function in functions.items() if function is not None}
+
+
+def _direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
+    """`None` for a tool that needs its manager."""
+    schema = tool.function_schema
+    asks_for_more = (
+        tool.prepare or tool.args_validator or tool.requires_approval or tool.timeout,
+        schema.takes_ctx or schema.is_async,
+        # Not all of its arguments have a name.
+        schema.positional_fields or schema.var_positional_field,
+    )
+    # An asynchronous `__call__`, and the like.
+    if any(asks_for_more) or not inspect.isroutine(schema.function):
+        return None
+    function, validate = schema.function, schema.validator.validate_json
+    return lambda arguments: function(**validate(arguments))
+
+
 def described(tool: ToolDefinition) -> dict[str, Any]:
     """What the native module is told about a tool."""
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
     if not isinstance(annotations, Mapping):
         annotations = vars(annotations)
-    said: dict[str, Any] = {
+    hints: dict[str, Any] = {}
+    for name, hint in _HINTS.items():
+        values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
+        said = next((value for value in values if value is not None), None)
+        # Clients take a tool that says nothing for one that changes something.
+        if said is not None and (said or name != "read_only"):
+            hints[hint] = said
+    return {
         "name": tool.name,
         "description": tool.description or "",
         "input_schema": {"type": "object", **tool.parameters_json_schema},
         "title": metadata.get("title") or annotations.get("title"),
+        "annotations": hints,
+        "parallel": metadata.get("parallel"),
         "max_result_chars": metadata.get("max_result_chars"),
     }
-    for name, hint in _HINTS.items():
-        values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
-        said[name] = next((value for value in values if value is not None), None)
-    return said
 
 
 def returns_object(tool: ToolDefinition) -> bool:
@@ -215,7 +242,7 @@ class Toolbox:
         try:
             self.meter.begin_call()
         except AgentRunError as error:
-            return error_result(error.message)  # nobody will read it: the request ends
+            return error_result(error.message)  # not read any more: the request ends
         try:
             value = await handled(manager, part)
         except (ModelRetry, ValidationError):
@@ -354,7 +381,7 @@ class Host:
             return self.toolbox.result(call.name, await value)
 
         def start() -> None:
-            # One that is cancelled before it begins would complain that nobody has awaited it.
+            # One that is cancelled before it begins would warn that it was never awaited.
             self.start(call, work).add_done_callback(lambda _: _close(value))
 
         try:

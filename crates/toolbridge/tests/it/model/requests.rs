@@ -1,11 +1,13 @@
 //! Requests and their answers: prompts, filters, structured output, errors of the API.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbridge::claude::{ExecutionKind, Input, Message, Settings};
+use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{ClaudeCodeError, Event, Request, Session};
 use toolbridge_scripted::{Block, Turn};
 
@@ -131,7 +133,7 @@ async fn a_filter_must_name_tools_there_are() {
     world.nothing_is_left();
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Count {
     n: u64,
 }
@@ -143,8 +145,13 @@ fn count_schema() -> Value {
 #[tokio::test]
 async fn output_fits_the_schema_or_is_an_error() {
     let world = World::new("call StructuredOutput {\"n\": 7}\n---\ntext done");
-    let response = world.model().request(Request::new("count").output_schema(count_schema())).await.unwrap();
+    let response = world.model().request(Request::new("count").output::<Count>()).await.unwrap();
     assert_eq!(response.output::<Count>().unwrap(), Count { n: 7 });
+    let error = response.output::<HashMap<String, bool>>().unwrap_err().to_string();
+    assert!(
+        error.ends_with("n: invalid type: integer `7`, expected a boolean at line 1 column 6"),
+        "{error}"
+    );
     let error = response.output::<Vec<u8>>().unwrap_err();
     assert_eq!(error.type_name(), "StructuredOutputError");
 

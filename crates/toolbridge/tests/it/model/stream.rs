@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use toolbridge::claude::McpServerStatus;
+use toolbridge::core::Progress;
 use toolbridge::{Event, Part};
 
 use super::support::{TRANSPORTS, Tools, World};
@@ -22,6 +23,10 @@ fn short(event: &Event) -> Option<String> {
         Event::Part(Part::ToolCall { name, input, .. }) => format!("call {name} {input}"),
         Event::Part(part @ Part::ToolResult { name, is_error, .. }) => {
             format!("result {} {is_error} {}", name.as_deref().unwrap_or("?"), part.text().unwrap())
+        }
+        Event::ToolProgress { id, name, progress: Progress { progress, total, message } } => {
+            assert!(id.as_ref().is_some_and(|id| id.starts_with("toolu_")), "{id:?}");
+            format!("progress {name} {progress} of {} {}", total.unwrap(), message.as_deref().unwrap_or("-"))
         }
         Event::Result(whole) => format!("answer {}", whole.response.text()),
         Event::Other(_) => return None,
@@ -61,6 +66,30 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
         assert_eq!(seen, want, "over {transport}");
         assert!(others > 0, "what is not understood is kept");
         assert!(stream.next().await.is_none());
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn progress_of_a_tool_comes_before_its_result() {
+    for transport in TRANSPORTS {
+        let world = World::new("call progress {}\n---\ntext {result}");
+        let mut stream = world.model_with(&Tools::new(), transport).request_stream("go").await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(event) = stream.next().await {
+            let event = event.unwrap();
+            let json = serde_json::to_string(&event).unwrap();
+            let read: Event = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), json);
+            seen.extend(short(&event));
+        }
+        seen.retain(|event| event.starts_with("progress") || event.starts_with("result"));
+        let want = [
+            "progress mcp__tools__progress 1 of 2 half",
+            "progress mcp__tools__progress 2 of 2 -",
+            "result mcp__tools__progress false true",
+        ];
+        assert_eq!(seen, want, "over {transport}");
         world.nothing_is_left();
     }
 }

@@ -1,0 +1,149 @@
+//! The client's half of a conversation.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::call::{Call, Dialect};
+use crate::connection::Connection;
+use crate::process::Process;
+use crate::template::{FIRST_ID, Template};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+
+/// Talks to whatever is compared.
+pub(crate) struct Client {
+    pub(crate) process: Process,
+    dialect: Dialect,
+    next_id: u32,
+    request: Template,
+    answer: Template,
+}
+
+impl Client {
+    pub(crate) fn new(process: Process) -> Self {
+        Self::speaking(Dialect::Mcp, process)
+    }
+
+    pub(crate) fn speaking(dialect: Dialect, process: Process) -> Self {
+        let (request, answer) = (Template::default(), Template::default());
+        Self { process, dialect, next_id: FIRST_ID, request, answer }
+    }
+
+    fn connection(&mut self) -> &mut Connection {
+        &mut self.process.connection
+    }
+
+    pub(crate) fn finish(self) -> Result<()> {
+        self.process.finish()
+    }
+
+    /// Says hello.
+    pub(crate) fn initialize(&mut self) -> Result<()> {
+        self.send(1, INITIALIZE)?;
+        self.connection().line()?;
+        self.send(0, INITIALIZED)?;
+        // Here even a notification has an answer.
+        if self.dialect == Dialect::Control {
+            self.connection().line()?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the tools; returns the line with them.
+    pub(crate) fn list(&mut self) -> Result<&[u8]> {
+        self.send(2, LIST)?;
+        self.connection().line()
+    }
+
+    /// Does what a client does first; returns how many tools there are.
+    pub(crate) fn open(&mut self) -> Result<usize> {
+        self.initialize()?;
+        let (dialect, name) = (self.dialect, self.connection().name());
+        let list = dialect.message(self.list()?).context(name)?;
+        tools_in(&list).context(name)
+    }
+
+    fn send(&mut self, id: u32, message: &str) -> Result<()> {
+        let line = self.dialect.line(id, message);
+        self.connection().send(&line)
+    }
+
+    /// Makes a call for the first time, and checks all of what comes back. Later answers must look like it.
+    pub(crate) fn learn(&mut self, call: &Call) -> Result<Duration> {
+        let id = self.new_id();
+        let (dialect, name) = (self.dialect, self.connection().name());
+        self.request = Template::new(dialect.line(id, &call.request(id)), id);
+        let connection = &mut self.process.connection;
+        let started = Instant::now();
+        connection.send(self.request.with(id))?;
+        let answer = connection.line()?.to_vec();
+        let took = started.elapsed();
+        call.check(id, &dialect.message(&answer).context(name)?).context(name)?;
+        self.answer = Template::new(answer, id);
+        ensure!(self.answer.ids() >= 2, "{name}: an answer that does not say twice whose it is");
+        Ok(took)
+    }
+
+    /// Makes the learnt call again, waits for the answer and checks it; how long the answer took.
+    pub(crate) fn call(&mut self, thorough: bool) -> Result<Duration> {
+        let id = self.new_id();
+        let line = self.request.with(id);
+        let connection = &mut self.process.connection;
+        let started = Instant::now();
+        connection.send(line)?;
+        let answer = connection.line()?;
+        let took = started.elapsed();
+        self.answer.check(id, answer, thorough).with_context(|| connection.name())?;
+        Ok(took)
+    }
+
+    /// Makes the learnt call `total` times, with `in_flight` calls under way at any time; how long all of it
+    /// took.
+    ///
+    /// Each call is written on its own, as clients do.
+    pub(crate) fn calls(&mut self, in_flight: usize, total: usize) -> Result<Duration> {
+        let first = self.next_id;
+        let mut answered = vec![false; total];
+        let (mut sent, mut done) = (0, 0);
+        let started = Instant::now();
+        while done < total {
+            while sent < total && sent - done < in_flight {
+                let id = self.new_id();
+                let line = self.request.with(id);
+                self.process.connection.send(line)?;
+                sent += 1;
+            }
+            let connection = &mut self.process.connection;
+            let (name, length) = (connection.name(), self.answer.len());
+            for answer in connection.lines(length)?.chunks_exact(length) {
+                let id =
+                    self.answer.id_in(answer).with_context(|| format!("{name}: an answer without an id"))?;
+                let place = id.checked_sub(first).and_then(|place| answered.get_mut(place as usize));
+                let place =
+                    place.with_context(|| format!("{name}: an answer to {id}, which was not called"))?;
+                ensure!(!std::mem::replace(place, true), "{name}: a second answer to {id}");
+                self.answer.check(id, answer, false).context(name)?;
+                done += 1;
+            }
+        }
+        Ok(started.elapsed())
+    }
+
+    fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+}
+
+/// How many tools are in an answer to `tools/list`.
+pub(crate) fn tools_in(list: &Value) -> Result<usize> {
+    let tools = list["result"]["tools"].as_array().map_or(0, Vec::len);
+    ensure!(tools > 0, "an answer without a list of tools: {list}");
+    ensure!(list["result"]["nextCursor"].is_null(), "a list of tools that is not whole");
+    Ok(tools)
+}

@@ -1,0 +1,113 @@
+//! Who is compared.
+
+use anyhow::{Context as _, Result};
+
+use crate::environment::Runtime;
+
+macro_rules! contenders {
+    ($($contender:ident, $name:literal, $class:ident, $runtime:expr, $explanation:literal;)*) => {
+        /// What stands between the client and a tool.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Contender { $($contender,)* }
+
+        impl Contender {
+            pub(crate) const ALL: &[Self] = &[$(Self::$contender,)*];
+
+            fn facts(self) -> Facts {
+                match self {
+                    $(Self::$contender => Facts {
+                        name: $name, class: Class::$class, runtime: $runtime, explanation: $explanation
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+struct Facts {
+    name: &'static str,
+    class: Class,
+    runtime: Option<Runtime>,
+    explanation: &'static str,
+}
+
+/// Whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// It passes on what it does not understand: it has no list, and needs no greeting.
+    Relay,
+    Ours,
+    /// Somebody else's.
+    Peer,
+}
+
+contenders! {
+    Floor, "floor", Relay, None,
+        "a static C program in place of the bridge, which relays bytes and looks at none of them; its parent, \
+         in another process, answers with as little work as possible";
+    BusyFloor, "floor+3µs", Relay, None,
+        "the same relay, busy for 3 µs each time it has read something: what any relay costs that does a little; \
+         only where calls are small";
+    Bridge, "bridge", Ours, None,
+        "`toolbridge-bridge`, linked statically, as packages bring it along; its parent answers with as little \
+         work as possible, so the difference to the floor is the bridge";
+    WholeBridge, "toolbridge", Ours, None,
+        "`toolbridge bridge`, which has everything else in it too, and the same parent; a program that is its \
+         own bridge is like it";
+    BridgeAndParent, "bridge+parent", Ours, None,
+        "`toolbridge-bridge`, and a Rust program with a session and typed handlers";
+    Sdk, "sdk", Ours, None,
+        "the same Rust program over the transport `sdk`: the floor's relay in place of the CLI, and the \
+         CLI's control channel on its stdin and stdout";
+    BridgeAndPython, "bridge+python", Ours, Some(Runtime::Toolbridge),
+        "`toolbridge-bridge`, and a Python program with `toolbridge.Session` and plain functions";
+    Before, "before", Ours, None,
+        "an earlier `toolbridge-bridge`, as given with `--before`, and the parent that answers with as little work as possible";
+    BeforeAndParent, "before+parent", Ours, None,
+        "the same, and an earlier Rust program with a session and typed handlers";
+    PythonBridge, "python-bridge", Peer, Some(Runtime::Mcp),
+        "a bridge and a parent in Python, on the package `mcp` and asyncio, with the same frames";
+    PythonMcp, "python-mcp", Peer, Some(Runtime::Mcp),
+        "a server on the Python package `mcp`, with the tools in it: no bridge, no parent";
+    FastMcp, "fastmcp", Peer, Some(Runtime::FastMcp),
+        "a server on the Python package `fastmcp`, with the tools in it";
+    NodeSdk, "node-sdk", Peer, Some(Runtime::Node),
+        "a server on the SDK for Node, with the tools in it";
+}
+
+impl Contender {
+    pub(crate) fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// What it is, for the report.
+    pub(crate) fn explanation(self) -> &'static str {
+        self.facts().explanation
+    }
+
+    pub(crate) fn class(self) -> Class {
+        self.facts().class
+    }
+
+    pub(crate) fn is_relay(self) -> bool {
+        self.class() == Class::Relay
+    }
+
+    /// What it needs besides our own executables.
+    pub(crate) fn runtime(self) -> Option<Runtime> {
+        self.facts().runtime
+    }
+
+    /// Whether it is an earlier build of ours.
+    pub(crate) fn is_earlier(self) -> bool {
+        matches!(self, Self::Before | Self::BeforeAndParent)
+    }
+
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let named = Self::ALL.iter().copied().find(|one| one.name() == name);
+        named.with_context(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|one| one.name()).collect();
+            format!("there are {}", all.join(", "))
+        })
+    }
+}

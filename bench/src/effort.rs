@@ -1,0 +1,154 @@
+//! How much is done for each figure.
+
+use std::time::Duration;
+
+use crate::call::Call;
+
+/// 100 bytes are what most calls are like; 9 MB nearly what the protocol allows.
+pub(crate) const SMALL_BYTES: usize = 100;
+const MEDIUM_BYTES: usize = 10_000;
+pub(crate) const LARGE_BYTES: usize = 1_000_000;
+pub(crate) const LARGEST_BYTES: usize = 9_000_000;
+
+/// How many calls a batch counts, how many batches each contender has, and how long all of them may take: who
+/// is slow has fewer.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) batch: usize,
+    pub(crate) rounds: usize,
+    pub(crate) limit: Duration,
+}
+
+impl Plan {
+    const fn new(batch: usize, rounds: usize, limit_ms: u64) -> Self {
+        Self { batch, rounds, limit: Duration::from_millis(limit_ms) }
+    }
+
+    /// How many runs are in a batch of a contender whose runs take so long: at least one, and no more than let
+    /// it take its turn in every round.
+    pub(crate) fn batch_of(&self, one_run: Duration) -> usize {
+        let one_in_each_round = one_run.as_nanos().max(1) * self.rounds as u128;
+        let runs = self.limit.as_nanos() / one_in_each_round;
+        usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, self.batch)
+    }
+
+    /// Whether a contender that has taken so long until now takes part in this round: not when it is ahead of its
+    /// share of the time.
+    pub(crate) fn has_turn(&self, round: usize, spent: Duration) -> bool {
+        spent.as_nanos() * self.rounds as u128 <= self.limit.as_nanos() * round as u128
+    }
+}
+
+/// A row of calls, one at a time.
+pub(crate) struct CallRow {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) call: Call,
+    pub(crate) plan: Plan,
+}
+
+/// How much is done for each row.
+pub(crate) struct Effort {
+    pub(crate) starts: Plan,
+    pub(crate) starts_with_many: Plan,
+    pub(crate) small: Plan,
+    pub(crate) medium: Plan,
+    pub(crate) large: Plan,
+    pub(crate) largest: Plan,
+    /// Here a batch is timed as a whole.
+    pub(crate) parallel: Plan,
+    pub(crate) memory: usize,
+    pub(crate) first_calls: usize,
+    pub(crate) documents: usize,
+    /// The last of the decades of calls.
+    pub(crate) growth_calls: usize,
+    pub(crate) growth_tools: &'static [usize],
+    pub(crate) growth_sessions: &'static [usize],
+    /// Batches for each point of a curve.
+    pub(crate) growth_rounds: usize,
+}
+
+impl Effort {
+    /// The row of calls with that key.
+    pub(crate) fn kind(&self, key: &'static str) -> CallRow {
+        let (label, call, plan) = match key {
+            "text_100_b" => ("100 B text", Call::text(SMALL_BYTES), self.small),
+            "text_10_kb" => ("10 KB text", Call::text(MEDIUM_BYTES), self.medium),
+            "text_100_b_after_large" => ("100 B after 9 and 1 MB", Call::text(SMALL_BYTES), self.small),
+            "text_100_b_any_cpu" => ("100 B on any CPU", Call::text(SMALL_BYTES), self.small),
+            "text_10_kb_any_cpu" => ("10 KB on any CPU", Call::text(MEDIUM_BYTES), self.medium),
+            "text_1_mb" => ("1 MB text", Call::text(LARGE_BYTES), self.large),
+            "text_9_mb" => ("9 MB text", Call::text(LARGEST_BYTES), self.largest),
+            "structured_1_mb" => {
+                ("1 MB structured, both ways", Call::items_both_ways(LARGE_BYTES), self.large)
+            }
+            "structured_1_mb_one_way" => {
+                ("1 MB structured, one way", Call::items_one_way(LARGE_BYTES), self.large)
+            }
+            _ => unreachable!("there is no row `{key}`"),
+        };
+        CallRow { key, label, call, plan }
+    }
+
+    pub(crate) const FULL: Self = Self {
+        starts: Plan::new(1, 300, 12_000),
+        starts_with_many: Plan::new(1, 100, 15_000),
+        small: Plan::new(50, 400, 3_000),
+        medium: Plan::new(50, 200, 3_000),
+        large: Plan::new(5, 80, 4_000),
+        largest: Plan::new(3, 30, 5_000),
+        parallel: Plan::new(640, 60, 6_000),
+        memory: 3,
+        first_calls: 100,
+        documents: 20,
+        growth_calls: 100_000,
+        growth_tools: &[1, 10, 100, 1_000, 10_000],
+        growth_sessions: &[1, 10, 50, 100, 200],
+        growth_rounds: 100,
+    };
+    pub(crate) const QUICK: Self = Self {
+        starts: Plan::new(1, 10, 1_000),
+        starts_with_many: Plan::new(1, 3, 1_000),
+        small: Plan::new(50, 10, 200),
+        medium: Plan::new(50, 4, 200),
+        large: Plan::new(3, 4, 200),
+        largest: Plan::new(1, 3, 500),
+        parallel: Plan::new(640, 3, 500),
+        memory: 1,
+        first_calls: 5,
+        documents: 1,
+        growth_calls: 1_000,
+        growth_tools: &[1, 100],
+        growth_sessions: &[1, 10],
+        growth_rounds: 5,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_slow_has_fewer_runs_and_still_some() {
+        let plan = Plan::new(50, 400, 4_000);
+        assert_eq!(plan.batch_of(Duration::from_micros(20)), 50, "fast enough");
+        assert_eq!(plan.batch_of(Duration::from_millis(1)), 10, "smaller batches");
+        assert_eq!(plan.batch_of(Duration::from_secs(100)), 1, "but never none");
+    }
+
+    #[test]
+    fn nobody_takes_much_longer_than_the_limit_and_all_begin() {
+        let plan = Plan::new(1, 100, 1_000);
+        for run in [1, 10, 50, 5_000].map(Duration::from_millis) {
+            let mut spent = Duration::ZERO;
+            let mut runs = 0;
+            for round in 0..plan.rounds {
+                if plan.has_turn(round, spent) {
+                    spent += run;
+                    runs += 1;
+                }
+            }
+            assert!(runs >= 1 && spent <= plan.limit + run, "{run:?}: {runs} runs in {spent:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What should be reached, what must be, and whether it is.
+
+use anyhow::{Result, ensure};
+
+use crate::contender::Contender;
+use crate::options::Part;
+use crate::python_cost::PythonRow;
+use crate::row::Row;
+
+/// A goal for a row's median.
+struct Goal(&'static str, Contender, Limit);
+
+#[derive(Clone, Copy)]
+enum Limit {
+    /// Times the floor's median.
+    Ratio(f64),
+    Megabytes(f64),
+    /// What the specification promises, on any machine: the criterion, and milliseconds. Its limits are a hundred times
+    /// what is measured on an idle one, so the median misses them only if the product does, and not because somebody
+    /// else is at work.
+    Promise(&'static str, f64),
+}
+
+/// A call's whole way takes no longer than this, the tool's own time apart.
+const OVERHEAD: Limit = Limit::Promise("SC-010", 10.0);
+
+/// A bridge lists its tools so long after its start.
+const READINESS: Limit = Limit::Promise("SC-011", 500.0);
+
+const GOALS: [Goal; 20] = [
+    Goal("text_100_b_any_cpu", Contender::BridgeAndParent, OVERHEAD),
+    Goal("text_100_b_any_cpu", Contender::BridgeAndPython, OVERHEAD),
+    Goal("text_10_kb_any_cpu", Contender::BridgeAndParent, OVERHEAD),
+    Goal("text_10_kb_any_cpu", Contender::BridgeAndPython, OVERHEAD),
+    Goal("start", Contender::Bridge, READINESS),
+    Goal("start", Contender::WholeBridge, READINESS),
+    Goal("start_1000_tools", Contender::Bridge, READINESS),
+    Goal("start_1000_tools", Contender::WholeBridge, READINESS),
+    Goal("start", Contender::Bridge, Limit::Ratio(3.0)),
+    Goal("text_100_b", Contender::Bridge, Limit::Ratio(1.3)),
+    Goal("text_100_b", Contender::BridgeAndParent, Limit::Ratio(1.8)),
+    Goal("text_10_kb", Contender::Bridge, Limit::Ratio(1.7)),
+    // Whom the kernel puts on which CPU decides as much as we do here; it is what a user sees, though.
+    Goal("text_100_b_any_cpu", Contender::Bridge, Limit::Ratio(1.3)),
+    Goal("text_100_b_any_cpu", Contender::BridgeAndParent, Limit::Ratio(1.8)),
+    Goal("text_10_kb_any_cpu", Contender::Bridge, Limit::Ratio(1.7)),
+    Goal("text_1_mb", Contender::Bridge, Limit::Ratio(2.5)),
+    Goal("text_9_mb", Contender::Bridge, Limit::Ratio(2.0)),
+    // There and back, as all other rows.
+    Goal("structured_1_mb", Contender::Bridge, Limit::Ratio(1.3)),
+    Goal("memory_fresh", Contender::Bridge, Limit::Megabytes(4.0)),
+    Goal("memory_used", Contender::Bridge, Limit::Megabytes(4.0)),
+];
+
+/// A Python tool through our bridge: times the floor and Python's own work together.
+const PYTHON_LIMIT: f64 = 1.5;
+
+/// A goal beside what was measured.
+pub(crate) struct Verdict {
+    pub(crate) what: &'static str,
+    pub(crate) who: &'static str,
+    pub(crate) measured: f64,
+    pub(crate) limit: f64,
+    /// `×`, ` MB` or ` ms`.
+    pub(crate) unit: &'static str,
+    /// What it is compared with, or the criterion that promises it.
+    pub(crate) against: &'static str,
+    /// Whether the benchmark fails without it.
+    pub(crate) is_promise: bool,
+}
+
+impl Verdict {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.measured <= self.limit
+    }
+}
+
+/// The goals whose rows were measured.
+pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
+    let of_rows = GOALS.iter().filter_map(|Goal(key, contender, limit)| {
+        let row = rows.iter().find(|row| row.key == *key)?;
+        let median = row.figure(*contender)?.median;
+        let (measured, limit, unit, against, is_promise) = match *limit {
+            Limit::Ratio(limit) => (row.to_floor(*contender)?, limit, "×", "floor", false),
+            Limit::Megabytes(limit) => (median / 1e6, limit, " MB", "", false),
+            Limit::Promise(criterion, limit) => (median * 1e3, limit, " ms", criterion, true),
+        };
+        Some(Verdict { what: row.label, who: contender.name(), measured, limit, unit, against, is_promise })
+    });
+    let of_python = python.iter().map(|row| Verdict {
+        what: row.label,
+        who: Contender::BridgeAndPython.name(),
+        measured: row.to_json(),
+        limit: PYTHON_LIMIT,
+        unit: "×",
+        against: "floor + Python's own",
+        is_promise: false,
+    });
+    of_rows.chain(of_python).collect()
+}
+
+/// Whether every promise is kept.
+pub(crate) fn check_promises(verdicts: &[Verdict]) -> Result<()> {
+    let broken = verdicts.iter().filter(|verdict| verdict.is_promise && !verdict.is_reached());
+    let broken: Vec<_> = broken
+        .map(|Verdict { what, who, measured, limit, unit, against, .. }| {
+            format!("{against} is missed: {what}, {who}: a median of {measured:.2}{unit}, and at most {limit}{unit} are allowed")
+        })
+        .collect();
+    ensure!(broken.is_empty(), "{}", broken.join("; "));
+    Ok(())
+}
+
+/// Whether everything was measured that a run of these parts is to check.
+pub(crate) fn check_measured(
+    rows: &[Row],
+    wants: impl Fn(Part) -> bool,
+    contenders: &[Contender],
+) -> Result<()> {
+    for Goal(key, contender, limit) in &GOALS {
+        let Limit::Promise(criterion, _) = limit else { continue };
+        let part = if key.starts_with("start") { Part::Start } else { Part::Calls };
+        if wants(part) && contenders.contains(contender) {
+            let is_measured = rows.iter().any(|row| row.key == *key && row.figure(*contender).is_some());
+            ensure!(is_measured, "{criterion} was not measured: `{key}` of {}", contender.name());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Unit;
+    use crate::sample::{Figure, Samples};
+
+    /// A row in which each contender has one run.
+    fn row(key: &'static str, figures: &[(Contender, f64)]) -> Row {
+        let figures = figures.iter().map(|(contender, value)| {
+            let mut samples = Samples::default();
+            samples.add(*value);
+            (*contender, samples)
+        });
+        Row::new(key, key, Unit::Time, figures)
+    }
+
+    #[test]
+    fn a_goal_is_reached_at_its_limit_and_not_above_it() {
+        for (bridge, want) in [(17.0, true), (17.1, false)] {
+            let row = row("text_10_kb", &[(Contender::Floor, 10.0), (Contender::Bridge, bridge)]);
+            let found = verdicts(&[row], &[]);
+            assert_eq!(found.len(), 1, "only what was measured");
+            assert_eq!(found[0].is_reached(), want);
+            check_promises(&found).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_promise_that_is_not_kept_fails_the_benchmark_and_is_named() {
+        let call = |median| row("text_100_b_any_cpu", &[(Contender::BridgeAndParent, median)]);
+        let start = |median| row("start", &[(Contender::Bridge, 0.002), (Contender::WholeBridge, median)]);
+        let check = |rows: &[Row]| check_promises(&verdicts(rows, &[])).map_err(|error| error.to_string());
+        assert_eq!(check(&[call(0.01), start(0.5)]), Ok(()), "at the limits");
+        assert_eq!(
+            check(&[call(0.0101), start(0.5)]).unwrap_err(),
+            "SC-010 is missed: text_100_b_any_cpu, bridge+parent: a median of 10.10 ms, and at most 10 ms are allowed"
+        );
+        assert_eq!(
+            check(&[call(0.0001), start(0.6)]).unwrap_err(),
+            "SC-011 is missed: start, toolbridge: a median of 600.00 ms, and at most 500 ms are allowed"
+        );
+        let both = check(&[call(1.0), start(1.0)]).unwrap_err();
+        assert!(both.contains("SC-010 is missed") && both.contains("; SC-011 is missed"), "{both}");
+    }
+
+    #[test]
+    fn one_run_that_is_held_up_misses_no_promise() {
+        let mut samples = Samples::default();
+        for took in [0.001, 2.0, 0.001, 0.001, 3.0] {
+            samples.add(took);
+        }
+        let row = Row::new("start", "start", Unit::Time, [(Contender::Bridge, samples)]);
+        check_promises(&verdicts(&[row], &[])).unwrap();
+    }
+
+    #[test]
+    fn a_promise_that_nobody_measured_is_not_kept() {
+        let native: Vec<_> = Contender::ALL.iter().copied().filter(|one| one.runtime().is_none()).collect();
+        let few = row("start", &[(Contender::Bridge, 0.1), (Contender::WholeBridge, 0.1)]);
+        let check = |rows: &[Row], parts: &[Part]| {
+            check_measured(rows, |part| parts.contains(&part), &native).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[], &[Part::Memory]), Ok(()), "nobody asked for it");
+        assert_eq!(
+            check(&[few], &[Part::Start]).unwrap_err(),
+            "SC-011 was not measured: `start_1000_tools` of bridge"
+        );
+        assert_eq!(
+            check(&[], &[Part::Calls, Part::Memory]).unwrap_err(),
+            "SC-010 was not measured: `text_100_b_any_cpu` of bridge+parent"
+        );
+    }
+
+    #[test]
+    fn a_python_tool_is_compared_with_the_relay_and_its_own_work() {
+        let figure = |median| Figure { median, p99: median, runs: 1 };
+        let (floor, json, pydantic_ai, ours) = (figure(10.0), figure(30.0), figure(90.0), figure(60.0));
+        let row = PythonRow { key: "k", label: "l", floor, json, pydantic_ai, ours };
+        let found = verdicts(&[], std::slice::from_ref(&row));
+        assert!((found[0].measured - 1.5).abs() < 1e-9 && found[0].is_reached());
+        assert!((row.to_pydantic_ai() - 0.6).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,137 @@
+//! `cargo xtask bench`: how far we are from a relay that does nothing, and how far others are.
+//!
+//! All contenders carry the same bytes between the same client and a tool, and take turns in small batches,
+//! so that whatever else the machine does hits all of them alike.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
+
+mod axis;
+mod call;
+mod chart;
+mod client;
+mod connection;
+mod contender;
+mod documents;
+mod earlier;
+mod effort;
+mod environment;
+mod first_call;
+mod goal;
+mod growth;
+mod machine;
+mod memory;
+mod options;
+mod parent;
+mod process;
+mod program;
+mod python_cost;
+mod report;
+mod round_trip;
+mod row;
+mod sample;
+mod section;
+mod stage;
+mod start;
+mod svg;
+mod table;
+mod template;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
+use xtask::project::end;
+
+use crate::contender::Contender;
+use crate::earlier::Earlier;
+use crate::effort::Effort;
+use crate::machine::Machine;
+use crate::options::{Options, Part};
+use crate::program::Programs;
+use crate::report::Report;
+use crate::stage::Stage;
+
+fn main() -> ExitCode {
+    end(run(&Options::parse()).map(|()| ExitCode::SUCCESS))
+}
+
+/// Builds what is compared, compares it, and prints the figures. A promise of the specification that is not kept is an
+/// error; any other goal that is not reached is none.
+fn run(options: &Options) -> Result<()> {
+    ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
+    // What cannot be written shows now, and not after minutes.
+    let document = options.write.as_deref().map(read).transpose()?;
+    let earlier = options.beside.iter().map(|path| Earlier::read(path)).collect::<Result<_>>()?;
+    // Before we load it ourselves.
+    let machine = Machine::read()?;
+    let contenders = options.contenders();
+    let programs = Programs::build(&contenders, options.before.as_deref())?;
+    let report = measure(machine, &programs, contenders, options, earlier)?;
+    if let Some(folder) = &options.svg {
+        report.draw(folder)?;
+    }
+    if let (Some(path), Some(document)) = (&options.write, document) {
+        std::fs::write(path, section::replaced(&document, &report.to_markdown())?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if options.json {
+        println!("{}", report.to_json());
+    } else {
+        print!("{}", report.to_text());
+    }
+    // At the end: who misses something wants to see all figures.
+    goal::check_measured(&report.rows, |part| options.wants(part), &report.contenders)?;
+    goal::check_promises(&report.goals())
+}
+
+/// Reads a document that has a place for the figures.
+fn read(path: &Path) -> Result<String> {
+    let document =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    section::replaced(&document, "").with_context(|| path.display().to_string())?;
+    Ok(document)
+}
+
+/// Measures all parts that are wanted.
+fn measure(
+    machine: Machine,
+    programs: &Programs,
+    contenders: Vec<Contender>,
+    options: &Options,
+    earlier: Vec<Earlier>,
+) -> Result<Report> {
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let wants = |part| options.wants(part);
+    let mut report = Report {
+        machine,
+        versions: programs.versions()?,
+        notes: options.notes(),
+        earlier,
+        ..Report::default()
+    };
+    if wants(Part::Calls) {
+        report.rows.extend(round_trip::measure(programs, &contenders, &effort)?);
+    }
+    let mut stage = Stage::set(programs, &contenders)?;
+    if wants(Part::Start) {
+        report.rows.extend(start::measure(&stage, &effort)?);
+    }
+    if wants(Part::Memory) {
+        report.rows.extend(memory::measure(&mut stage, effort.memory)?);
+    }
+    if wants(Part::First) {
+        report.first_call = first_call::measure(&mut stage, effort.first_calls)?;
+    }
+    drop(stage);
+    if wants(Part::Python) && contenders.contains(&Contender::BridgeAndPython) {
+        report.python = python_cost::measure(programs, &contenders, &effort)?;
+    }
+    if wants(Part::Growth) {
+        report.growth = growth::measure(programs, &effort)?;
+    }
+    if wants(Part::Documents) {
+        report.documents = documents::measure(&programs.toolbridge, effort.documents)?;
+    }
+    report.contenders = contenders;
+    Ok(report)
+}

@@ -1,0 +1,47 @@
+//! What the process that the CLI starts holds in memory.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::call::Call;
+use crate::effort::{LARGEST_BYTES, SMALL_BYTES};
+use crate::row::{Row, Unit};
+use crate::sample::Samples;
+use crate::stage::Stage;
+
+/// A process that has had nothing to do for so long is idle, and has given back what it wants to give back.
+const IDLE: Duration = Duration::from_millis(1500);
+
+/// Before its first call, and some time after a large one.
+pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
+    eprintln!("measuring: memory");
+    let (small, largest) = (Call::text(SMALL_BYTES), Call::text(LARGEST_BYTES));
+    let none = || stage.contenders.iter().map(|one| (*one, Samples::default())).collect::<Vec<_>>();
+    let (mut fresh, mut used) = (none(), none());
+    for _ in 0..runs {
+        let mut clients = stage.clients()?;
+        for ((contender, client), (_, samples)) in clients.iter_mut().zip(&mut fresh) {
+            // The relay has only just been started; its answer says that it is there.
+            if contender.is_relay() {
+                client.learn(&small)?;
+            }
+            if client.process.is_ours() {
+                samples.add(client.process.resident_bytes()?);
+            }
+            client.learn(&largest)?;
+            client.learn(&small)?;
+        }
+        std::thread::sleep(IDLE);
+        for ((_, client), (_, samples)) in clients.into_iter().zip(&mut used) {
+            if client.process.is_ours() {
+                samples.add(client.process.resident_bytes()?);
+            }
+            client.finish()?;
+        }
+    }
+    Ok([
+        Row::new("memory_fresh", "memory after start", Unit::Memory, fresh),
+        Row::new("memory_used", "memory after a 9 MB call", Unit::Memory, used),
+    ])
+}

@@ -1,0 +1,127 @@
+//! What the command line asks for.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use crate::contender::Contender;
+
+/// Compares toolbridge with a relay that does nothing, and with others.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask bench")]
+pub(crate) struct Options {
+    /// Rough figures, to see that it works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Without the peers and the Python package, which need the network the first time.
+    #[arg(long, conflicts_with = "with")]
+    floor_only: bool,
+    /// Of those, only these: bridge+python, python-bridge, python-mcp, fastmcp, node-sdk.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = Contender::named)]
+    with: Option<Vec<Contender>>,
+    /// Only these parts.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// One JSON object on stdout instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Shows the goals of earlier runs too: files that hold what --json printed.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub(crate) beside: Vec<PathBuf>,
+    /// Measures an earlier build too: DIR holds its `toolbridge-bridge` and `bench-parent`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) before: Option<PathBuf>,
+    /// Draws charts into DIR.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Puts the tables between the markers in FILE.md.
+    #[arg(long, value_name = "FILE.md")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+/// What can be measured on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    Calls,
+    Start,
+    Memory,
+    Python,
+    First,
+    Growth,
+    Documents,
+}
+
+impl Options {
+    pub(crate) fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// Those that need no environment, and those that are wanted.
+    pub(crate) fn contenders(&self) -> Vec<Contender> {
+        let is_wanted = |one: &Contender| match &self.with {
+            Some(names) => names.contains(one),
+            None => !self.floor_only,
+        };
+        let all = Contender::ALL.iter().copied().filter(|one| self.before.is_some() || !one.is_earlier());
+        all.filter(|one| one.runtime().is_none() || is_wanted(one)).collect()
+    }
+
+    /// What a reader of the figures must know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.quick {
+            notes.push("a quick run, so its figures are rough".to_owned());
+        }
+        let compared = self.contenders();
+        let missing = Contender::ALL.iter().filter(|one| !compared.contains(one) && !one.is_earlier());
+        let missing: Vec<_> = missing.map(|one| one.name()).collect();
+        if !missing.is_empty() {
+            notes.push(format!("left out, as was asked: {}", missing.join(", ")));
+        }
+        if Part::value_variants().iter().any(|part| !self.wants(*part)) {
+            let parts = self.only.iter().filter_map(ValueEnum::to_possible_value);
+            let parts: Vec<_> = parts.map(|part| part.get_name().to_owned()).collect();
+            notes.push(format!("only {}, as was asked", parts.join(", ")));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("bench").chain(args.split_whitespace()))
+    }
+
+    #[test]
+    fn what_is_left_out_is_said() {
+        let all = parse("").unwrap();
+        assert!(all.notes().is_empty() && all.wants(Part::Growth));
+        let some = parse("--quick --floor-only --only calls,start").unwrap();
+        assert_eq!(some.notes().len(), 3);
+        assert!(some.wants(Part::Start) && !some.wants(Part::Growth));
+        assert!(some.notes()[1].contains("fastmcp"), "{:?}", some.notes());
+        assert_eq!(some.notes()[2], "only calls, start, as was asked");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for wrong in ["--only nothing", "--with nobody", "--svg", "--slow"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse("--help").unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn the_native_ones_are_always_compared() {
+        let native = parse("--floor-only").unwrap().contenders();
+        assert_eq!(parse("--with floor").unwrap().contenders(), native);
+        let some = parse("--with fastmcp").unwrap().contenders();
+        assert_eq!(some.len(), native.len() + 1);
+        assert!(some.contains(&Contender::FastMcp));
+        let earlier = parse("--floor-only --before old").unwrap().contenders();
+        assert_eq!(earlier.len(), native.len() + 2);
+    }
+}

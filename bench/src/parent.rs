@@ -1,0 +1,58 @@
+//! The program with our tools, under our orders.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use crate::process::Process;
+
+/// `bench-parent`, running.
+pub(crate) struct Parent(pub(crate) Process);
+
+/// Where a session is.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SessionPaths {
+    pub(crate) socket: PathBuf,
+    pub(crate) schema: PathBuf,
+}
+
+/// A session that was just started, and what that took in seconds.
+#[derive(Deserialize)]
+pub(crate) struct Started {
+    #[serde(flatten)]
+    pub(crate) session: SessionPaths,
+    #[serde(rename = "register_seconds")]
+    pub(crate) register: f64,
+    #[serde(rename = "start_seconds")]
+    pub(crate) start: f64,
+}
+
+impl Parent {
+    pub(crate) fn start(program: &Path) -> Result<Self> {
+        Ok(Self(Process::start("bench-parent", Command::new(program))?))
+    }
+
+    /// Starts a session with so many tools.
+    pub(crate) fn start_session(&mut self, tools: usize) -> Result<Started> {
+        self.tell(&format!("start {tools}"))
+    }
+
+    /// Stops the session that was started last.
+    pub(crate) fn stop_session(&mut self) -> Result<()> {
+        self.tell("stop").map(|IgnoredAny| ())
+    }
+
+    /// Makes a request, with a program in place of the CLI.
+    pub(crate) fn ask(&mut self, cli: &Path) -> Result<()> {
+        self.tell(&format!("ask {}", cli.display())).map(|IgnoredAny| ())
+    }
+
+    fn tell<T: DeserializeOwned>(&mut self, order: &str) -> Result<T> {
+        let connection = &mut self.0.connection;
+        connection.send(format!("{order}\n").as_bytes())?;
+        serde_json::from_slice(connection.line()?).with_context(|| format!("`{order}` has no answer"))
+    }
+}

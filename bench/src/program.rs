@@ -1,0 +1,112 @@
+//! The executables that are compared, built from source.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use xtask::bridge;
+use xtask::project::{Project, run, stdout_of};
+
+use crate::contender::Contender;
+use crate::environment::{Runtime, source};
+
+/// Where the executables are.
+pub(crate) struct Programs {
+    pub(crate) toolbridge: PathBuf,
+    /// The bridge alone.
+    pub(crate) bridge: PathBuf,
+    pub(crate) floor: PathBuf,
+    pub(crate) parent: PathBuf,
+    /// An earlier bridge, and its program with tools.
+    pub(crate) before: Option<[PathBuf; 2]>,
+    /// The interpreters of the peers; of Node, the server itself.
+    runtimes: BTreeMap<Runtime, PathBuf>,
+    root: PathBuf,
+}
+
+impl Programs {
+    /// Builds what these contenders need.
+    pub(crate) fn build(contenders: &[Contender], before: Option<&Path>) -> Result<Self> {
+        let project = Project::find()?;
+        let before = before.map(earlier).transpose()?;
+        // The quick one first: what is missing shows before a long build.
+        let floor = build_floor(&project)?;
+        let [toolbridge, parent] = build_release(&project)?;
+        let bridge = bridge::release(&project)?;
+        let mut runtimes = BTreeMap::new();
+        for runtime in contenders.iter().filter_map(|one| one.runtime()) {
+            if let Entry::Vacant(entry) = runtimes.entry(runtime) {
+                entry.insert(runtime.install(&project)?);
+            }
+        }
+        Ok(Self { toolbridge, bridge, floor, parent, before, runtimes, root: project.root })
+    }
+
+    /// The interpreter of an environment; of Node, the server.
+    pub(crate) fn runtime(&self, runtime: Runtime) -> Result<&Path> {
+        let found = self.runtimes.get(&runtime).map(PathBuf::as_path);
+        found.with_context(|| format!("{runtime:?} was not set up"))
+    }
+
+    /// A Python program of the peers, with the interpreter of an environment.
+    pub(crate) fn python(&self, runtime: Runtime, name: &str) -> Result<Command> {
+        let mut command = Command::new(self.runtime(runtime)?);
+        command.arg(source(&self.root, name));
+        command.env("PYTHONDONTWRITEBYTECODE", "1").env("FASTMCP_LOG_LEVEL", "ERROR");
+        Ok(command)
+    }
+
+    /// The versions of everything that is compared.
+    pub(crate) fn versions(&self) -> Result<Vec<String>> {
+        let version_of = |program: &Path| stdout_of(Command::new(program).arg("--version"));
+        let mut versions = vec![version_of(&self.toolbridge)?];
+        for (runtime, path) in &self.runtimes {
+            let interpreter = match runtime {
+                Runtime::Node => format!("Node {}", version_of("node".as_ref())?),
+                _ => version_of(path)?,
+            };
+            versions.push(format!("{} ({interpreter})", runtime.versions(&self.root)?.join(", ")));
+        }
+        Ok(versions)
+    }
+}
+
+/// Builds our two executables; cargo says itself where it has put them.
+fn build_release(project: &Project) -> Result<[PathBuf; 2]> {
+    eprintln!("building toolbridge (release)");
+    let packages = "--package toolbridge-cli --package bench-parent";
+    let build = format!("build --release --quiet {packages} --message-format=json-render-diagnostics");
+    let said = stdout_of(project.cargo(&build).stderr(Stdio::inherit()))?;
+    let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let executable = |name: &str| {
+        let mut found = messages.iter().filter(|message| message["target"]["name"] == name);
+        let path = found.find_map(|message| message["executable"].as_str()).map(PathBuf::from);
+        path.with_context(|| format!("cargo built {name} and named no executable"))
+    };
+    Ok([executable("toolbridge")?, executable("bench-parent")?])
+}
+
+/// The executables of an earlier build.
+fn earlier(folder: &Path) -> Result<[PathBuf; 2]> {
+    let find = |name: &str| {
+        let path = folder.join(name);
+        path.canonicalize().with_context(|| format!("--before: there is no `{}`", path.display()))
+    };
+    Ok([find(bridge::NAME)?, find("bench-parent")?])
+}
+
+/// Compiles the floor. Static, because then its start is as short as a start can be.
+fn build_floor(project: &Project) -> Result<PathBuf> {
+    let folder = project.target.join("bench");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let floor = folder.join("floor");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-static", "-o"]).arg(&floor).arg(project.root.join("bench/floor.c"));
+    run(&mut command).context(
+        "the floor needs a C compiler and the static C library (Debian: gcc libc6-dev, Fedora: gcc glibc-static)",
+    )?;
+    Ok(floor)
+}

@@ -1,0 +1,105 @@
+//! A Python tool through our bridge, beside what the call costs Python itself.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::contender::Contender;
+use crate::effort::{CallRow, Effort};
+use crate::environment::Runtime;
+use crate::machine::OneCpu;
+use crate::process::Process;
+use crate::program::Programs;
+use crate::round_trip::one_at_a_time;
+use crate::sample::{Figure, Samples};
+use crate::stage::Stage;
+use crate::template::FIRST_ID;
+
+/// How often Python measures itself for each time the others take their turns.
+const SHARES: usize = 5;
+
+/// One kind of call.
+pub(crate) struct PythonRow {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) floor: Figure,
+    /// Decoding, calling and encoding with Python's `json`, in the interpreter alone.
+    pub(crate) json: Figure,
+    /// The same work by pydantic-ai's tool manager, in the interpreter alone.
+    pub(crate) pydantic_ai: Figure,
+    /// The whole way, through our bridge.
+    pub(crate) ours: Figure,
+}
+
+impl PythonRow {
+    /// Our way beside a relay that costs nothing and Python's own work.
+    pub(crate) fn to_json(&self) -> f64 {
+        self.ours.median / (self.floor.median + self.json.median)
+    }
+
+    /// The same, for somebody who uses pydantic-ai anyway.
+    pub(crate) fn to_pydantic_ai(&self) -> f64 {
+        self.ours.median / (self.floor.median + self.pydantic_ai.median)
+    }
+}
+
+/// Measures a few kinds of calls; small ones with everybody on one CPU, as everywhere.
+pub(crate) fn measure(
+    programs: &Programs,
+    contenders: &[Contender],
+    effort: &Effort,
+) -> Result<Vec<PythonRow>> {
+    eprintln!("measuring: what Python itself costs");
+    let kinds = |keys: &[&'static str]| keys.iter().map(|key| effort.kind(key)).collect::<Vec<_>>();
+    let mut rows = {
+        let _one_cpu = OneCpu::new()?;
+        beside(&mut Stage::set(programs, contenders)?, &kinds(&["text_100_b", "text_10_kb"]))?
+    };
+    let others = kinds(&["text_100_b_any_cpu", "text_1_mb", "structured_1_mb"]);
+    rows.extend(beside(&mut Stage::set(programs, contenders)?, &others)?);
+    Ok(rows)
+}
+
+/// The floor and ours in turn, Python itself in between.
+fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
+    let command = stage.programs.python(Runtime::Toolbridge, "own_cost.py")?;
+    let mut python = Process::start("own_cost.py", command)?;
+    python.connection.line()?;
+    let mut clients = Vec::new();
+    for contender in [Contender::Floor, Contender::BridgeAndPython] {
+        clients.push((contender, stage.client(contender)?));
+    }
+    let mut rows = Vec::new();
+    for kind in kinds {
+        let runs = (kind.plan.batch * kind.plan.rounds / SHARES / 10).max(3);
+        let arguments: Value = serde_json::from_str(&kind.call.arguments(FIRST_ID))?;
+        let request =
+            format!("{}\n", json!({ "tool": kind.call.tool(), "arguments": arguments, "runs": runs }));
+        let mut ask = |samples: &mut [Samples; 2]| -> Result<()> {
+            python.connection.send(request.as_bytes())?;
+            let said: Value = serde_json::from_slice(python.connection.line()?).context("own_cost.py")?;
+            for (key, samples) in ["json", "pydantic_ai"].into_iter().zip(samples) {
+                let seconds = said[key].as_array().into_iter().flatten().filter_map(Value::as_f64);
+                seconds.for_each(|seconds| samples.add(seconds));
+            }
+            Ok(())
+        };
+        // Warm.
+        ask(&mut Default::default())?;
+        let mut own = <[Samples; 2]>::default();
+        (0..SHARES / 2).try_for_each(|_| ask(&mut own))?;
+        let row = one_at_a_time(&mut clients, kind)?;
+        (SHARES / 2..SHARES).try_for_each(|_| ask(&mut own))?;
+        let figure = |contender| row.figure(contender).context("nothing was measured");
+        let [json, pydantic_ai] = own.map(|samples| samples.figure().context("own_cost.py measured nothing"));
+        rows.push(PythonRow {
+            key: kind.key,
+            label: kind.label,
+            floor: figure(Contender::Floor)?,
+            ours: figure(Contender::BridgeAndPython)?,
+            json: json?,
+            pydantic_ai: pydantic_ai?,
+        });
+    }
+    clients.into_iter().try_for_each(|(_, client)| client.finish())?;
+    Ok(rows)
+}

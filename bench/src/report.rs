@@ -1,0 +1,184 @@
+//! The figures, for people and for programs.
+
+mod charts;
+mod tables;
+
+use serde_json::{Value, json};
+
+use crate::contender::Contender;
+use crate::earlier::Earlier;
+use crate::goal::{Verdict, verdicts};
+use crate::growth::Curve;
+use crate::machine::Machine;
+use crate::python_cost::PythonRow;
+use crate::row::{Beside, Row, Unit};
+
+/// What the rows mean; a figure without it says nothing.
+const EXPLANATION: [(&str, &str); 8] = [
+    ("all", "the same bytes over socket pairs, in small batches that take turns; each answer is checked"),
+    ("n", "how many runs; whoever is slow has fewer"),
+    (
+        "text",
+        "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have everybody \
+         on one CPU: waking a sleeping CPU takes longer than a small call, and differs from run to run",
+    ),
+    (
+        "structured",
+        "one call at a time; an array of small objects goes there and comes back (`both ways`, which the goal is for), \
+         or only 100 B come back (`one way`)",
+    ),
+    ("in flight", "so many calls under way, in calls per second; p99 is the rate of the slowest batches"),
+    (
+        "start",
+        "from the start of the process to the answer to tools/list; of the floor, to the first call relayed",
+    ),
+    ("memory", "resident, of the process that the CLI starts; when idle for 1.5 s after a 9 MB call"),
+    ("sdk", "has no process of its own, so it neither starts nor holds anything"),
+];
+
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) versions: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) first_call: Vec<Beside>,
+    pub(crate) growth: Vec<Curve>,
+    pub(crate) python: Vec<PythonRow>,
+    pub(crate) documents: Vec<Beside>,
+    /// Runs whose goals are shown beside this one's.
+    pub(crate) earlier: Vec<Earlier>,
+}
+
+impl Report {
+    pub(crate) fn goals(&self) -> Vec<Verdict> {
+        verdicts(&self.rows, &self.python)
+    }
+
+    /// One line about the machine.
+    fn machine_line(&self) -> String {
+        let machine = &self.machine;
+        format!("{}, {} cores, {}, load {} before", machine.cpu, machine.cores, machine.kernel, machine.load)
+    }
+
+    /// For a terminal.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("\n{}\n{}\n", self.machine_line(), self.versions.join("; "));
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text.push('\n');
+        for (name, meaning) in self.who().into_iter().chain(EXPLANATION) {
+            text.push_str(&format!("{name:<14} {meaning}\n"));
+        }
+        let mut tables = vec![self.rows_table()];
+        tables.extend(self.other_tables());
+        tables.push(self.goals_table());
+        for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+            text.push_str(&format!("\n{}", table.to_text()));
+        }
+        text
+    }
+
+    /// What stands between the markers of a document.
+    pub(crate) fn to_markdown(&self) -> String {
+        let mut text = format!("{}.\n\n{}.\n", self.machine_line(), self.versions.join("; "));
+        for note in &self.notes {
+            text.push_str(&format!("\n**{note}**\n"));
+        }
+        let list = |items: &[(&str, &str)]| {
+            items.iter().map(|(name, meaning)| format!("- **{name}**: {meaning}.\n")).collect::<String>()
+        };
+        let mut part = |title: &str, body: &str| text.push_str(&format!("\n### {title}\n\n{body}"));
+        part("Who is compared", &list(&self.who()));
+        part("What is measured", &list(&EXPLANATION));
+        part("Goals", &self.goals_table().to_markdown());
+        part("Medians", &self.medians_table().to_markdown());
+        for table in self.other_tables().iter().filter(|table| !table.rows.is_empty()) {
+            part(table.title, &table.to_markdown());
+        }
+        let all = self.rows_table().to_markdown();
+        let details =
+            format!("<details><summary>p99, number of runs, ratios</summary>\n\n{all}\n</details>\n");
+        part("All figures of calls, start and memory", &details);
+        text
+    }
+
+    fn who(&self) -> Vec<(&'static str, &'static str)> {
+        self.contenders.iter().map(|one| (one.name(), one.explanation())).collect()
+    }
+
+    /// One object.
+    pub(crate) fn to_json(&self) -> Value {
+        let goals = self.goals().into_iter().map(|goal| {
+            json!({
+                "row": goal.what,
+                "contender": goal.who,
+                "against": goal.against,
+                "measured": goal.measured,
+                "limit": goal.limit,
+                "unit": goal.unit.trim(),
+                "reached": goal.is_reached(),
+            })
+        });
+        json!({
+            "machine": self.machine,
+            "versions": self.versions,
+            "notes": self.notes,
+            "contenders": object(self.who()),
+            "explanation": object(EXPLANATION),
+            "rows": object(self.rows.iter().map(|row| (row.key, row_json(row)))),
+            "first_call": beside_json(&self.first_call, "floor"),
+            "growth": object(self.growth.iter().map(|curve| (curve.of, curve_json(curve)))),
+            "python": object(self.python.iter().map(|row| (row.key, python_json(row)))),
+            "documents": beside_json(&self.documents, "plain"),
+            "goals": goals.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn object<V: Into<Value>>(members: impl IntoIterator<Item = (&'static str, V)>) -> Value {
+    members.into_iter().map(|(key, value)| (key, value.into())).collect()
+}
+
+fn row_json(row: &Row) -> Value {
+    let figures = row.figures.iter().map(|(contender, figure)| {
+        let mut value = json!(figure);
+        value["to_floor"] = json!(row.to_floor(*contender));
+        value["to_best_peer"] = json!(row.to_best_peer(*contender));
+        (contender.name(), value)
+    });
+    json!({ "label": row.label, "unit": row.unit.name(), "figures": object(figures) })
+}
+
+fn beside_json(rows: &[Beside], other: &str) -> Value {
+    object(rows.iter().map(|row| {
+        let figures = json!({ "ours": row.ours, other: row.other });
+        (row.key, json!({ "label": row.label, "unit": "seconds", "figures": figures }))
+    }))
+}
+
+fn python_json(row: &PythonRow) -> Value {
+    json!({
+        "label": row.label,
+        "unit": "seconds",
+        "floor": row.floor,
+        "json": row.json,
+        "pydantic_ai": row.pydantic_ai,
+        "ours": row.ours,
+        "to_floor_and_json": row.to_json(),
+        "to_floor_and_pydantic_ai": row.to_pydantic_ai(),
+    })
+}
+
+fn curve_json(curve: &Curve) -> Value {
+    let points = curve.points.iter().map(|point| {
+        let mut value = json!({ "count": point.count, "call": point.call, "floor": point.floor });
+        for ((key, _, _), number) in curve.columns.iter().zip(&point.values) {
+            value[*key] = json!(number);
+        }
+        value
+    });
+    json!({ "of": curve.of, "unit": Unit::Time.name(), "points": points.collect::<Vec<_>>() })
+}

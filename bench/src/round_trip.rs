@@ -1,0 +1,148 @@
+//! Calls: one at a time, and many at a time.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::contender::Contender;
+use crate::effort::{CallRow, Effort, LARGE_BYTES, LARGEST_BYTES, Plan, SMALL_BYTES};
+use crate::machine::OneCpu;
+use crate::program::Programs;
+use crate::row::{Row, Unit};
+use crate::sample::Samples;
+use crate::stage::Stage;
+
+/// Calls at the beginning of a batch that are made and not counted: the caches still belong to the
+/// contender before.
+const LEAD_IN: usize = 2;
+
+/// Calls before the first batch.
+const WARM_UP: usize = 50;
+
+/// All rows of calls.
+pub(crate) fn measure(programs: &Programs, contenders: &[Contender], effort: &Effort) -> Result<Vec<Row>> {
+    let mut rows = on_one_cpu(programs, contenders, effort)?;
+    let mut stage = Stage::set(programs, contenders)?;
+    let mut clients = stage.clients()?;
+    for key in ["text_100_b_any_cpu", "text_10_kb_any_cpu"] {
+        rows.push(one_at_a_time(&mut clients, &effort.kind(key))?);
+    }
+    // Where there is more to do, being busy makes no difference.
+    clients.retain(|(contender, _)| *contender != Contender::BusyFloor);
+    for key in ["text_1_mb", "text_9_mb", "structured_1_mb", "structured_1_mb_one_way"] {
+        rows.push(one_at_a_time(&mut clients, &effort.kind(key))?);
+    }
+    for (key, label, in_flight) in [
+        ("in_flight_1", "1 in flight, 100 B", 1),
+        ("in_flight_8", "8 in flight, 100 B", 8),
+        ("in_flight_64", "64 in flight, 100 B", 64),
+    ] {
+        rows.push(many_at_a_time(&mut clients, (key, label), in_flight, effort.parallel)?);
+    }
+    clients.into_iter().try_for_each(|(_, client)| client.finish())?;
+    Ok(rows)
+}
+
+/// Small calls, one at a time, with everybody on one CPU.
+///
+/// One call at a time means that only one of the processes has something to do. What two CPUs would add
+/// is the time it takes to wake a sleeping one, which is more than all else and differs from run to run.
+fn on_one_cpu(programs: &Programs, contenders: &[Contender], effort: &Effort) -> Result<Vec<Row>> {
+    let _one_cpu = OneCpu::new()?;
+    let mut stage = Stage::set(programs, contenders)?;
+    let mut clients = stage.clients()?;
+    let mut rows = Vec::new();
+    for key in ["text_100_b", "text_10_kb", "text_100_b_after_large"] {
+        // A large call must not leave anything behind that slows down the small ones after it.
+        if key == "text_100_b_after_large" {
+            for bytes in [LARGEST_BYTES, LARGE_BYTES] {
+                let large = Call::text(bytes);
+                clients.iter_mut().try_for_each(|(_, client)| client.learn(&large).map(drop))?;
+            }
+        }
+        rows.push(one_at_a_time(&mut clients, &effort.kind(key))?);
+    }
+    Ok(rows)
+}
+
+/// Lets `count` contenders take turns as the plan says. `batch` makes one's batch, adds what it measured, and says
+/// how long that took.
+pub(crate) fn in_turn(
+    plan: Plan,
+    count: usize,
+    mut batch: impl FnMut(usize, &mut Samples) -> Result<Duration>,
+) -> Result<Vec<Samples>> {
+    let mut samples: Vec<_> = (0..count).map(|_| Samples::default()).collect();
+    let mut spent = vec![Duration::ZERO; count];
+    for round in 0..plan.rounds {
+        // Each goes first as often as the others.
+        for turn in (round..round + count).map(|turn| turn % count) {
+            if plan.has_turn(round, spent[turn]) {
+                spent[turn] += batch(turn, &mut samples[turn])?;
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// Learns a call, makes it often enough that everything is warm, and says how long it takes then.
+fn warm_up(client: &mut Client, call: &Call, plan: Plan) -> Result<Duration> {
+    let mut shortest = client.learn(call)?;
+    for _ in 0..WARM_UP {
+        shortest = shortest.min(client.call(true)?);
+        // Who is slow is warm before.
+        if shortest * 10 > plan.limit {
+            break;
+        }
+    }
+    Ok(shortest)
+}
+
+/// One call at a time, in batches that take turns.
+pub(crate) fn one_at_a_time(clients: &mut [(Contender, Client)], kind: &CallRow) -> Result<Row> {
+    let CallRow { key, label, ref call, plan } = *kind;
+    eprintln!("measuring: {label}");
+    let mut batches = Vec::new();
+    for (_, client) in &mut *clients {
+        batches.push(plan.batch_of(warm_up(client, call, plan)?));
+    }
+    let samples = in_turn(plan, clients.len(), |turn, samples| {
+        let (batch, mut spent) = (batches[turn], Duration::ZERO);
+        let lead_in = LEAD_IN.min(batch);
+        for place in 0..lead_in + batch {
+            let took = clients[turn].1.call(false)?;
+            spent += took;
+            if place >= lead_in {
+                samples.add(took.as_secs_f64());
+            }
+        }
+        Ok(spent)
+    })?;
+    Ok(Row::new(key, label, Unit::Time, clients.iter().map(|(one, _)| *one).zip(samples)))
+}
+
+/// Many calls at a time; a batch is timed as a whole.
+fn many_at_a_time(
+    clients: &mut [(Contender, Client)],
+    (key, label): (&'static str, &'static str),
+    in_flight: usize,
+    plan: Plan,
+) -> Result<Row> {
+    eprintln!("measuring: {label}");
+    let call = Call::text(SMALL_BYTES);
+    let mut batches = Vec::new();
+    for (_, client) in &mut *clients {
+        let batch = plan.batch_of(warm_up(client, &call, plan)?);
+        // Fewer would not all be under way.
+        batches.push(batch.max(in_flight * 2));
+        client.calls(in_flight, in_flight * 2)?;
+    }
+    let samples = in_turn(plan, clients.len(), |turn, samples| {
+        let took = clients[turn].1.calls(in_flight, batches[turn])?;
+        samples.add((took / u32::try_from(batches[turn])?).as_secs_f64());
+        Ok(took)
+    })?;
+    Ok(Row::new(key, label, Unit::Rate, clients.iter().map(|(one, _)| *one).zip(samples)))
+}

@@ -1,0 +1,126 @@
+//! One line of the report: a figure for each contender.
+
+use anyhow::{Context as _, Result};
+
+use crate::contender::{Class, Contender};
+use crate::sample::{Figure, Samples};
+
+/// What a row's figures are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Seconds for one run.
+    Time,
+    /// Seconds for one call of many; shown as calls in a second.
+    Rate,
+    /// Bytes.
+    Memory,
+}
+
+impl Unit {
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Self::Time if value < 1e-3 => format!("{:.1} µs", value * 1e6),
+            Self::Time if value < 1.0 => format!("{:.2} ms", value * 1e3),
+            Self::Time => format!("{value:.2} s"),
+            Self::Rate => format!("{:.1} k/s", 1e-3 / value),
+            Self::Memory => format!("{:.2} MB", value / 1e6),
+        }
+    }
+
+    /// As it stands in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Time => "seconds",
+            Self::Rate => "seconds per call",
+            Self::Memory => "bytes",
+        }
+    }
+}
+
+pub(crate) struct Row {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) unit: Unit,
+    /// Only of those that have something to compare.
+    pub(crate) figures: Vec<(Contender, Figure)>,
+}
+
+impl Row {
+    pub(crate) fn new(
+        key: &'static str,
+        label: &'static str,
+        unit: Unit,
+        samples: impl IntoIterator<Item = (Contender, Samples)>,
+    ) -> Self {
+        let figures =
+            samples.into_iter().filter_map(|(one, samples)| Some((one, samples.figure()?))).collect();
+        Self { key, label, unit, figures }
+    }
+
+    pub(crate) fn figure(&self, contender: Contender) -> Option<Figure> {
+        self.figures.iter().find(|(other, _)| *other == contender).map(|(_, figure)| *figure)
+    }
+
+    /// How many times the floor's median a contender's is.
+    pub(crate) fn to_floor(&self, contender: Contender) -> Option<f64> {
+        Some(self.figure(contender)?.median / self.figure(Contender::Floor)?.median)
+    }
+
+    /// How many times the median of the best peer one of ours is.
+    pub(crate) fn to_best_peer(&self, contender: Contender) -> Option<f64> {
+        let peers = self.figures.iter().filter(|(other, _)| other.class() == Class::Peer);
+        let best = peers.map(|(_, figure)| figure.median).min_by(f64::total_cmp)?;
+        (contender.class() == Class::Ours).then_some(self.figure(contender)?.median / best)
+    }
+}
+
+/// A line with ours, and what the same costs without us, where there is such a thing.
+pub(crate) struct Beside {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) ours: Figure,
+    pub(crate) other: Option<Figure>,
+}
+
+impl Beside {
+    pub(crate) fn new(key: &'static str, label: &'static str, ours: Samples, other: Samples) -> Result<Self> {
+        let ours = ours.figure().with_context(|| format!("{key}: nothing was measured"))?;
+        Ok(Self { key, label, ours, other: other.figure() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_to_the_floor_and_to_the_best_of_the_peers() {
+        let of = |contender, median: f64| {
+            let mut samples = Samples::default();
+            samples.add(median);
+            (contender, samples)
+        };
+        let figures = [
+            of(Contender::Floor, 10.0),
+            of(Contender::Bridge, 12.0),
+            of(Contender::NodeSdk, 120.0),
+            of(Contender::FastMcp, 600.0),
+            (Contender::Sdk, Samples::default()),
+        ];
+        let row = Row::new("key", "label", Unit::Time, figures);
+        assert_eq!(row.to_floor(Contender::Bridge), Some(1.2));
+        assert_eq!(row.to_best_peer(Contender::Bridge), Some(0.1));
+        assert_eq!(row.to_best_peer(Contender::Floor), None);
+        assert_eq!(row.to_best_peer(Contender::FastMcp), None);
+        assert_eq!(row.figure(Contender::Sdk), None, "nothing was measured");
+    }
+
+    #[test]
+    fn a_value_is_shown_in_a_unit_that_suits_it() {
+        assert_eq!(Unit::Time.show(17.25e-6), "17.2 µs");
+        assert_eq!(Unit::Time.show(0.0125), "12.50 ms");
+        assert_eq!(Unit::Time.show(2.5), "2.50 s");
+        assert_eq!(Unit::Rate.show(20e-6), "50.0 k/s");
+        assert_eq!(Unit::Memory.show(3_500_000.0), "3.50 MB");
+    }
+}

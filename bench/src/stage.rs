@@ -1,0 +1,201 @@
+//! What the contenders need around them: parents, files, environments.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::call::Dialect;
+use crate::client::Client;
+use crate::connection::{Connection, PATIENCE};
+use crate::contender::Contender;
+use crate::environment::Runtime;
+use crate::parent::{Parent, SessionPaths};
+use crate::process::Process;
+use crate::program::Programs;
+
+/// The tools that are called: every contender has these.
+pub(crate) const FEW_TOOLS: usize = 3;
+
+/// Tools in the large schema file.
+pub(crate) const MANY_TOOLS: usize = 1000;
+
+const LINES_SOCKET: &str = "lines.sock";
+const FRAMES_SOCKET: &str = "frames.sock";
+const PYTHON_SOCKET: &str = "python.sock";
+const CLI_SOCKET: &str = "cli.sock";
+const CLI: &str = "cli";
+
+/// The parents, running, and the files they and the bridges need. All of it is gone when this is dropped.
+pub(crate) struct Stage<'a> {
+    pub(crate) programs: &'a Programs,
+    pub(crate) contenders: &'a [Contender],
+    pub(crate) parent: Parent,
+    few: SessionPaths,
+    many: SessionPaths,
+    python: Option<SessionPaths>,
+    /// An earlier program, running, with its sessions of few and many tools.
+    before: Option<(Parent, [SessionPaths; 2])>,
+    _others: Vec<Process>,
+    // After the parents: what is in it is theirs.
+    dir: TempDir,
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn set(programs: &'a Programs, contenders: &'a [Contender]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("toolbridge-bench-").tempdir()?;
+        let mut others = Vec::new();
+        for (name, kind, socket) in
+            [("the floor's parent", "lines", LINES_SOCKET), ("the bridge's parent", "frames", FRAMES_SOCKET)]
+        {
+            let mut command = Command::new(&programs.floor);
+            command.arg(kind).arg(dir.path().join(socket));
+            others.push(ready(name, command)?.0);
+        }
+        let mut parent = Parent::start(&programs.parent)?;
+        let few = parent.start_session(FEW_TOOLS)?.session;
+        let many = parent.start_session(MANY_TOOLS)?.session;
+        if contenders.contains(&Contender::PythonBridge) {
+            let mut command = programs.python(Runtime::Mcp, "python_parent.py")?;
+            command.arg(dir.path().join(PYTHON_SOCKET));
+            others.push(ready("the parent in Python", command)?.0);
+        }
+        let mut python = None;
+        if contenders.contains(&Contender::BridgeAndPython) {
+            let command = programs.python(Runtime::Toolbridge, "toolbridge_session.py")?;
+            let (process, said) = ready("toolbridge.Session", command)?;
+            others.push(process);
+            python = Some(serde_json::from_slice(&said)?);
+        }
+        let before = programs.before.as_ref().map(|[_, program]| {
+            let mut parent = Parent::start(program)?;
+            let sessions =
+                [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
+            Ok::<_, anyhow::Error>((parent, sessions))
+        });
+        let before = before.transpose()?;
+        Ok(Self { programs, contenders, parent, few, many, python, before, _others: others, dir })
+    }
+
+    fn within(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// How a contender is started with [`FEW_TOOLS`] or [`MANY_TOOLS`]; `None` if it cannot be.
+    pub(crate) fn command(&self, contender: Contender, tools: usize) -> Result<Option<Command>> {
+        let own = if tools == MANY_TOOLS { &self.many } else { &self.few };
+        let server = |runtime, source| {
+            let mut command = self.programs.python(runtime, source)?;
+            command.arg(tools.to_string());
+            Ok::<_, anyhow::Error>(command)
+        };
+        let relay = |how| {
+            let mut command = Command::new(&self.programs.floor);
+            command.arg(how).arg(self.within(LINES_SOCKET));
+            command
+        };
+        let cheap = SessionPaths { socket: self.within(FRAMES_SOCKET), schema: own.schema.clone() };
+        Ok(Some(match contender {
+            Contender::Floor => relay("relay"),
+            Contender::BusyFloor => relay("busy"),
+            Contender::Bridge => self.bridge(&cheap),
+            Contender::WholeBridge => bridge(&self.programs.toolbridge, &cheap),
+            Contender::BridgeAndParent => self.bridge(own),
+            Contender::Sdk => return Ok(None),
+            Contender::BridgeAndPython => self.bridge(self.python.as_ref().context("no session in Python")?),
+            Contender::Before | Contender::BeforeAndParent => {
+                let [executable, _] = self.programs.before.as_ref().context("no earlier build")?;
+                let (_, [few, many]) = self.before.as_ref().context("no earlier parent")?;
+                let session = if tools == MANY_TOOLS { many } else { few };
+                bridge(executable, if contender == Contender::Before { &cheap } else { session })
+            }
+            Contender::PythonBridge => {
+                let mut command = self.programs.python(Runtime::Mcp, "python_bridge.py")?;
+                command.arg(self.within(PYTHON_SOCKET)).arg(&own.schema);
+                command
+            }
+            Contender::PythonMcp => server(Runtime::Mcp, "mcp_server.py")?,
+            Contender::FastMcp => server(Runtime::FastMcp, "fastmcp_server.py")?,
+            Contender::NodeSdk => {
+                let mut command = Command::new("node");
+                command.arg(self.programs.runtime(Runtime::Node)?).arg(tools.to_string());
+                command
+            }
+        }))
+    }
+
+    /// The bridge of a session.
+    pub(crate) fn bridge(&self, session: &SessionPaths) -> Command {
+        bridge(&self.programs.bridge, session)
+    }
+
+    /// Starts all contenders.
+    pub(crate) fn clients(&mut self) -> Result<Vec<(Contender, Client)>> {
+        self.contenders.iter().map(|contender| Ok((*contender, self.client(*contender)?))).collect()
+    }
+
+    /// Starts a contender that is ready for calls.
+    pub(crate) fn client(&mut self, contender: Contender) -> Result<Client> {
+        let Some(command) = self.command(contender, FEW_TOOLS)? else { return self.cli() };
+        let mut client = Client::new(Process::start(contender.name(), command)?);
+        if !contender.is_relay() {
+            client.open()?;
+        }
+        Ok(client)
+    }
+
+    /// Makes the parent start us in place of the CLI.
+    fn cli(&mut self) -> Result<Client> {
+        let (socket, cli) = (self.within(CLI_SOCKET), self.within(CLI));
+        _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        // It is asked for its version first.
+        let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+        let floor = self.programs.floor.display();
+        let script = format!("#!/bin/sh\n{version}\nexec '{floor}' relay '{}'\n", socket.display());
+        std::fs::write(&cli, script)?;
+        std::fs::set_permissions(&cli, std::fs::Permissions::from_mode(0o700))?;
+        self.parent.ask(&cli)?;
+        let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience))?;
+        ensure!(ready > 0, "nobody started the program in place of the CLI");
+        let mut connection = Connection::new(Contender::Sdk.name(), listener.accept()?.0)?;
+        answer_control(&mut connection, "initialize", &json!({}))?;
+        let status = json!({ "mcpServers": [{ "name": "tools", "status": "connected" }] });
+        answer_control(&mut connection, "mcp_status", &status)?;
+        // The prompt.
+        connection.line()?;
+        let mut client = Client::speaking(Dialect::Control, Process::that_connected(connection));
+        client.open()?;
+        Ok(client)
+    }
+}
+
+/// An executable as the bridge of a session.
+fn bridge(executable: &Path, session: &SessionPaths) -> Command {
+    let mut command = Command::new(executable);
+    command.arg("bridge").arg(&session.socket).arg(&session.schema);
+    // A log or a trace would be measured too.
+    command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
+    command
+}
+
+/// Answers the one thing that is asked now.
+fn answer_control(connection: &mut Connection, subtype: &str, response: &Value) -> Result<()> {
+    let asked: Value = serde_json::from_slice(connection.line()?)?;
+    ensure!(asked["request"]["subtype"] == subtype, "asked for something else than `{subtype}`: {asked}");
+    let response = json!({ "subtype": "success", "request_id": asked["request_id"], "response": response });
+    connection.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
+}
+
+/// Starts a parent and waits for the line that says it is there.
+fn ready(name: &'static str, command: Command) -> Result<(Process, Vec<u8>)> {
+    let mut process = Process::start(name, command)?;
+    let said = process.connection.line()?.to_vec();
+    Ok((process, said))
+}

@@ -1,0 +1,87 @@
+//! Why there is no result, or why the tools are not there, in more words than the CLI has.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use toolbridge_ipc::McpServer;
+
+use crate::error::ExecutionKind;
+use crate::event::McpServerStatus;
+use crate::offer::{Offer, Way};
+use crate::process::{self, Process};
+use crate::stderr::Tail;
+use crate::{ClaudeCodeError, Transport};
+
+/// How long a bridge may take to fail.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A server that is not connected.
+pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
+    let error = status.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    ClaudeCodeError::bridge(&status.name, format!("the CLI says `{}`{error}", status.status))
+}
+
+/// A server that the CLI does not even name.
+pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
+    ClaudeCodeError::bridge(server, "the CLI does not know of it; a policy may forbid MCP servers")
+}
+
+/// Why there is no result, as far as the CLI's end tells.
+pub(crate) fn no_result(
+    status: Option<ExitStatus>,
+    stderr: &str,
+    unreadable: Option<String>,
+) -> ClaudeCodeError {
+    let said = if stderr.is_empty() { String::new() } else { format!(": {stderr}") };
+    if let (Some(reason), true) = (unreadable, status.is_some_and(|status| status.success())) {
+        return ClaudeCodeError::CliResponseParse {
+            reason: format!("there is no result in it, and {reason}{said}"),
+        };
+    }
+    let how = status.map_or("the CLI ended".into(), |status| format!("the CLI ended with {status}"));
+    ClaudeCodeError::execution(ExecutionKind::Exit, format!("{how} and without a result{said}"))
+}
+
+/// Adds to an error of our server what the bridge itself says when it is started by hand.
+pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
+    if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(offer)) = (&mut error, offer) {
+        match &offer.way {
+            Way::Sdk { .. } => *transport = Transport::Sdk,
+            Way::Stdio(session) => {
+                let said = match session.mcp_server() {
+                    Ok(bridge) => start(&bridge).await,
+                    Err(error) => error.to_string(),
+                };
+                reason.push_str(&format!("; {said}"));
+            }
+        }
+    }
+    error
+}
+
+/// Starts a bridge without a client, and says how that went.
+async fn start(bridge: &McpServer) -> String {
+    let name = bridge.command.display();
+    let mut command = process::command(&bridge.command, None);
+    command.args(&bridge.args).envs(&bridge.env);
+    let (mut process, pipes) = match Process::start(command, None) {
+        Ok(started) => started,
+        Err(error) => return error.to_string(),
+    };
+    drop(pipes.stdin);
+    let stderr = Tail::of(pipes.stderr);
+    let Ok(status) = timeout(PATIENCE, process.exited()).await else {
+        process.end_now().await;
+        return format!("`{name}` does not end when it is started by hand without a client");
+    };
+    match status {
+        Some(status) if status.success() => format!("`{name}` starts when it is started by hand"),
+        Some(status) => {
+            let said = stderr.text().await;
+            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+            format!("`{name}` ends with {status}: {last}")
+        }
+        None => format!("`{name}` cannot be watched"),
+    }
+}

@@ -1,0 +1,536 @@
+//! Settings, as the CLI takes them: its command line, its environment, files, and its first message.
+//!
+//! Every user of the machine can read a command line. So what may be a secret is not on it: prompts go with the
+//! first message or in files that only this user can read, and servers and settings in such files.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::ClaudeCodeError;
+use crate::error::ExecutionKind;
+use crate::room::Room;
+use crate::settings::{Conversation, HOOKLESS, Settings};
+use crate::version::Version;
+
+/// The built-in tools of a CLI that cannot be told which to offer.
+const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edit,MultiEdit,Write,NotebookRead,\
+    NotebookEdit,WebFetch,WebSearch,TodoWrite,ExitPlanMode,EnterPlanMode,SlashCommand,Skill,AskUserQuestion,\
+    AgentOutputTool";
+
+/// What a launch says besides the settings.
+#[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
+#[derive(Debug)]
+pub(crate) struct Extras<'a> {
+    pub(crate) version: Version,
+    pub(crate) room: &'a Room,
+    /// The toolset's server: its name, and its entry among the MCP servers.
+    pub(crate) server: Option<(&'a str, Value)>,
+    /// Whether the server's own tools run without anybody being asked.
+    pub(crate) allow_own: bool,
+    /// Whether only the servers given here exist.
+    pub(crate) strict: bool,
+    /// Whether somebody here answers when the CLI asks for a permission.
+    pub(crate) asks: bool,
+    /// Whether parameters of tools are restricted.
+    pub(crate) restricted: bool,
+    /// Whether text is wanted as it comes.
+    pub(crate) partial: bool,
+    /// The schema that the model's output is to fit.
+    pub(crate) output_schema: Option<&'a Value>,
+}
+
+/// How the CLI is started.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) arguments: Vec<OsString>,
+    /// What its environment has besides; the settings' own variables go over these.
+    pub(crate) env: Vec<(&'static str, OsString)>,
+    pub(crate) directory: Option<PathBuf>,
+    /// The `initialize` request.
+    pub(crate) hello: Value,
+}
+
+impl Launch {
+    /// # Errors
+    ///
+    /// When a file cannot be written, or the settings ask for what this CLI cannot do.
+    pub(crate) fn new(settings: &Settings, extras: Extras<'_>) -> Result<Self, ClaudeCodeError> {
+        let frame = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
+        let mut launch = Self {
+            arguments: frame.map(Into::into).into(),
+            env: Vec::new(),
+            directory: settings.working_directory.clone(),
+            hello: json!({ "subtype": "initialize", "hooks": null }),
+        };
+        launch.surroundings(settings, &extras).map_err(unwritten)?;
+        launch.flag("model", settings.model.as_ref());
+        launch.prompts(settings, &extras)?;
+        launch.tools(settings, &extras);
+        launch.conversation(settings, &extras);
+        launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
+        launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
+        launch.servers_and_settings(settings, extras)?;
+        launch.arguments.extend(settings.extra_args.iter().flatten().map(Into::into));
+        Ok(launch)
+    }
+
+    fn flag(&mut self, name: &str, value: Option<impl Into<OsString>>) {
+        // Behind a `=`, because a value may begin with a `-`.
+        self.arguments.extend(value.map(|value| {
+            let mut argument = OsString::from(format!("--{name}="));
+            argument.push(value.into());
+            argument
+        }));
+    }
+
+    /// A flag and its value, each an argument: the older the CLI, the more it wants these two so. They begin with no `-`.
+    fn two(&mut self, name: &str, value: impl Into<OsString>) {
+        self.arguments.extend([name.into(), value.into()]);
+    }
+
+    /// Where the CLI works, and where it leaves what it writes besides: in the room, as far as nobody misses it.
+    fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
+        if !settings.is_claude_code() {
+            self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
+        }
+        if !settings.offers_builtin("ToolSearch") {
+            // Tools would be held back for a search that the model does not have.
+            self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
+        }
+        if !settings.keeps_session() {
+            self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
+        }
+        if settings.is_alone(extras.strict) {
+            // The logs of its servers. Not with other servers or tools, whose caches would be lost.
+            self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
+            self.directory.get_or_insert_with(|| extras.room.home().into());
+        }
+        Ok(())
+    }
+
+    fn prompts(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+        let version = extras.version;
+        let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
+        let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
+        let append = settings.append_system_prompt.clone();
+        if version >= Version::WITH_EARLY_PROMPTS {
+            let said = [
+                ("systemPrompt", system.map(Value::from)),
+                ("appendSystemPrompt", append.map(Value::from)),
+                ("jsonSchema", extras.output_schema.cloned().map(without_draft)),
+            ];
+            for (name, value) in said.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                self.hello[name] = value;
+            }
+            return Ok(());
+        }
+        if extras.output_schema.is_some() {
+            let reason = format!("Claude Code {version} knows no output schema; update it");
+            return Err(ClaudeCodeError::invalid(reason));
+        }
+        let Some(system) = system else {
+            return append.map_or(Ok(()), |_| {
+                Err(ClaudeCodeError::invalid(format!(
+                    "Claude Code {version} takes an addition to its own system prompt only on the command line, where \
+                     every user can read it; update it, or give a whole `system_prompt`"
+                )))
+            });
+        };
+        let parts = [Some(system), append].into_iter().flatten().filter(|part| !part.is_empty());
+        let text = parts.collect::<Vec<_>>().join("\n\n");
+        if text.is_empty() {
+            self.flag("system-prompt", Some(""));
+        } else {
+            let file = extras.room.file("system-prompt.txt", &text).map_err(unwritten)?;
+            self.flag("system-prompt-file", Some(file));
+        }
+        Ok(())
+    }
+
+    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) {
+        let rules = |rules: Vec<String>| (!rules.is_empty()).then(|| rules.join(","));
+        let mut allowed = settings.allowed_tools.clone().unwrap_or_default();
+        let own = extras.server.as_ref().filter(|_| extras.allow_own);
+        allowed.extend(own.map(|(name, _)| format!("mcp__{name}")));
+        self.flag("allowedTools", rules(allowed));
+        let mut disallowed = settings.disallowed_tools.clone().unwrap_or_default();
+        match settings.offered_builtins() {
+            Some(names) if extras.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
+            Some(_) => {
+                let others = OLD_BUILTINS.split(',').filter(|name| !settings.offers_builtin(name));
+                disallowed.extend(others.map(Into::into));
+            }
+            None => {}
+        }
+        self.flag("disallowedTools", rules(disallowed));
+        self.flag("permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
+        self.flag("permission-prompt-tool", extras.asks.then_some("stdio"));
+        if extras.restricted {
+            // Without a matcher: which tools are meant is decided here, by their exact names.
+            self.hello["hooks"] = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
+        }
+    }
+
+    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) {
+        let forks = match &settings.conversation {
+            None | Some(Conversation::New) => false,
+            Some(Conversation::Keep { session_id }) => {
+                self.flag("session-id", session_id.as_ref());
+                false
+            }
+            Some(Conversation::Continue { fork }) => {
+                self.arguments.push("--continue".into());
+                *fork
+            }
+            Some(Conversation::Resume { session_id, fork }) => {
+                self.flag("resume", Some(session_id));
+                *fork
+            }
+        };
+        self.arguments.extend(forks.then(|| "--fork-session".into()));
+        if settings.keeps_session() {
+            tracing::info!("the CLI keeps this conversation on disk");
+        } else if extras.version >= Version::WITHOUT_TRANSCRIPT {
+            self.arguments.push("--no-session-persistence".into());
+        } else {
+            tracing::warn!(version = %extras.version, "this Claude Code keeps a transcript of every request; a newer one does not");
+        }
+    }
+
+    fn servers_and_settings(
+        &mut self,
+        settings: &Settings,
+        extras: Extras<'_>,
+    ) -> Result<(), ClaudeCodeError> {
+        if let Some(sources) = settings.read_sources() {
+            self.two("--setting-sources", sources.join(","));
+        }
+        let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
+        let decides = extras.restricted || extras.asks;
+        if decides && has_others && extras.version < Version::WITH_SAFE_HOOKS {
+            return Err(ClaudeCodeError::invalid(format!(
+                "Claude Code {} cannot be kept from getting round restrictions and `can_use_tool` by hooks and skills; \
+                 update it, or let no `setting_sources` in",
+                extras.version
+            )));
+        }
+        if let Some(whole) = cli_settings(settings, &extras) {
+            if settings.has_argument("--settings") {
+                return Err(ClaudeCodeError::invalid(
+                    "`--settings` among the further arguments would take the place of the settings that are needed; \
+                     give yours with `cli_settings`",
+                ));
+            }
+            self.two("--settings", extras.room.file("settings.json", &whole.to_string()).map_err(unwritten)?);
+        }
+        let mut servers = settings.mcp_servers.clone();
+        servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
+        if !servers.is_empty() {
+            let config = json!({ "mcpServers": servers }).to_string();
+            self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(unwritten)?));
+        }
+        self.arguments.extend(extras.strict.then(|| "--strict-mcp-config".into()));
+        self.arguments.extend(extras.partial.then(|| "--include-partial-messages".into()));
+        Ok(())
+    }
+}
+
+/// The user's settings, and over them what keeps others from getting round a decision that is made here.
+fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
+    let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+    if extras.restricted || extras.asks {
+        // A skill's shell lines run without a question and without a hook.
+        whole["disableSkillShellExecution"] = json!(true);
+    }
+    if extras.restricted {
+        // Another hook may change the arguments after ours has seen them. Ours still runs, where the CLI can tell.
+        if extras.version >= Version::WITH_SAFE_HOOKS {
+            whole["disableAllHooks"] = json!(true);
+        }
+        // In this mode no hook runs at all, and settings files can switch it on.
+        match whole.get_mut("env").and_then(Value::as_object_mut) {
+            Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
+            None => whole["env"] = json!({ HOOKLESS: "0" }),
+        }
+    }
+    whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
+fn unwritten(error: io::Error) -> ClaudeCodeError {
+    let message = format!("cannot write the files for the CLI: {error}");
+    ClaudeCodeError::execution(ExecutionKind::Start, message)
+}
+
+/// The CLI knows one draft of JSON Schema, and leaves a schema out that names another one.
+fn without_draft(mut schema: Value) -> Value {
+    schema.as_object_mut().map(|root| root.remove("$schema"));
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PermissionMode;
+
+    const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
+
+    /// What a launch says, with `ROOM` for the room's path.
+    struct Said {
+        arguments: Vec<String>,
+        hello: Value,
+        env: Vec<(&'static str, String)>,
+        directory: Option<PathBuf>,
+        files: Vec<(String, String)>,
+    }
+
+    fn launch_of(
+        version: &str,
+        settings: &Settings,
+        change: impl FnOnce(&mut Extras<'_>),
+    ) -> Result<Said, String> {
+        let base = tempfile::tempdir().unwrap();
+        let room = Room::new(base.path()).unwrap();
+        let version = version.parse().unwrap();
+        let mut extras = Extras {
+            version,
+            room: &room,
+            server: None,
+            allow_own: true,
+            strict: true,
+            asks: false,
+            restricted: false,
+            partial: false,
+            output_schema: None,
+        };
+        change(&mut extras);
+        let launch = Launch::new(settings, extras).map_err(|error| error.to_string())?;
+        let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
+        let prefix = inside.display().to_string();
+        let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
+        let mut files: Vec<_> = std::fs::read_dir(&inside)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().unwrap().is_file() && entry.file_name() != "x")
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())
+            })
+            .collect();
+        files.sort();
+        let arguments: Vec<_> = launch.arguments.iter().map(text).collect();
+        assert_eq!(arguments[..3], FRAME);
+        Ok(Said {
+            arguments: arguments[3..].to_vec(),
+            hello: launch.hello,
+            env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
+            directory: launch
+                .directory
+                .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
+            files,
+        })
+    }
+
+    /// A file of JSON that a launch has written.
+    fn file(name: &str, content: &Value) -> (String, String) {
+        (name.into(), content.to_string())
+    }
+
+    fn variables(want: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+        want.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+
+    fn launch(settings: &Settings) -> Said {
+        launch_of("2.1.325", settings, |_| ()).unwrap()
+    }
+
+    #[track_caller]
+    fn check(settings: &Settings, want: &[&str]) {
+        assert_eq!(launch(settings).arguments, want);
+    }
+
+    #[test]
+    fn by_default_a_model_has_nothing_of_the_clis() {
+        let said = launch(&Settings::default());
+        assert_eq!(
+            said.arguments,
+            ["--tools=", "--no-session-persistence", "--setting-sources", "", "--strict-mcp-config"]
+        );
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
+        assert_eq!(
+            said.env,
+            variables(&[
+                ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
+                ("ENABLE_TOOL_SEARCH", "false"),
+                ("CLAUDE_CODE_TMPDIR", "ROOM/tmp"),
+                ("XDG_CACHE_HOME", "ROOM/cache"),
+            ])
+        );
+        assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
+        assert_eq!(said.files, []);
+    }
+
+    #[test]
+    fn one_switch_brings_the_whole_of_claude_code() {
+        let said =
+            launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
+                .unwrap();
+        assert_eq!(said.arguments, [""; 0]);
+        assert_eq!((said.env, said.directory, said.files), (vec![], None, vec![]));
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+    }
+
+    #[test]
+    fn every_setting_has_its_argument() {
+        let set = || Settings::default().claude_code(true);
+        let strict = "--strict-mcp-config";
+        check(&set().model("-x"), &["--model=-x", strict]);
+        check(
+            &set().allowed_tools(["Read", "Bash(git *)"]).disallowed_tools(["Write"]),
+            &["--allowedTools=Read,Bash(git *)", "--disallowedTools=Write", strict],
+        );
+        check(&set().builtin_tools([""; 0]), &["--tools=", strict]);
+        check(&set().builtin_tools(["Read", "Grep"]), &["--tools=Read,Grep", strict]);
+        check(&set().builtin_tools(["default"]), &[strict]);
+        check(
+            &set().permission_mode(PermissionMode::AcceptEdits).max_turns(2).max_budget_usd(0.5),
+            &["--permission-mode=acceptEdits", "--max-turns=2", "--max-budget-usd=0.5", strict],
+        );
+        check(&set().conversation(Conversation::Continue { fork: false }), &["--continue", strict]);
+        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
+        check(&set().conversation(resume), &["--resume=s", "--fork-session", strict]);
+        check(
+            &set().setting_sources(["user"]).extra_args(["--debug"]),
+            &["--setting-sources", "user", strict, "--debug"],
+        );
+        let said =
+            launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
+        assert_eq!(
+            said.arguments,
+            [
+                "--permission-prompt-tool=stdio",
+                "--settings",
+                "ROOM/settings.json",
+                strict,
+                "--include-partial-messages"
+            ]
+        );
+        assert_eq!(said.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+    }
+
+    #[test]
+    fn a_kept_conversation_is_kept_where_it_can_be_found_again() {
+        let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
+        let kept = Conversation::Keep { session_id: Some(id.into()) };
+        let said = launch(&Settings::default().conversation(kept));
+        assert_eq!(
+            said.arguments,
+            ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
+        );
+        assert_eq!(
+            (said.env, said.directory),
+            (variables(&[("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"), ("ENABLE_TOOL_SEARCH", "false")]), None)
+        );
+        assert_eq!(said.files, []);
+    }
+
+    #[test]
+    fn secrets_go_by_files_and_the_first_message() {
+        let entry =
+            json!({ "type": "http", "url": "https://x", "headers": { "Authorization": "Bearer secret" } });
+        let settings = Settings::default()
+            .mcp_server("other", entry.clone())
+            .cli_settings(json!({ "apiKeyHelper": "secret" }))
+            .system_prompt("secret one")
+            .append_system_prompt("secret two");
+        let own = json!({ "type": "sdk", "name": "tools" });
+        let schema: &'static Value = Box::leak(Box::new(json!({ "type": "object" })));
+        let launch = |version: &str, output_schema| {
+            launch_of(version, &settings, |extras| {
+                extras.server = Some(("tools", own.clone()));
+                extras.output_schema = output_schema;
+            })
+            .unwrap()
+        };
+        let servers = file("mcp.json", &json!({ "mcpServers": { "other": entry, "tools": own } }));
+        let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
+        let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
+
+        let said = launch("2.1.325", Some(schema));
+        let before =
+            ["--allowedTools=mcp__tools", "--tools=", "--no-session-persistence", "--setting-sources", ""];
+        assert_eq!(said.arguments, [&before[..], &files[..]].concat());
+        assert_eq!(said.files, [servers.clone(), theirs.clone()]);
+        assert_eq!(
+            said.hello,
+            json!({
+                "subtype": "initialize",
+                "hooks": null,
+                "systemPrompt": "secret one",
+                "appendSystemPrompt": "secret two",
+                "jsonSchema": schema,
+            })
+        );
+
+        let said = launch("2.0.0", None);
+        let others = format!("--disallowedTools={OLD_BUILTINS}");
+        let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
+        assert_eq!(said.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
+        let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
+        assert_eq!(said.files, [servers, theirs, prompts]);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        let refused =
+            launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
+        assert!(refused.is_err_and(|error| {
+            error.contains("takes an addition to its own system prompt only on the command line")
+        }));
+    }
+
+    #[test]
+    fn an_old_cli_is_kept_from_its_tools_by_their_names() {
+        let said = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
+        let others = OLD_BUILTINS.split(',').filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
+        assert!(others.starts_with("Task,Bash,"), "{others}");
+        let rule = format!("--disallowedTools={others}");
+        assert_eq!(
+            said.arguments,
+            ["--system-prompt=", &rule, "--setting-sources", "", "--strict-mcp-config"]
+        );
+    }
+
+    #[test]
+    fn what_is_decided_here_cannot_be_got_round_by_settings() {
+        let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
+        let said = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
+        let want = json!({
+            "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
+            "disableAllHooks": true,
+            "disableSkillShellExecution": true,
+        });
+        let parsed = |said: &Said| {
+            let [(name, text)] = &said.files[..] else { panic!("{:?}", said.files) };
+            assert_eq!(name, "settings.json");
+            serde_json::from_str::<Value>(text).unwrap()
+        };
+        assert_eq!(parsed(&said), want);
+        let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" }));
+        // One that would switch ours off with the others: there must be no others.
+        let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
+        let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
+        assert_eq!(parsed(&said), want);
+        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks }));
+        let others = Settings::default().setting_sources(["user"]);
+        let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
+        assert!(refused.is_err_and(|error| error.contains("let no `setting_sources` in")));
+        for extra in ["--settings", "--settings={}"] {
+            let theirs = Settings::default().extra_args([extra]);
+            let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);
+            assert!(refused.is_err_and(|error| error.contains("give yours with `cli_settings`")));
+            assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
+        }
+    }
+}

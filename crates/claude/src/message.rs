@@ -1,0 +1,317 @@
+//! What the CLI writes: one JSON object a line.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use toolbridge_core::RawJson;
+
+use crate::event::Event;
+use crate::part::Part;
+
+/// A line of the CLI's output.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// The CLI wants something from us.
+    Ask { id: String, ask: Ask },
+    /// The CLI no longer wants what it asked for.
+    Withdraw { id: String },
+    /// The answer to something we asked.
+    Answer { id: String, answer: Result<RawJson, String> },
+    /// The end of a request.
+    Result(RawJson),
+    /// What the model said and did, and which model that was.
+    Assistant { model: Option<String>, events: Vec<Event> },
+    /// Something else that happened, in one or more events.
+    Events(Vec<Event>),
+}
+
+/// What the CLI may ask.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Pass this message to an MCP server here.
+    Mcp { server: String, message: RawJson },
+    /// May this tool be used?
+    Permission { tool: String, input: RawJson, tool_use_id: Option<String> },
+    /// A tool is about to be used.
+    Hook { input: RawJson },
+    /// Something else.
+    Unknown { subtype: String },
+}
+
+/// The members of all kinds of lines. An enum with a tag would copy payloads into trees to find the tag.
+#[derive(Default, Deserialize)]
+struct Members<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    subtype: Option<Cow<'a, str>>,
+    request_id: Option<String>,
+    parent_tool_use_id: Option<String>,
+    request: Option<ControlRequest<'a>>,
+    response: Option<ControlResponse<'a>>,
+    message: Option<ApiMessage<'a>>,
+    event: Option<StreamEvent>,
+}
+
+/// What is read of a line that has a member of a shape we do not know.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    parent_tool_use_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ControlRequest<'a> {
+    #[serde(borrow)]
+    subtype: Option<Cow<'a, str>>,
+    server_name: Option<String>,
+    message: Option<&'a RawValue>,
+    tool_name: Option<String>,
+    input: Option<&'a RawValue>,
+    tool_use_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ControlResponse<'a> {
+    request_id: String,
+    #[serde(default)]
+    subtype: Cow<'a, str>,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ApiMessage<'a> {
+    model: Option<String>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StreamEvent {
+    delta: Option<Delta>,
+}
+
+#[derive(Deserialize)]
+struct Delta {
+    #[serde(default)]
+    r#type: String,
+    text: Option<String>,
+    thinking: Option<String>,
+}
+
+/// Reads a line.
+///
+/// # Errors
+///
+/// When it is not a JSON object with a `type`.
+pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
+    let text = std::str::from_utf8(line).map_err(|error| error.to_string())?;
+    if !text.trim_start().starts_with('{') {
+        return Err("it is not a JSON object".into());
+    }
+    let Members { r#type, subtype, request_id, parent_tool_use_id, request, response, message, event } =
+        members(text)?;
+    let whole = || RawJson::parse(line.clone()).map_err(|error| error.to_string());
+    let id = || request_id.ok_or("it has no `request_id`");
+    let events = match (&*r#type, subtype.as_deref()) {
+        ("control_request", _) => {
+            let ask = request.ok_or("it has no `request`")?.read(line);
+            return Ok(Line::Ask { id: id()?, ask });
+        }
+        ("control_cancel_request", _) => return Ok(Line::Withdraw { id: id()? }),
+        ("control_response", _) => return Ok(response.ok_or("it has no `response`")?.read(line)),
+        ("result", _) => return Ok(Line::Result(whole()?)),
+        ("system", Some("init")) => {
+            serde_json::from_str(text).ok().map(|started| vec![Event::Started(started)])
+        }
+        ("assistant", _) => message.as_ref().and_then(|message| message.parts(line)),
+        ("user", _) => message.as_ref().and_then(|message| message.results(line)),
+        ("stream_event", _) => event.and_then(StreamEvent::read).map(|delta| vec![delta]),
+        _ => None,
+    };
+    // What is not understood is passed on as it is.
+    let events = match events {
+        Some(events) => events,
+        None => vec![Event::Other(whole()?)],
+    };
+    Ok(match parent_tool_use_id {
+        None if r#type == "assistant" => {
+            // The CLI itself calls itself `<synthetic>`.
+            let model = message.and_then(|message| message.model).filter(|model| !model.starts_with('<'));
+            Line::Assistant { model, events }
+        }
+        None => Line::Events(events),
+        Some(parent) => {
+            let of_agent =
+                |event| Event::Subagent { parent_tool_use_id: parent.clone(), event: Box::new(event) };
+            Line::Events(events.into_iter().map(of_agent).collect())
+        }
+    })
+}
+
+fn members(text: &str) -> Result<Members<'_>, String> {
+    serde_json::from_str(text).or_else(|error| match serde_json::from_str::<Head<'_>>(text) {
+        Ok(Head { r#type, parent_tool_use_id }) => {
+            Ok(Members { r#type, parent_tool_use_id, ..Members::default() })
+        }
+        Err(head) if head.is_data() => Err("it has no `type`".into()),
+        Err(_) => Err(error.to_string()),
+    })
+}
+
+impl ControlRequest<'_> {
+    fn read(self, line: &Bytes) -> Ask {
+        let Self { subtype, server_name, message, tool_name, input, tool_use_id } = self;
+        let raw = |value: &RawValue| RawJson::span(line, value);
+        let subtype = subtype.unwrap_or_default();
+        match (&*subtype, server_name, message, tool_name, input) {
+            ("mcp_message", Some(server), Some(message), ..) => Ask::Mcp { server, message: raw(message) },
+            ("can_use_tool", _, _, Some(tool), Some(input)) => {
+                Ask::Permission { tool, input: raw(input), tool_use_id }
+            }
+            ("hook_callback", .., Some(input)) => Ask::Hook { input: raw(input) },
+            _ => Ask::Unknown { subtype: subtype.into_owned() },
+        }
+    }
+}
+
+impl ControlResponse<'_> {
+    fn read(self, line: &Bytes) -> Line {
+        let answer = if self.subtype == "success" {
+            Ok(self.response.map_or_else(RawJson::empty_object, |value| RawJson::span(line, value)))
+        } else {
+            Err(self.error.unwrap_or_else(|| "no reason given".into()))
+        };
+        Line::Answer { id: self.request_id, answer }
+    }
+}
+
+impl ApiMessage<'_> {
+    /// The content, when it is an array of blocks.
+    fn blocks(&self) -> Option<Vec<&RawValue>> {
+        serde_json::from_str(self.content?.get()).ok()
+    }
+
+    fn parts(&self, line: &Bytes) -> Option<Vec<Event>> {
+        let part = |raw| Event::Part(Part::read(line, RawJson::span(line, raw)));
+        Some(self.blocks()?.into_iter().map(part).collect())
+    }
+
+    /// Tool results, and what stands beside them as it is; a message without any is not understood here.
+    fn results(&self, line: &Bytes) -> Option<Vec<Event>> {
+        let result = |raw| match Part::read(line, RawJson::span(line, raw)) {
+            part @ Part::ToolResult { .. } => Event::Part(part),
+            _ => Event::Other(RawJson::span(line, raw)),
+        };
+        let events: Vec<_> = self.blocks()?.into_iter().map(result).collect();
+        events.iter().any(|event| matches!(event, Event::Part(_))).then_some(events)
+    }
+}
+
+impl StreamEvent {
+    fn read(self) -> Option<Event> {
+        match self.delta? {
+            Delta { r#type, text: Some(text), .. } if r#type == "text_delta" => Some(Event::TextDelta(text)),
+            Delta { r#type, thinking: Some(text), .. } if r#type == "thinking_delta" => {
+                Some(Event::ThinkingDelta(text))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, want: &str) {
+        let shown = match read(&Bytes::from(line.to_owned())) {
+            Ok(line) => format!("{line:?}"),
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(shown, want, "{line}");
+    }
+
+    #[test]
+    fn control_lines_are_told_from_what_happens() {
+        check(
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"s","message":{"id":1}}}"#,
+            r#"Ask { id: "r", ask: Mcp { server: "s", message: RawJson(8 bytes) } }"#,
+        );
+        check(
+            r#"{"request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"a":1},"tool_use_id":"t"},"request_id":"r","type":"control_request"}"#,
+            r#"Ask { id: "r", ask: Permission { tool: "Bash", input: RawJson(7 bytes), tool_use_id: Some("t") } }"#,
+        );
+        check(
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"hook_callback","callback_id":"x","input":{}}}"#,
+            r#"Ask { id: "r", ask: Hook { input: RawJson(2 bytes) } }"#,
+        );
+        check(
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation"}}"#,
+            r#"Ask { id: "r", ask: Unknown { subtype: "elicitation" } }"#,
+        );
+        check(r#"{"type":"control_cancel_request","request_id":"r"}"#, r#"Withdraw { id: "r" }"#);
+        check(
+            r#"{"type":"control_response","response":{"subtype":"success","request_id":"q","response":{"a":1}}}"#,
+            r#"Answer { id: "q", answer: Ok(RawJson(7 bytes)) }"#,
+        );
+        check(
+            r#"{"type":"control_response","response":{"subtype":"error","request_id":"q","error":"no"}}"#,
+            r#"Answer { id: "q", answer: Err("no") }"#,
+        );
+        check(r#"{"type":"result","subtype":"success"}"#, "Result(RawJson(37 bytes))");
+    }
+
+    #[test]
+    fn messages_become_events() {
+        check(
+            r#"{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"n","input":{}},{"type":"new"}]},"parent_tool_use_id":null}"#,
+            r#"Assistant { model: Some("m"), events: [Part(Text { text: "hi" }), Part(ToolCall { id: "t", name: "n", input: RawJson(2 bytes) }), Part(Other(RawJson(14 bytes)))] }"#,
+        );
+        check(
+            r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm","signature":"s"}]},"parent_tool_use_id":"p"}"#,
+            r#"Events([Subagent { parent_tool_use_id: "p", event: Part(Thinking { text: "hm", signature: Some("s") }) }])"#,
+        );
+        check(
+            r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"42","is_error":true}]}}"#,
+            r#"Events([Part(ToolResult { id: "t", name: None, content: RawJson(4 bytes), is_error: true })])"#,
+        );
+        check(
+            r#"{"type":"user","message":{"content":[{"type":"text"},{"type":"tool_result","tool_use_id":"t"}]}}"#,
+            r#"Events([Other(RawJson(15 bytes)), Part(ToolResult { id: "t", name: None, content: RawJson(2 bytes), is_error: false })])"#,
+        );
+        check(
+            r#"{"type":"user","message":{"content":[{"type":"text"}]}}"#,
+            "Events([Other(RawJson(55 bytes))])",
+        );
+        check(r#"{"type":"user","message":{"content":"hello"}}"#, "Events([Other(RawJson(45 bytes))])");
+        check(
+            r#"{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}}"#,
+            r#"Events([TextDelta("a")])"#,
+        );
+        check(
+            r#"{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"b"}}}"#,
+            r#"Events([ThinkingDelta("b")])"#,
+        );
+        check(
+            r#"{"type":"system","subtype":"init","session_id":"s","tools":["Read"],"mcp_servers":[{"name":"x","status":"failed"}]}"#,
+            r#"Events([Started(Started { session_id: Some("s"), model: None, tools: ["Read"], mcp_servers: [McpServerStatus { name: "x", status: "failed", error: None }] })])"#,
+        );
+        check(r#"{"type":"of_tomorrow","x":1}"#, "Events([Other(RawJson(28 bytes))])");
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        check("[1]", "error: it is not a JSON object");
+        check("{}", "error: it has no `type`");
+        check(r#"{"type":7}"#, "error: it has no `type`");
+        check(r#"{"type":"control_request"}"#, "error: it has no `request`");
+        assert!(read(&Bytes::from_static(b"{\"type\":\xff}")).is_err());
+        assert!(read(&Bytes::from_static(b"{\"type\":")).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! The tools of a request, and how the CLI reaches them.
+
+use std::sync::{Arc, Weak};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
+use toolbridge_core::{DerivedList, Selection, Stateful, ToolSource, check_server_name};
+use toolbridge_ipc::{IpcError, Session};
+
+use crate::builder::Options;
+use crate::model::DEFAULT_SERVER_NAME;
+use crate::opaque::Opaque;
+use crate::request::Request;
+use crate::restriction::{Restrictions, canonical, is_among, no_such_tool};
+use crate::result_limit::max_chars;
+use crate::settings::{HOOKLESS, Settings};
+use crate::tools::{Report, RequestTools};
+use crate::version::Version;
+use crate::{ClaudeCodeError, Transport};
+
+/// Tools under the name of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerTools {
+    pub(crate) source: Opaque<dyn ToolSource>,
+    pub(crate) server: String,
+    pub(crate) transport: Transport,
+}
+
+/// A server that the CLI can reach.
+pub(crate) struct Offer {
+    pub(crate) server: String,
+    pub(crate) way: Way,
+}
+
+/// How the CLI reaches a server.
+pub(crate) enum Way {
+    /// By a bridge that it starts.
+    Stdio(Arc<Session>),
+    /// Over the control channel.
+    Sdk { source: Arc<dyn ToolSource>, tracer: Tracer },
+}
+
+impl ServerTools {
+    /// The tools that a request brings, if it does.
+    pub(crate) fn of(request: &Request) -> Result<Option<Self>, ClaudeCodeError> {
+        let Some(source) = request.tools.clone() else { return Ok(None) };
+        let server = request.server_name.as_deref().unwrap_or(DEFAULT_SERVER_NAME);
+        check_server_name(server, &source.0.tools())?;
+        Ok(Some(Self { source, server: server.into(), transport: request.transport }))
+    }
+
+    /// The tools' names as the CLI has them.
+    fn full_names(&self) -> Vec<String> {
+        self.source.0.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name)).collect()
+    }
+
+    fn wrap<S: ToolSource>(&mut self, wrap: impl FnOnce(Arc<dyn ToolSource>) -> S) {
+        self.source = Opaque(Arc::new(wrap(Arc::clone(&self.source.0))));
+    }
+
+    /// The tools as a request offers them: those that it wants, with its state, restrictions and limits. None when
+    /// nothing is left.
+    pub(crate) fn chosen(
+        mut self,
+        request: &Request,
+        settings: &Settings,
+        restrictions: &Restrictions,
+        version: Version,
+        reports: Option<mpsc::Sender<Report>>,
+    ) -> Result<Option<Self>, ClaudeCodeError> {
+        if let Some(names) = &request.only {
+            self.source = Opaque(Arc::new(Selection::new(self.source.0, names)?));
+        }
+        if self.source.0.tools().is_empty() {
+            return Ok(None);
+        }
+        if settings.mcp_servers.contains_key(&self.server) {
+            let reason = format!("both the toolset and an MCP server are called `{}`", self.server);
+            return Err(ClaudeCodeError::invalid(reason));
+        }
+        if !request.state.is_empty() {
+            self.wrap(|source| Stateful::new(source, request.state.clone()));
+        }
+        let (server, restrictions) = (self.server.clone(), restrictions.clone());
+        // With that tool, a model can read the file that the CLI puts a long result into.
+        let limit = (!settings.offers_builtin("Read")).then(|| max_chars(version));
+        let limited = DerivedList::default();
+        self.wrap(|source| RequestTools { source, server, restrictions, limit, limited, reports });
+        Ok(Some(self))
+    }
+
+    /// Makes the tools reachable for the CLI; and its entry for them among the MCP servers.
+    pub(crate) async fn offer(&self, options: &Options) -> Result<(Offer, Value), ClaudeCodeError> {
+        let server = self.server.clone();
+        let failed = |error| ClaudeCodeError::session(&self.server, error);
+        let source = Arc::clone(&self.source.0);
+        if self.transport.resolved() == Transport::Sdk {
+            let entry = json!({ "type": "sdk", "name": server });
+            let file = trace_path(options.trace.as_deref());
+            let tracer =
+                Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
+            return Ok((Offer { server, way: Way::Sdk { source, tracer } }, entry));
+        }
+        let mut builder = Session::builder(source);
+        if let Some(dir) = &options.session_dir {
+            builder = builder.dir(dir);
+        }
+        if let Some(bridge) = &options.bridge {
+            builder = builder.bridge(bridge);
+        }
+        if let Some(file) = &options.trace {
+            builder = builder.trace(file);
+        }
+        let session = builder.start().await.map_err(failed)?;
+        let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
+            ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))
+        })?;
+        Ok((Offer { server, way: Way::Stdio(Arc::new(session)) }, entry))
+    }
+}
+
+impl Offer {
+    /// Its session, if it has one, for who does not own it.
+    pub(crate) fn session(&self) -> Weak<Session> {
+        match &self.way {
+            Way::Stdio(session) => Arc::downgrade(session),
+            Way::Sdk { .. } => Weak::new(),
+        }
+    }
+}
+
+/// The restricted tools of which only the CLI can say whether there are such.
+///
+/// # Errors
+///
+/// When there can be no such tool, or the settings switch restrictions off.
+pub(crate) fn awaited(
+    restrictions: &Restrictions,
+    settings: &Settings,
+    tools: Option<&ServerTools>,
+    strict: bool,
+) -> Result<Vec<String>, ClaudeCodeError> {
+    let switches_off = settings.env.contains_key(HOOKLESS) || settings.has_argument("--bare");
+    if switches_off && !restrictions.is_empty() {
+        return Err(ClaudeCodeError::invalid(format!(
+            "`--bare` and `{HOOKLESS}` switch off what keeps the restrictions of tool parameters"
+        )));
+    }
+    let server = tools.map(|tools| tools.server.as_str());
+    let own = tools.map(ServerTools::full_names).unwrap_or_default();
+    let may_come = |tool: &str| match tool.strip_prefix("mcp__") {
+        Some(name) => {
+            let of = |server: &String| {
+                name.strip_prefix(server.as_str()).is_some_and(|name| name.starts_with("__"))
+            };
+            !strict || settings.mcp_servers.keys().any(of)
+        }
+        None => {
+            settings.offered_builtins().is_none_or(|names| names.iter().any(|name| canonical(name) == tool))
+        }
+    };
+    let unknown = restrictions.tools().filter(|tool| !is_among(tool, &own, server));
+    unknown.map(|tool| if may_come(tool) { Ok(tool.to_owned()) } else { Err(no_such_tool(tool)) }).collect()
+}

@@ -1,0 +1,19 @@
+//! What a user gives us that has nothing to show.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A function or a trait object; `Debug` of what holds it can be derived.
+pub(crate) struct Opaque<T: ?Sized>(pub(crate) Arc<T>);
+
+impl<T: ?Sized> Clone for Opaque<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Opaque<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}

@@ -1,0 +1,185 @@
+//! What a request makes of a line of the CLI's output.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::task::AbortHandle;
+use toolbridge_core::RawJson;
+
+use crate::ClaudeCodeError;
+use crate::control::answer;
+use crate::diagnose::{not_connected, unknown};
+use crate::driver::{Driver, too_much};
+use crate::error::ExecutionKind;
+use crate::event::{Event, Started};
+use crate::message::{Ask, Line, read};
+use crate::part::Part;
+use crate::permission::decide;
+use crate::restriction::{is_among, no_such_tool};
+
+/// The longest answer, with all its tool calls and results.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
+
+/// How much the CLI may ask before it reads the answers.
+const MAX_ASKED: usize = 4096;
+
+/// What the CLI has said so far, as far as it matters later.
+#[derive(Default)]
+pub(crate) struct Said {
+    pub(crate) parts: Vec<Part>,
+    /// How long the lines were that the parts came in.
+    part_bytes: usize,
+    pub(crate) model: Option<String>,
+    /// Why the first line that could not be read could not.
+    pub(crate) unreadable: Option<String>,
+    /// The tools called, by the ids of their calls.
+    names: HashMap<String, String>,
+    /// The calls that the CLI has asked about before it made them.
+    asked_about: HashSet<String>,
+    /// What it has asked and may take back.
+    asked: HashMap<String, AbortHandle>,
+}
+
+impl Driver {
+    /// Takes a line; returns the result, if it is one.
+    pub(crate) fn take(&mut self, line: &Bytes) -> Result<Option<RawJson>, ClaudeCodeError> {
+        // Some versions talk to people on stdout.
+        if line.trim_ascii_start().first() != Some(&b'{') {
+            let start = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+            self.said.unreadable.get_or_insert(format!("`{start}` is not a message"));
+            return Ok(None);
+        }
+        let read = match read(line) {
+            Ok(read) => read,
+            Err(reason) => {
+                tracing::warn!(%reason, bytes = line.len(), "cannot read a line of the CLI's output");
+                self.said.unreadable.get_or_insert(format!("a line of {} bytes: {reason}", line.len()));
+                return Ok(None);
+            }
+        };
+        if let (Some(on_message), Line::Result(_) | Line::Events(_) | Line::Assistant { .. }) =
+            (&self.plan.on_message, &read)
+            && let Ok(message) = RawJson::parse(line.clone())
+        {
+            (on_message.0)(&message);
+        }
+        match read {
+            Line::Ask { id, ask } => self.answer(id, ask)?,
+            Line::Withdraw { id } => {
+                if let Some(asked) = self.said.asked.remove(&id) {
+                    asked.abort();
+                } else if let Some(sdk) = &self.sdk {
+                    sdk.withdraw(&id);
+                }
+            }
+            Line::Answer { id, answer } => self.answered(id, answer)?,
+            Line::Result(raw) => return Ok(Some(raw)),
+            Line::Events(events) => self.pass_on(events, line.len())?,
+            Line::Assistant { model, events } => {
+                self.said.model = model.or_else(|| self.said.model.take());
+                self.pass_on(events, line.len())?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps what belongs to the answer, and passes everything on.
+    fn pass_on(&mut self, events: Vec<Event>, line_bytes: usize) -> Result<(), ClaudeCodeError> {
+        if events.iter().any(|event| matches!(event, Event::Part(_))) {
+            self.said.part_bytes += line_bytes;
+            if self.said.part_bytes > MAX_ANSWER_BYTES {
+                return Err(too_much("the answer", MAX_ANSWER_BYTES));
+            }
+        }
+        let mut bytes = line_bytes;
+        for mut event in events {
+            match &mut event {
+                Event::Part(part) => {
+                    self.note(part)?;
+                    self.said.parts.push(part.clone());
+                }
+                Event::Started(started) => self.check_start(started)?,
+                _ => {}
+            }
+            // The events of a line share its buffer.
+            self.events.send(event, std::mem::take(&mut bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the tool's name to its result; and sees to it that the CLI asked where it had to.
+    fn note(&mut self, part: &mut Part) -> Result<(), ClaudeCodeError> {
+        match part {
+            Part::ToolCall { id, name, .. } => _ = self.said.names.insert(id.clone(), name.clone()),
+            Part::ToolResult { id, name, is_error, .. } => {
+                *name = self.said.names.get(id).cloned();
+                if let Some(name) = name
+                    && !*is_error
+                    && self.plan.restrictions.cover(name, self.server())
+                    && !self.said.asked_about.contains(id)
+                {
+                    let message = format!("the CLI ran `{name}` without regard to its restrictions");
+                    return Err(ClaudeCodeError::execution(ExecutionKind::Other, message));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A CLI that begins without our server would be a model without its tools; and the restricted tools that only
+    /// the CLI knows of must be there.
+    fn check_start(&mut self, started: &Started) -> Result<(), ClaudeCodeError> {
+        self.said.model.clone_from(&started.model);
+        if let Some(server) = self.server() {
+            match started.mcp_servers.iter().find(|status| status.name == server) {
+                Some(status) if status.status == "connected" => {}
+                Some(status) => return Err(not_connected(status)),
+                None => return Err(unknown(server)),
+            }
+        }
+        let is_missing = |tool: &&String| !is_among(tool, &started.tools, self.server());
+        self.plan.awaited.iter().find(is_missing).map_or(Ok(()), |tool| Err(no_such_tool(tool)))
+    }
+
+    /// Answers what the CLI asks.
+    fn answer(&mut self, id: String, ask: Ask) -> Result<(), ClaudeCodeError> {
+        if self.work.len() > MAX_ASKED {
+            let reason = format!("it asks more than {MAX_ASKED} things and reads no answer");
+            return Err(ClaudeCodeError::CliResponseParse { reason });
+        }
+        let answered = match ask {
+            Ask::Mcp { server, message } => match &self.sdk {
+                Some(sdk) if sdk.name() == server => {
+                    if sdk.take(&id, &message) {
+                        return Ok(());
+                    }
+                    Ok(json!({ "mcp_response": { "jsonrpc": "2.0", "result": {} } }))
+                }
+                _ => Err(format!("there is no server `{server}` here")),
+            },
+            Ask::Hook { input } => {
+                let (id, answer) = self.plan.restrictions.before_use(&input, self.server());
+                self.said.asked_about.extend(id);
+                Ok(answer)
+            }
+            Ask::Permission { tool, input, tool_use_id } => {
+                let (decider, restrictions) = (self.plan.decider.clone(), self.plan.restrictions.clone());
+                let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
+                let asked = id.clone();
+                let deciding = self.work.spawn(async move {
+                    let permission =
+                        decide(decider, &restrictions, server.as_deref(), tool, &input, tool_use_id).await;
+                    let line = answer(&id, Ok(permission.to_answer(&input)));
+                    _ = control.write(line.as_bytes(), b"", b"").await;
+                });
+                self.said.asked.insert(asked, deciding);
+                return Ok(());
+            }
+            Ask::Unknown { subtype } => Err(format!("toolbridge does not answer `{subtype}`")),
+        };
+        self.send(answer(&id, answered));
+        Ok(())
+    }
+}

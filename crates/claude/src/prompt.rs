@@ -1,0 +1,147 @@
+//! What is said to the model.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolbridge_core::RawJson;
+
+use crate::part::Part;
+use crate::response::ModelResponse;
+
+/// A piece of what a user says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Input {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A picture.
+    Image {
+        /// Where it comes from.
+        source: Base64Source,
+    },
+    /// A document, such as a PDF.
+    Document {
+        /// Where it comes from.
+        source: Base64Source,
+    },
+}
+
+/// Bytes inside a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "base64")]
+pub struct Base64Source {
+    media_type: String,
+    data: String,
+}
+
+impl Base64Source {
+    fn new(data: &[u8], media_type: impl Into<String>) -> Self {
+        Self { media_type: media_type.into(), data: STANDARD.encode(data) }
+    }
+}
+
+impl Input {
+    /// Text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+
+    /// A picture, with its media type, such as `image/png`.
+    pub fn image(data: &[u8], media_type: impl Into<String>) -> Self {
+        Self::Image { source: Base64Source::new(data, media_type) }
+    }
+
+    /// A document, with its media type, such as `application/pdf`.
+    pub fn document(data: &[u8], media_type: impl Into<String>) -> Self {
+        Self::Document { source: Base64Source::new(data, media_type) }
+    }
+
+    pub(crate) fn is_blank(&self) -> bool {
+        matches!(self, Self::Text { text } if text.trim().is_empty())
+    }
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Message {
+    /// What the user said.
+    User(Vec<Input>),
+    /// What the model said and did.
+    Assistant(Vec<Part>),
+}
+
+impl Message {
+    /// A user's message of plain text.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::User(vec![Input::text(text)])
+    }
+
+    /// A model's message of plain text.
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::Assistant(vec![Part::Text { text: text.into() }])
+    }
+}
+
+impl From<ModelResponse> for Message {
+    fn from(response: ModelResponse) -> Self {
+        Self::Assistant(response.parts)
+    }
+}
+
+/// What the CLI would expand in a text: a name of a file behind `@`, or a command behind `/`. Rather too much than
+/// too little: versions differ in what may stand before an `@`.
+pub(crate) fn expanded(text: &str) -> Option<String> {
+    let start = text.trim_start();
+    if start.starts_with('/') {
+        return Some(start.split_whitespace().next().unwrap_or_default().to_owned());
+    }
+    let (at, _) = text.match_indices('@').find(|(at, _)| {
+        let is_address = text[..*at].ends_with(|before: char| before.is_ascii_alphanumeric());
+        !is_address && text[at + 1..].starts_with(|after: char| !after.is_whitespace())
+    })?;
+    text[at..].split_whitespace().next().map(Into::into)
+}
+
+/// A conversation as text: one JSON object a line, so that nothing in it can be taken for something else.
+pub(crate) fn transcript(messages: &[Message]) -> String {
+    let mut text = String::from("The conversation so far, one JSON object a line:\n<conversation>\n");
+    for message in messages {
+        let lines = match message {
+            Message::User(inputs) => inputs.iter().map(said).collect::<Vec<_>>(),
+            Message::Assistant(parts) => parts.iter().filter_map(done).collect(),
+        };
+        text.extend(lines.iter().map(|line| format!("{line}\n")));
+    }
+    text.push_str("</conversation>\nWhat the user says now:\n");
+    text
+}
+
+fn said(input: &Input) -> Value {
+    json!({ "user": match input {
+        Input::Text { text } => text.clone(),
+        Input::Image { source } => format!("(a picture, {})", source.media_type),
+        Input::Document { source } => format!("(a document, {})", source.media_type),
+    } })
+}
+
+fn done(part: &Part) -> Option<Value> {
+    let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
+    match part {
+        Part::Text { text } => Some(json!({ "assistant": text })),
+        Part::ToolCall { id, name, input } => {
+            Some(json!({ "tool_call": name, "id": id, "arguments": raw(input) }))
+        }
+        Part::ToolResult { id, content, is_error, .. } => {
+            Some(json!({ "tool_result": raw(content), "id": id, "is_error": is_error }))
+        }
+        // What the model thought is its own affair.
+        Part::Thinking { .. } | Part::Other(_) => None,
+    }
+}

@@ -1,0 +1,117 @@
+//! Finds and kills what a CLI has left outside of its process group.
+
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal};
+
+/// Names the variable that marks what a CLI starts.
+pub(crate) const MARKER: &str = "TOOLBRIDGE_REQUEST";
+
+/// By what those are known that a CLI has started.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// A variable in their environment: `NAME=value`. Nobody can guess it.
+    pub(crate) variable: String,
+    /// None of them has started before: in the system's clock ticks.
+    since: u64,
+}
+
+impl Mark {
+    pub(crate) fn of(leader: Pid, variable: String) -> Self {
+        Self { variable, since: start_of(leader).unwrap_or(u64::MAX) }
+    }
+
+    /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
+    /// because the CLI was killed, or its guardian. Only Linux shows the environment of others.
+    pub(crate) fn kill_all(&self) {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).for_each(|pid| self.kill(pid));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn kill(&self, pid: Pid) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+        // A second look once it is held: the number may have become somebody else's meanwhile.
+        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+            && self.is_on(pid)
+        {
+            _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "nobody is found there")]
+    fn kill(&self, _pid: Pid) {}
+
+    /// Whether that process is one of them: it has the variable, is of our user, and is not older than the CLI.
+    fn is_on(&self, pid: Pid) -> bool {
+        let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
+        let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable.as_bytes())
+            && rustix::fs::stat(&folder).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
+            && start_of(pid).is_some_and(|start| start >= self.since)
+    }
+}
+
+/// When a process has started, in the system's clock ticks; unknown on systems other than Linux.
+fn start_of(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // The 22nd field; the second is the name, in brackets, and may hold anything.
+    String::from_utf8_lossy(&stat).rsplit(')').next()?.split(' ').nth(20)?.parse().ok()
+}
+
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+    use std::process::{Child, Command};
+
+    use toolbridge_scripted::say_unchecked;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_ours_is_killed_by_its_marker() {
+        let id = Uuid::new_v4().simple().to_string();
+        let mut ours = sleeper(&id, None);
+        let start = start_of(Pid::from_child(&ours)).unwrap();
+        let mark = |since| Mark { variable: format!("{MARKER}={id}"), since };
+        let others = [sleeper(&format!("{id}0"), None), sleeper("", None)];
+        mark(start + 1_000_000).kill_all();
+        assert!(ours.try_wait().unwrap().is_none(), "it is older than the CLI");
+        mark(start).kill_all();
+        assert_eq!(ours.wait().unwrap().signal(), Some(9));
+        others.into_iter().for_each(was_left_alone);
+    }
+
+    /// A process that has the marker; of another user, if one is given.
+    fn sleeper(marker: &str, uid: Option<u32>) -> Child {
+        let mut command = Command::new("/bin/sleep");
+        command.arg("600").env(MARKER, marker);
+        uid.map(|uid| command.uid(uid));
+        command.spawn().unwrap()
+    }
+
+    /// It would have ended by another signal if it had been taken for ours.
+    fn was_left_alone(mut other: Child) {
+        rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(15));
+    }
+
+    #[test]
+    fn what_is_another_users_is_not_killed_by_its_marker() {
+        if !rustix::process::geteuid().is_root() {
+            return say_unchecked("only root can start a process of another user");
+        }
+        let id = Uuid::new_v4().simple().to_string();
+        let mut ours = sleeper(&id, None);
+        let theirs = sleeper(&id, Some(65534));
+        let since = start_of(Pid::from_child(&ours)).unwrap();
+        Mark { variable: format!("{MARKER}={id}"), since }.kill_all();
+        ours.wait().unwrap();
+        was_left_alone(theirs);
+    }
+}

@@ -1,0 +1,509 @@
+//! Changing a file so that readers find the old content or the new, never a part.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+
+use crate::disk;
+use crate::lock::Locked;
+use crate::root::{identity, stat_name};
+use crate::temporary::Temporary;
+
+/// How often a change starts again because another process has changed the file meanwhile.
+pub(crate) const ATTEMPTS: usize = 10;
+
+/// A new file's mode, of which the user's mask is subtracted.
+const FOR_ALL: Mode = Mode::from_raw_mode(0o666);
+
+/// Makes a file with the content `parts`, all of it or none; `EXIST` if the name is taken.
+///
+/// The content goes into a temporary file beside it, to the disk, and only then under its name.
+pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
+    if let Some(taken) = stat_name(dir, name)? {
+        return Err(match FileType::from_raw_mode(taken.st_mode) {
+            FileType::Symlink => Errno::LOOP,
+            _ => Errno::EXIST,
+        }
+        .into());
+    }
+    let temporary = Temporary::create(dir, FOR_ALL)?;
+    let written = temporary.fill(parts)?;
+    let file = temporary.take_new_name(name)?;
+    disk::sync_folder(dir).map_err(|error| take_back(dir, name, &file, error))?;
+    Ok(written)
+}
+
+/// Takes a new file away again that a crash might take away too.
+fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> io::Error {
+    let is_ours = || -> io::Result<bool> {
+        let ours = identity(&rustix::fs::fstat(file)?);
+        Ok(stat_name(dir, name)?.is_some_and(|named| identity(&named) == ours))
+    };
+    match is_ours().and_then(|ours| if ours { disk::unlink(dir, name) } else { Ok(()) }) {
+        Ok(()) => error,
+        Err(_) => NotDurable(error).into(),
+    }
+}
+
+/// Gives `name` the content `parts`, whether it is there or not: all of it, or nothing happens. After a crash
+/// at any moment there is the old file or the new one.
+pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
+    for _ in 0..ATTEMPTS {
+        if let Some(old) = Locked::to_replace(dir, name)? {
+            return old.replace(parts);
+        }
+        match create(dir, name, parts) {
+            // Another process was faster: there is something to replace now.
+            Err(error) if is_taken(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    Err(Errno::BUSY.into())
+}
+
+/// Whether a file could not be made because its name is taken.
+pub(crate) fn is_taken(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::EXIST)
+}
+
+/// The new file has its name, but may lose it in a crash.
+#[derive(Debug, thiserror::Error)]
+#[error("the new text is in place, but may not survive a crash: {0}")]
+pub(crate) struct NotDurable(#[from] io::Error);
+
+impl NotDurable {
+    /// What the system said, if that is what an error is.
+    pub(crate) fn of(error: &io::Error) -> Option<&io::Error> {
+        error.get_ref()?.downcast_ref::<Self>().map(|Self(source)| source)
+    }
+}
+
+impl From<NotDurable> for io::Error {
+    fn from(error: NotDurable) -> Self {
+        Self::new(error.0.kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::time::{Duration, Instant};
+
+    use rustix::fs::OFlags;
+    use tempfile::TempDir;
+
+    use toolbridge_scripted::say_unchecked;
+
+    use super::*;
+    use crate::disk::{Step, fault};
+    use crate::lock::{Patience, try_lock};
+    use crate::root::Stamp;
+    use crate::temporary::{Swept, sweep_now, temporary_name};
+
+    struct Folder {
+        dir: TempDir,
+        handle: OwnedFd,
+    }
+
+    impl Folder {
+        fn new() -> Self {
+            let dir = TempDir::new().unwrap();
+            let handle = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+            Self { dir, handle }
+        }
+
+        fn with(name: &str, text: &str) -> Self {
+            let folder = Self::new();
+            fs::write(folder.dir.path().join(name), text).unwrap();
+            folder
+        }
+
+        fn create(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+            create(self.handle.as_fd(), name, &[bytes])
+        }
+
+        fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+            overwrite(self.handle.as_fd(), name, &[bytes])
+        }
+
+        fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
+            Locked::to_append(self.handle.as_fd(), name).unwrap().expect("the file is there").append(bytes)
+        }
+
+        /// Every name and what is in it.
+        fn content(&self) -> Vec<(String, String)> {
+            let mut all: Vec<_> = fs::read_dir(self.dir.path())
+                .unwrap()
+                .map(|entry| {
+                    let entry = entry.unwrap();
+                    (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
+                })
+                .collect();
+            all.sort();
+            all
+        }
+    }
+
+    fn is(error: &io::Error, errno: Errno) -> bool {
+        Errno::from_io_error(error) == Some(errno)
+    }
+
+    fn file(name: &str, text: &str) -> (String, String) {
+        (name.to_owned(), text.to_owned())
+    }
+
+    /// What is on the disk after a crash depends on the order, so each call is in its place.
+    #[test]
+    fn the_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer() {
+        let folder = Folder::new();
+        let new = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        assert_eq!(fault::steps(|| _ = folder.create("a.md", b"a").unwrap()), new);
+        assert_eq!(fault::steps(|| _ = folder.overwrite("b.md", b"b").unwrap()), new);
+        let over = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        assert_eq!(fault::steps(|| _ = folder.overwrite("a.md", b"b").unwrap()), over);
+        let added = [
+            Step::Create,
+            Step::SetMode,
+            Step::Copy,
+            Step::Write,
+            Step::Write,
+            Step::Sync,
+            Step::Rename,
+            Step::SyncFolder,
+        ];
+        assert_eq!(fault::steps(|| _ = folder.append("a.md", b"c").unwrap()), added);
+        assert_eq!(folder.content(), [file("a.md", "b\nc"), file("b.md", "b")]);
+    }
+
+    #[test]
+    fn an_overwrite_that_fails_at_any_step_leaves_the_old_file_or_the_new_one() {
+        for step in [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder] {
+            for errno in [Errno::NOSPC, Errno::IO] {
+                let folder = Folder::with("a.md", "old");
+                let error = fault::with(step, errno, || folder.overwrite("a.md", b"new text")).unwrap_err();
+                // Once it has its name, the new file stays, though it may not survive a power loss.
+                let (system, want) = match NotDurable::of(&error) {
+                    Some(source) if step == Step::SyncFolder => (source, "new text"),
+                    _ => (&error, "old"),
+                };
+                assert!(is(system, errno), "{step:?}: {error}");
+                assert_eq!(folder.content(), [file("a.md", want)], "{step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_file_that_fails_at_any_step_leaves_nothing() {
+        for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder] {
+            for make in [Folder::create, Folder::overwrite] {
+                let folder = Folder::new();
+                let error = fault::with(step, Errno::NOSPC, || make(&folder, "a.md", b"new")).unwrap_err();
+                assert!(is(&error, Errno::NOSPC), "{step:?}: {error}");
+                assert_eq!(folder.content(), [], "{step:?}");
+                make(&folder, "a.md", b"new").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn an_append_that_fails_at_any_step_leaves_the_old_file() {
+        for step in
+            [Step::Create, Step::SetMode, Step::Copy, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder]
+        {
+            for errno in [Errno::NOSPC, Errno::IO] {
+                let folder = Folder::with("a.md", "old");
+                let error =
+                    fault::with(step, errno, || folder.append("a.md", b"some more text")).unwrap_err();
+                // Once it has its name, the new file stays, though it may not survive a power loss.
+                let (system, want) = match NotDurable::of(&error) {
+                    Some(source) if step == Step::SyncFolder => (source, "old\nsome more text"),
+                    _ => (&error, "old"),
+                };
+                assert!(is(system, errno), "{step:?}: {error}");
+                assert_eq!(folder.content(), [file("a.md", want)], "{step:?}");
+            }
+        }
+    }
+
+    /// An editor asks for no lock.
+    #[test]
+    fn an_append_takes_nothing_away_that_others_wrote_meanwhile() {
+        let folder = Folder::with("a.md", "old\n");
+        for (round, step) in [Step::Create, Step::Copy, Step::Write, Step::Sync].into_iter().enumerate() {
+            let path = folder.dir.path().join("a.md");
+            let before = fs::read_to_string(&path).unwrap();
+            let mut left = 1;
+            let others = move || {
+                use std::io::Write as _;
+                if left > 0 {
+                    left -= 1;
+                    fs::File::options().append(true).open(&path).unwrap().write_all(b"theirs\n").unwrap();
+                }
+            };
+            let mine = format!("mine {round}\n");
+            fault::meanwhile(step, others, || folder.append("a.md", mine.as_bytes()).unwrap());
+            assert_eq!(folder.content(), [file("a.md", &format!("{before}theirs\n{mine}"))], "{step:?}");
+        }
+    }
+
+    #[test]
+    fn an_append_to_what_never_rests_is_given_up() {
+        let folder = Folder::with("a.md", "old\n");
+        let path = folder.dir.path().join("a.md");
+        let grow = move || {
+            let text = fs::read_to_string(&path).unwrap() + "more\n";
+            fs::write(&path, text).unwrap();
+        };
+        let error = fault::meanwhile(Step::Copy, grow, || folder.append("a.md", b"mine\n")).unwrap_err();
+        assert!(is(&error, Errno::BUSY), "{error}");
+        assert_eq!(folder.content(), [file("a.md", &("old\n".to_owned() + &"more\n".repeat(ATTEMPTS)))]);
+    }
+
+    fn attribute(path: &std::path::Path, name: &str) -> Option<Vec<u8>> {
+        let mut value = Vec::with_capacity(1024);
+        rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value)).ok()?;
+        Some(value)
+    }
+
+    /// Whether this disk has attributes of that kind; some have not, such as old ones in memory.
+    fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
+        match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
+            Ok(()) => true,
+            Err(Errno::NOTSUP) => false,
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
+    /// An access control list: everybody by class, and one user by number, who may read and write.
+    fn acl_for(user: u32) -> Vec<u8> {
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in
+            [(1_u16, 6_u16, u32::MAX), (2, 6, user), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
+        {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        list
+    }
+
+    const ACL: &str = "system.posix_acl_access";
+
+    #[test]
+    fn a_changed_file_keeps_its_mode_and_attributes() {
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+            let probe = folder.dir.path().join("probe");
+            fs::write(&probe, "").unwrap();
+            let has_attributes = set_attribute(&path, "user.tag", b"red")
+                && set_attribute(&path, "user.empty", b"")
+                && set_attribute(&probe, ACL, &acl_for(12345));
+            if !has_attributes {
+                return say_unchecked("the disk has no extended attributes");
+            }
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o604);
+            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
+            assert_eq!(attribute(&path, "user.empty").as_deref(), Some(&b""[..]));
+            assert_eq!(attribute(&path, ACL), None);
+            assert!(set_attribute(&path, ACL, &acl_for(12345)));
+            change(&folder, "a.md", b"newer").unwrap();
+            assert_eq!(attribute(&path, ACL), Some(acl_for(12345)));
+            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
+        }
+    }
+
+    /// A folder can say that each new file in it is open to somebody. The one that is replaced was not.
+    #[test]
+    fn a_changed_file_gets_no_rights_from_its_folder() {
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+            if !set_attribute(folder.dir.path(), "system.posix_acl_default", &acl_for(12345)) {
+                return say_unchecked("the disk has no access control lists");
+            }
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(attribute(&path, ACL), None);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o660);
+        }
+    }
+
+    /// Root gives files away; others cannot, and then the mode must not let the wrong group in.
+    #[test]
+    fn a_changed_file_keeps_its_owner_where_it_can() {
+        if !rustix::process::geteuid().is_root() {
+            return say_unchecked("only root can give files away");
+        }
+        for change in [Folder::overwrite, Folder::append] {
+            let folder = Folder::with("a.md", "old");
+            let path = folder.dir.path().join("a.md");
+            let set = || {
+                std::os::unix::fs::chown(&path, Some(12345), Some(54321)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+            };
+            let owner = || {
+                let meta = fs::metadata(&path).unwrap();
+                (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+            };
+            set();
+            change(&folder, "a.md", b"new").unwrap();
+            assert_eq!(owner(), (12345, 54321, 0o660));
+            fault::with(Step::SetOwner, Errno::PERM, || change(&folder, "a.md", b"newer")).unwrap();
+            assert_eq!(owner(), (0, 0, 0o600));
+            set();
+            fault::with(Step::SetOwner, Errno::IO, || change(&folder, "a.md", b"never")).unwrap_err();
+            assert_eq!(owner(), (12345, 54321, 0o660));
+            if set_attribute(&path, ACL, &acl_for(12345)) {
+                fault::with(Step::SetAttribute, Errno::PERM, || change(&folder, "a.md", b"last")).unwrap();
+                assert_eq!((owner(), attribute(&path, ACL)), ((12345, 54321, 0o600), None));
+            } else {
+                say_unchecked("the disk has no access control lists, so none was lost");
+            }
+            assert_eq!(folder.content().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_file_stays_locked_until_its_replacement_has_the_name() {
+        let folder = Folder::with("a.md", "old");
+        let path = folder.dir.path().join("a.md");
+        for step in [Step::Create, Step::Rename, Step::SyncFolder] {
+            let old = fs::File::open(&path).unwrap();
+            let is_locked = move || assert!(!try_lock(&old).unwrap(), "{step:?}");
+            fault::meanwhile(step, is_locked, || folder.overwrite("a.md", b"new").unwrap());
+        }
+    }
+
+    #[test]
+    fn an_append_starts_on_a_line_of_its_own() {
+        for (old, new, want, added) in [
+            ("", "b", "b", 1),
+            ("a\n", "b", "a\nb", 1),
+            ("a", "b", "a\nb", 2),
+            ("a\r\n", "b", "a\r\nb", 1),
+            ("a\r", "b", "a\rb", 1),
+            ("a", "", "a", 0),
+        ] {
+            let folder = Folder::with("a.md", old);
+            assert_eq!(folder.append("a.md", new.as_bytes()).unwrap(), added, "{old:?} + {new:?}");
+            assert_eq!(folder.content(), [file("a.md", want)], "{old:?} + {new:?}");
+        }
+    }
+
+    #[test]
+    fn an_overwrite_replaces_the_name_and_keeps_the_mode() {
+        let folder = Folder::new();
+        let (one, other) = (folder.dir.path().join("a.md"), folder.dir.path().join("b.md"));
+        fs::write(&one, "old").unwrap();
+        fs::set_permissions(&one, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::hard_link(&one, &other).unwrap();
+        assert!(Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap().has_other_names());
+        assert_eq!(folder.overwrite("a.md", b"new").unwrap(), 3);
+        assert_eq!(folder.content(), [file("a.md", "new"), file("b.md", "old")]);
+        assert_eq!(fs::metadata(&one).unwrap().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_not_made_again() {
+        let folder = Folder::new();
+        folder.create("a.md", b"old").unwrap();
+        assert!(is_taken(&folder.create("a.md", b"new").unwrap_err()));
+        // Also when it is taken between the look and the rename.
+        let temporary = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
+        assert!(is_taken(&temporary.take_new_name("a.md").unwrap_err()));
+        assert_eq!(folder.content(), [file("a.md", "old")]);
+    }
+
+    #[test]
+    fn a_link_or_a_folder_is_no_target() {
+        let folder = Folder::new();
+        symlink("nowhere", folder.dir.path().join("link")).unwrap();
+        fs::create_dir(folder.dir.path().join("folder")).unwrap();
+        for (name, errno) in [("link", Errno::LOOP), ("folder", Errno::ISDIR)] {
+            assert!(is(&folder.overwrite(name, b"x").unwrap_err(), errno), "{name}");
+            assert!(is(&Locked::to_append(folder.handle.as_fd(), name).unwrap_err(), errno), "{name}");
+        }
+        assert!(is(&folder.create("link", b"x").unwrap_err(), Errno::LOOP));
+        assert!(is_taken(&folder.create("folder", b"x").unwrap_err()));
+        assert!(!folder.dir.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_swept_and_what_a_live_one_writes_is_not() {
+        let folder = Folder::new();
+        let left = temporary_name();
+        fs::write(folder.dir.path().join(&left), "half").unwrap();
+        fs::write(folder.dir.path().join(".toolbridge-notes.tmp"), "mine").unwrap();
+        let live = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
+        sweep_now(folder.handle.as_fd());
+        let names: Vec<_> = folder.content().into_iter().map(|(name, _)| name).collect();
+        let mut want = vec![live.name.clone(), ".toolbridge-notes.tmp".into()];
+        want.sort();
+        assert_eq!(names, want);
+    }
+
+    #[test]
+    fn a_folder_is_swept_again_when_it_has_changed() {
+        let folder = Folder::new();
+        let swept = Swept::default();
+        for round in 0..3 {
+            let left = temporary_name();
+            fs::write(folder.dir.path().join(&left), "half").unwrap();
+            // Two changes within one tick of the disk's clock would look like one.
+            let tick = Instant::now() + Duration::from_secs(10);
+            while !Stamp::of(&rustix::fs::fstat(&folder.handle).unwrap()).is_settled()
+                && Instant::now() < tick
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            swept.sweep(folder.handle.as_fd());
+            assert_eq!(folder.content(), [], "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_not_waited_for_for_ever() {
+        let stamp = |text: &str| {
+            let folder = Folder::with("a.md", text);
+            Stamp::of(&stat_name(folder.handle.as_fd(), "a.md").unwrap().unwrap())
+        };
+        let stamps = [stamp("a"), stamp("bb")];
+        let (short, long) = (Duration::from_millis(50), Duration::from_millis(500));
+        let waited = |at_most: Duration, stamps: &[Stamp]| {
+            let mut patience = Patience::new(short, at_most);
+            let started = Instant::now();
+            for stamp in stamps.iter().cycle() {
+                if let Err(error) = patience.wait(Some(*stamp)) {
+                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                    return started.elapsed();
+                }
+            }
+            unreachable!("there is always another one");
+        };
+        // Who holds it does nothing.
+        assert!(waited(Duration::from_secs(60), &stamps[..1]) < Duration::from_secs(30));
+        // The file changes all the time: that is progress, but has an end too.
+        assert!(waited(long, &stamps) >= long);
+    }
+
+    #[test]
+    fn a_lock_that_others_hold_is_waited_for() {
+        let folder = Folder::with("a.md", "old");
+        let holder = Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| folder.append("a.md", b"second"));
+            holder.append(b"first").unwrap();
+            drop(holder);
+            other.join().unwrap().unwrap();
+        });
+        assert_eq!(folder.content(), [file("a.md", "old\nfirst\nsecond")]);
+    }
+}

@@ -1,0 +1,47 @@
+//! What belongs to one process, and not to its children by `fork`.
+
+use std::process::id;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A value of the process that made it. A child of a fork neither uses nor drops it: the threads behind it are not there.
+pub(crate) struct Own<T> {
+    value: Option<T>,
+    pid: u32,
+}
+
+impl<T> Own<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Some(value), pid: id() }
+    }
+
+    /// Whether this process made it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.pid == id()
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.is_own())
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        let is_own = self.is_own();
+        self.value.as_mut().filter(|_| is_own)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        if self.is_own() { self.value.take() } else { None }
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+/// Locks, also after a panic: what is behind these locks is whole at any time.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,297 @@
+//! A bridge process, and a client that checks all it says.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::account::{Account, Count};
+use crate::call::{Call, Verdict, Want, excerpt};
+use crate::host::{Host, LIMIT, Place, wait_within};
+use crate::note::Note;
+
+/// Room for what is read at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How a bridge ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All is answered, then stdin is closed.
+    Done,
+    /// stdin is closed with calls under way, and answers are read to their end.
+    Closed,
+    /// The client is gone.
+    HungUp,
+    /// SIGTERM.
+    Terminated,
+    /// kill -9.
+    Killed,
+}
+
+/// A request that is under way.
+struct Asked {
+    call: Call,
+    sent: Instant,
+    /// How often its progress was reported.
+    reported: u64,
+    /// The request after whose answer no other may come: it was sent behind the cancellation.
+    fence: Option<u64>,
+}
+
+/// The client of one bridge.
+pub(crate) struct Client<'a> {
+    name: String,
+    pub(crate) host: Arc<Host>,
+    account: &'a Account,
+    child: Child,
+    stream: UnixStream,
+    read: Vec<u8>,
+    pub(crate) has_ended: bool,
+    last_id: u64,
+    under_way: HashMap<u64, Asked>,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn start(
+        place: &Place,
+        program: &Path,
+        host: Arc<Host>,
+        account: &'a Account,
+        name: String,
+    ) -> Result<Self> {
+        let (stream, far) = UnixStream::pair()?;
+        let mut command = place.command(program);
+        command.arg("bridge").arg(&host.socket).arg(&host.schema);
+        let child = command.stdin(OwnedFd::from(far.try_clone()?)).stdout(OwnedFd::from(far)).spawn()?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        account.note(&name, format!("started for {}", host.name));
+        Ok(Self {
+            name,
+            host,
+            account,
+            child,
+            stream,
+            read: Vec::new(),
+            has_ended: false,
+            last_id: 0,
+            under_way: HashMap::new(),
+        })
+    }
+
+    /// Sends a request that is not answered yet.
+    pub(crate) fn ask(&mut self, call: impl FnOnce(&str) -> Call) -> Result<u64> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let call = call(&format!("{}/{id}", self.name));
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": call.method, "params": &call.params });
+        self.account.add(Count::Calls, 1);
+        self.account.note(&self.name, format!("asks {id}: {} {}", call.method, excerpt(&call.params)));
+        self.under_way.insert(id, Asked { call, sent: Instant::now(), reported: 0, fence: None });
+        self.send(&request)?;
+        Ok(id)
+    }
+
+    /// Cancels a request. Its answer may be under way; behind the answer to a later request it is not.
+    pub(crate) fn cancel(&mut self, id: u64) -> Result<()> {
+        self.account.note(&self.name, format!("cancels {id}"));
+        let params = json!({ "requestId": id, "reason": "soak" });
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }))?;
+        let fence = self.ask(|_| Call::ping())?;
+        if let Some(asked) = self.under_way.get_mut(&id) {
+            asked.fence = Some(fence);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, message: &Value) -> Result<()> {
+        match self.stream.write_all(format!("{message}\n").as_bytes()) {
+            Ok(()) => Ok(()),
+            // Why it has ended shows when it is waited for.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                self.has_ended = true;
+                Ok(())
+            }
+            Err(error) => Err(error).context("the bridge does not take a message"),
+        }
+    }
+
+    /// Tool calls that are under way and not cancelled, in the order they were made.
+    pub(crate) fn calls(&self) -> Vec<u64> {
+        let calls = self.under_way.iter().filter(|(_, asked)| asked.fence.is_none());
+        let calls = calls.filter(|(_, asked)| asked.call.method == "tools/call");
+        let mut ids: Vec<_> = calls.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Those of them that do not end by themselves.
+    pub(crate) fn endless(&self) -> Vec<u64> {
+        let ends = |id: &u64| !matches!(self.under_way[id].call.want, Want::Nothing);
+        self.calls().into_iter().filter(|id| !ends(id)).collect()
+    }
+
+    /// How many requests wait for an answer that must come.
+    pub(crate) fn waiting(&self) -> usize {
+        self.under_way.values().filter(|asked| !matches!(asked.call.want, Want::Nothing)).count()
+    }
+
+    /// Reads and checks what comes until then, or until `enough`.
+    pub(crate) fn read_until(&mut self, until: Instant, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        while !self.has_ended && !enough(self) {
+            self.check_limits()?;
+            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
+            self.read_some(left.clamp(Duration::from_millis(1), Duration::from_secs(1)))?;
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let is_over = |asked: &Asked| {
+            let is_wanted = asked.fence.is_none() && !matches!(asked.call.want, Want::Nothing);
+            is_wanted && asked.sent.elapsed() > LIMIT + asked.call.lasts
+        };
+        let Some((id, asked)) = self.under_way.iter().find(|(_, asked)| is_over(asked)) else {
+            return Ok(());
+        };
+        let wrong = format!("no answer to {id} within {LIMIT:?}: {}", excerpt(&asked.call.params));
+        Err(Error::msg(wrong).context(Count::Unanswered))
+    }
+
+    /// Reads once, and takes all lines that are complete.
+    fn read_some(&mut self, patience: Duration) -> Result<()> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let read = self.stream.set_read_timeout(Some(patience)).and_then(|()| self.stream.read(&mut piece));
+        let count = match read {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => return Err(error).context("cannot read from the bridge"),
+        };
+        self.has_ended |= count == 0;
+        let Some(end) = piece[..count].iter().rposition(|byte| *byte == b'\n') else {
+            self.read.extend_from_slice(&piece[..count]);
+            return Ok(());
+        };
+        self.read.extend_from_slice(&piece[..end]);
+        let lines = std::mem::replace(&mut self.read, piece[end + 1..count].to_vec());
+        lines.split(|byte| *byte == b'\n').try_for_each(|line| self.take(line))
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<()> {
+        let message: Value = serde_json::from_slice(line)
+            .with_context(|| format!("a line of {} bytes is no message", line.len()))?;
+        if message["method"] == "notifications/progress" {
+            return self.take_report(&message["params"]);
+        }
+        ensure!(message.get("method").is_none(), "the bridge says {}", excerpt(&message));
+        let asked = message["id"].as_u64().and_then(|id| Some((id, self.under_way.remove(&id)?)));
+        let Some((id, asked)) = asked else {
+            bail!("an answer that nobody waits for: {}", excerpt(&message));
+        };
+        self.settle(id, &asked, &message)?;
+        // What was cancelled before this was asked is answered by now, or never.
+        let before = self.under_way.len();
+        self.under_way.retain(|_, asked| asked.fence != Some(id));
+        self.account.add(Count::Cancelled, (before - self.under_way.len()) as u64);
+        Ok(())
+    }
+
+    /// Counts an answer to what was asked.
+    fn settle(&mut self, id: u64, asked: &Asked, answer: &Value) -> Result<()> {
+        let answered = Instant::now();
+        let count = match asked.call.judge(answer)? {
+            Verdict::Lost(text) => {
+                let is_explained = self.host.troubles.explain(asked.sent, answered);
+                ensure!(
+                    is_explained,
+                    "an error without a reason, to {}: {text}",
+                    excerpt(&asked.call.params)
+                );
+                Count::Explained
+            }
+            Verdict::Note(number) => {
+                if let Want::Note { seen, ms, .. } = asked.call.want {
+                    self.host.notes.add(number, seen, Note { sent: asked.sent, answered, ms })?;
+                }
+                Count::Right
+            }
+            Verdict::Right => {
+                let (came, want) = (asked.reported, asked.call.reports());
+                ensure!(came == want, "{came} reports of progress for {id}, and not {want}");
+                Count::Right
+            }
+        };
+        self.account.add(count, 1);
+        self.account.note(&self.name, format!("has an answer to {id}: {count:?}"));
+        Ok(())
+    }
+
+    fn take_report(&mut self, report: &Value) -> Result<()> {
+        let token = report["progressToken"].as_str();
+        let asked = self.under_way.values_mut().find(|asked| token.is_some() && asked.call.token() == token);
+        let Some(asked) = asked else {
+            bail!("progress of nothing: {report}");
+        };
+        let want = asked.call.report(asked.reported);
+        ensure!(*report == want, "progress is {report}, and not {want}");
+        asked.reported += 1;
+        Ok(())
+    }
+
+    /// Ends the bridge, and checks its last words and how it ends.
+    pub(crate) fn end(&mut self, end: End) -> Result<()> {
+        self.account.note(&self.name, format!("ends: {end:?}"));
+        match end {
+            End::Done | End::Closed => _ = self.stream.shutdown(Shutdown::Write),
+            End::HungUp => _ = self.stream.shutdown(Shutdown::Both),
+            End::Terminated => kill_process(Pid::from_child(&self.child), Signal::TERM)?,
+            End::Killed => self.child.kill()?,
+        }
+        let last_words = self.last_words(end);
+        let status = self.wait()?;
+        last_words?;
+        let is_right = if end == End::Killed { status.signal() == Some(9) } else { status.success() };
+        ensure!(is_right, "the bridge ended with {status}: {end:?}");
+        Ok(())
+    }
+
+    fn last_words(&mut self, end: End) -> Result<()> {
+        let until = Instant::now() + LIMIT;
+        while end != End::HungUp && !self.has_ended {
+            ensure!(Instant::now() < until, "the bridge does not close its stdout: {end:?}");
+            self.read_some(Duration::from_secs(1))?;
+        }
+        let (cut, missing) = (self.read.len(), self.waiting());
+        let may_be_cut = matches!(end, End::Killed | End::Terminated | End::HungUp);
+        ensure!(cut == 0 || may_be_cut, "the last line lacks its end, after {cut} bytes");
+        ensure!(missing == 0 || end != End::Done, "{missing} calls are not answered at a good end");
+        Ok(())
+    }
+
+    /// How it ended.
+    pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
+        self.account.add(Count::Gone, self.under_way.drain().count() as u64);
+        wait_within(&mut self.child, LIMIT)?.context("a bridge does not end")
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        // After something wrong: nobody looks at it any more.
+        self.account.add(Count::Gone, self.under_way.len() as u64);
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

@@ -1,0 +1,94 @@
+//! What was done to a host, and what that explains.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::host::lock;
+
+/// A host that was stopped for less has lost nothing: bridges look twice, three quarters of a second apart.
+const MOMENT: Duration = Duration::from_millis(700);
+
+/// All that was done to one host.
+#[derive(Default)]
+pub(crate) struct Troubles(Mutex<Vec<Trouble>>);
+
+struct Trouble {
+    from: Instant,
+    /// `None` as long as it goes on.
+    to: Option<Instant>,
+    /// Whether it is the host's end.
+    is_end: bool,
+}
+
+impl Troubles {
+    /// Before the host is stopped.
+    pub(crate) fn begin(&self) {
+        lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end: false });
+    }
+
+    /// When it goes on again.
+    pub(crate) fn end(&self) {
+        if let Some(trouble) = lock(&self.0).last_mut() {
+            trouble.to = Some(Instant::now());
+        }
+    }
+
+    /// Before the host is ended.
+    pub(crate) fn begin_end(&self) {
+        lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end: true });
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.0).iter().any(|trouble| trouble.is_end)
+    }
+
+    /// Whether they explain that a call had no answer. While the host is stopped, only time will tell.
+    pub(crate) fn explain(&self, sent: Instant, answered: Instant) -> bool {
+        loop {
+            let mut is_open = false;
+            for trouble in lock(&self.0).iter() {
+                if trouble.from <= answered && trouble.to.is_none_or(|to| to >= sent) {
+                    let lasted = trouble.to.unwrap_or_else(Instant::now) - trouble.from;
+                    if trouble.is_end || lasted >= MOMENT {
+                        return true;
+                    }
+                    is_open |= trouble.to.is_none();
+                }
+            }
+            if !is_open {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_meanwhile_explains_an_error() {
+        let troubles = Troubles::default();
+        let early = Instant::now();
+        assert!(!troubles.explain(early, Instant::now()), "nothing was done");
+        troubles.begin_end();
+        let late = Instant::now();
+        assert!(troubles.explain(early, late) && troubles.explain(late, late), "an end is for ever");
+        assert!(!troubles.explain(early, early), "it was answered before");
+        assert!(troubles.has_ended());
+    }
+
+    #[test]
+    fn a_stop_explains_an_error_only_if_it_lasted() {
+        let now = Instant::now();
+        let stopped = |lasted| {
+            let trouble = Trouble { from: now, to: Some(now + lasted), is_end: false };
+            Troubles(Mutex::new(vec![trouble]))
+        };
+        let (moment, seconds) = (stopped(MOMENT / 2), stopped(MOMENT * 4));
+        assert!(!moment.explain(now, now + MOMENT) && seconds.explain(now, now + MOMENT));
+        assert!(!seconds.explain(now + MOMENT * 5, now + MOMENT * 6), "it was over when that was sent");
+        assert!(!seconds.has_ended());
+    }
+}

@@ -1,0 +1,7 @@
+//! What the development tasks share: where the project is, its executables, and the environments of other languages.
+#![allow(clippy::print_stderr, reason = "a command for people")]
+
+pub mod bridge;
+pub mod project;
+pub mod python;
+pub mod wheel;

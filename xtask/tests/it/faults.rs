@@ -1,0 +1,83 @@
+//! The tests that `docs/FAULTS.md` names are there.
+
+use std::path::{Path, PathBuf};
+
+use xtask::project::Project;
+
+/// A test as the page names it: a crate, a file in it, and a function.
+#[derive(Debug)]
+struct Named<'a> {
+    krate: &'a str,
+    file: String,
+    function: &'a str,
+}
+
+/// Everything in backticks that looks like a test.
+fn named(page: &str) -> Vec<Named<'_>> {
+    let words = page.split('`').skip(1).step_by(2).filter(|word| !word.contains(['…', ' ']));
+    words
+        .filter_map(|word| {
+            let parts: Vec<_> = word.split("::").collect();
+            let [krate, file @ .., function] = &parts[..] else { return None };
+            (!file.is_empty()).then(|| Named { krate, file: file.join("/"), function })
+        })
+        .collect()
+}
+
+/// Where the test may be.
+fn files(root: &Path, named: &Named<'_>) -> Vec<PathBuf> {
+    let Named { krate, file, .. } = named;
+    let folder = if *krate == "fuzz" { root.join("fuzz") } else { root.join("crates").join(krate) };
+    let python = if *krate == "tests" { root.join("tests/python") } else { folder.join("tests") };
+    let files = [
+        folder.join("src").join(format!("{file}.rs")),
+        folder.join("tests/it").join(format!("{file}.rs")),
+        python.join(format!("{file}.py")),
+    ];
+    files.into_iter().filter(|file| file.is_file()).collect()
+}
+
+/// Whether `text` has a test of that name.
+fn has_test(text: &str, function: &str) -> bool {
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    lines.iter().enumerate().any(|(place, line)| {
+        let is_it = ["fn ", "async fn ", "def ", "async def "].iter().any(|start| {
+            line.strip_prefix(start)
+                .is_some_and(|rest| rest.strip_prefix(function).is_some_and(|rest| rest.starts_with('(')))
+        });
+        let is_rust = !line.contains("def ");
+        let above = lines[place.saturating_sub(4)..place].iter().rev();
+        let is_marked = above.take_while(|line| line.starts_with("#[")).any(|line| line.contains("test"));
+        is_it && (is_marked || !is_rust && function.starts_with("test_"))
+    })
+}
+
+#[test]
+fn every_test_named_on_the_page_of_faults_exists() {
+    let root = Project::find().unwrap().root;
+    let page = std::fs::read_to_string(root.join("docs/FAULTS.md")).unwrap();
+    let named = named(&page);
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault"));
+    assert!(rows.clone().count() > 50, "the page has lost its rows");
+    for row in rows {
+        assert!(row.contains("::"), "no test is named: {row}");
+    }
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|named| {
+            let files = files(&root, named);
+            !files.iter().any(|file| has_test(&std::fs::read_to_string(file).unwrap(), named.function))
+        })
+        .collect();
+    assert!(named.len() > 100 && missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn a_test_is_told_from_what_only_looks_like_one() {
+    assert!(has_test("#[test]\nfn a() {}", "a"));
+    assert!(has_test("#[tokio::test(start_paused = true)]\n    async fn a() {", "a"));
+    assert!(has_test("def test_a(exe: str):", "test_a"));
+    assert!(!has_test("#[test]\nfn ab() {}", "a"));
+    assert!(!has_test("fn a() {}", "a"));
+    assert!(!has_test("#[test]\n\nfn b() {}\nfn a() {}", "a"));
+}

@@ -1,0 +1,6 @@
+//! What the pages and the packages of this project say about its files.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod architecture;
+mod errors;
+mod faults;
