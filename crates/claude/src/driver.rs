@@ -183,7 +183,7 @@ impl Driver {
             }
         };
         self.work.shutdown().await;
-        if let Some(Offer { way: Way::Stdio(session), .. }) = &self.offer {
+        if let Some(session) = self.offer.as_ref().and_then(Offer::session) {
             session.stop().await;
         }
         if let Some(error) = failure {

@@ -1,6 +1,6 @@
 //! The tools of a request, and how the CLI reaches them.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -121,11 +121,19 @@ impl ServerTools {
 }
 
 impl Offer {
-    /// Its session, if it has one, for who does not own it.
-    pub(crate) fn session(&self) -> Weak<Session> {
+    /// Its session, if it has one. It ends with the offer, whoever else holds it.
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
         match &self.way {
-            Way::Stdio(session) => Arc::downgrade(session),
-            Way::Sdk { .. } => Weak::new(),
+            Way::Stdio(session) => Some(session),
+            Way::Sdk { .. } => None,
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if let Some(session) = self.session() {
+            session.abandon();
         }
     }
 }

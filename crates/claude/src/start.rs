@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -30,8 +30,7 @@ const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 /// What a request has outside of this process. Dropping it gives it back, without a runtime.
 struct Held {
     group: Arc<Group>,
-    /// Weak: it is the driver's, and ends with it.
-    session: Weak<Session>,
+    session: Option<Arc<Session>>,
     /// A request that was given up is not under way, even where its driver has not heard of it yet.
     _place: Place,
 }
@@ -39,7 +38,8 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.group.end();
-        if let Some(session) = self.session.upgrade() {
+        // The driver may be doing the same on another thread; this waits for it.
+        if let Some(session) = &self.session {
             session.abandon();
         }
     }
@@ -112,7 +112,7 @@ impl ClaudeCodeModel {
         };
         let command = self.command(&cli, launch, &settings)?;
         let cli = Process::start(command, Some(room))?;
-        let session = offer.as_ref().map(Offer::session).unwrap_or_default();
+        let session = offer.as_ref().and_then(Offer::session).cloned();
         let held = Held { group: cli.0.group(), session, _place: place.clone() };
         Ok(ResponseStream::start(signals.clone(), held, |events| async move {
             let _of_this_request = (place, permit);

@@ -54,7 +54,7 @@ pub struct Session {
 
 #[derive(Debug)]
 struct Running {
-    files: SessionFiles,
+    _files: SessionFiles,
     server: JoinHandle<()>,
     _end: SessionEnd,
 }
@@ -146,7 +146,7 @@ impl SessionBuilder {
             trace,
             stop,
             owner: std::process::id(),
-            running: Mutex::new(Some(Running { files, server, _end: SessionEnd { id, tracer } })),
+            running: Mutex::new(Some(Running { _files: files, server, _end: SessionEnd { id, tracer } })),
         })
     }
 }
@@ -214,9 +214,7 @@ impl Session {
         if self.is_copy() {
             return;
         }
-        let Some(Running { files, server, _end }) = self.take() else { return };
-        self.stop.cancel();
-        drop(files);
+        let Some(server) = self.end() else { return };
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
             tracing::warn!("a call did not end in time and was left behind");
         }
@@ -228,23 +226,26 @@ impl Session {
         if self.is_copy() {
             return;
         }
-        // The files go with `Running`, here and now; the server's task ends when its runtime sees this.
+        // The server's task ends when its runtime sees this.
+        drop(self.end());
+    }
+
+    /// Removes the files and tells the server to end. Whoever calls this second finds the files gone.
+    fn end(&self) -> Option<JoinHandle<()>> {
         self.stop.cancel();
-        drop(self.take());
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.take().map(|running| running.server)
     }
 
     /// Whether this is a fork's copy of a session. The session is the other process's, its files too, and the runtime
     /// that served it is not here.
     fn is_copy(&self) -> bool {
         let is_copy = self.owner != std::process::id();
-        if is_copy {
-            std::mem::forget(self.take());
+        // Whoever held the lock while the process was forked was just ending the session, and is not here to unlock.
+        if is_copy && let Ok(mut running) = self.running.try_lock() {
+            std::mem::forget(running.take());
         }
         is_copy
-    }
-
-    fn take(&self) -> Option<Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -55,6 +55,24 @@ async fn a_session_answers_until_it_is_stopped_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn who_ends_a_session_second_finds_its_files_gone_too() {
+    let dir = TempDir::new().unwrap();
+    for _ in 0..1_000 {
+        let session = start(&dir).await;
+        let both = std::sync::Barrier::new(2);
+        let end = || {
+            both.wait();
+            session.abandon();
+            files(dir.path())
+        };
+        std::thread::scope(|scope| {
+            let ended = [scope.spawn(end), scope.spawn(end)].map(|thread| thread.join().unwrap());
+            assert_eq!(ended, [const { Vec::<String>::new() }; 2]);
+        });
+    }
+}
+
+#[tokio::test]
 async fn the_files_are_for_their_owner_alone() {
     let dir = TempDir::new().unwrap();
     let session = start(&dir).await;
