@@ -63,7 +63,9 @@ fn no_page_with_commands_is_forgotten() {
     for folder in ["docs", "docs/first-steps"] {
         for entry in std::fs::read_dir(path(folder)).unwrap() {
             let name = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
-            if name.ends_with(".md") && !page(&name).commands().0.is_empty() {
+            if Path::new(&name).extension().is_some_and(|end| end == "md")
+                && !page(&name).commands().0.is_empty()
+            {
                 pages.push(name);
             }
         }
