@@ -47,8 +47,8 @@ impl Server {
         let params = json!({ "name": tool, "arguments": arguments });
         let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
         let started = Instant::now();
-        self.0.connection.send(format!("{request}\n").as_bytes())?;
-        let answer: Value = serde_json::from_slice(self.0.connection.line()?)?;
+        self.0.send(format!("{request}\n").as_bytes())?;
+        let answer: Value = serde_json::from_slice(self.0.line()?)?;
         let seconds = started.elapsed().as_secs_f64();
         let result = &answer["result"];
         ensure!(result.is_object() && result["isError"] != true, "{tool}: {answer}");

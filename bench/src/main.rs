@@ -8,7 +8,6 @@ mod axis;
 mod call;
 mod chart;
 mod client;
-mod connection;
 mod contender;
 mod documents;
 mod earlier;

@@ -63,7 +63,7 @@ pub(crate) fn measure(
 fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
     let command = stage.programs.python(Runtime::Toolbridge, "own_cost.py")?;
     let mut python = Process::start("own_cost.py", command)?;
-    python.connection.line()?;
+    python.line()?;
     let mut clients = Vec::new();
     for contender in [Contender::Floor, Contender::BridgeAndPython] {
         clients.push((contender, stage.client(contender)?));
@@ -75,8 +75,8 @@ fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
         let request =
             format!("{}\n", json!({ "tool": kind.call.tool(), "arguments": arguments, "runs": runs }));
         let mut ask = |samples: &mut [Samples; 2]| -> Result<()> {
-            python.connection.send(request.as_bytes())?;
-            let said: Value = serde_json::from_slice(python.connection.line()?).context("own_cost.py")?;
+            python.send(request.as_bytes())?;
+            let said: Value = serde_json::from_slice(python.line()?).context("own_cost.py")?;
             for (key, samples) in ["json", "pydantic_ai"].into_iter().zip(samples) {
                 let seconds = said[key].as_array().into_iter().flatten().filter_map(Value::as_f64);
                 seconds.for_each(|seconds| samples.add(seconds));

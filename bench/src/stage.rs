@@ -12,11 +12,10 @@ use tempfile::TempDir;
 
 use crate::call::Dialect;
 use crate::client::Client;
-use crate::connection::{Connection, PATIENCE};
 use crate::contender::Contender;
 use crate::environment::Runtime;
 use crate::parent::{Parent, SessionPaths};
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 use crate::program::Programs;
 
 /// The tools that are called: every contender has these.
@@ -164,13 +163,13 @@ impl<'a> Stage<'a> {
         let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience))?;
         ensure!(ready > 0, "nobody started the program in place of the CLI");
-        let mut connection = Connection::new(Contender::Sdk.name(), listener.accept()?.0)?;
-        answer_control(&mut connection, "initialize", &json!({}))?;
+        let mut process = Process::that_connected(Contender::Sdk.name(), listener.accept()?.0)?;
+        answer_control(&mut process, "initialize", &json!({}))?;
         let status = json!({ "mcpServers": [{ "name": "tools", "status": "connected" }] });
-        answer_control(&mut connection, "mcp_status", &status)?;
+        answer_control(&mut process, "mcp_status", &status)?;
         // The prompt.
-        connection.line()?;
-        let mut client = Client::speaking(Dialect::Control, Process::that_connected(connection));
+        process.line()?;
+        let mut client = Client::speaking(Dialect::Control, process);
         client.open()?;
         Ok(client)
     }
@@ -186,16 +185,16 @@ fn bridge(executable: &Path, session: &SessionPaths) -> Command {
 }
 
 /// Answers the one thing that is asked now.
-fn answer_control(connection: &mut Connection, subtype: &str, response: &Value) -> Result<()> {
-    let asked: Value = serde_json::from_slice(connection.line()?)?;
+fn answer_control(process: &mut Process, subtype: &str, response: &Value) -> Result<()> {
+    let asked: Value = serde_json::from_slice(process.line()?)?;
     ensure!(asked["request"]["subtype"] == subtype, "asked for something else than `{subtype}`: {asked}");
     let response = json!({ "subtype": "success", "request_id": asked["request_id"], "response": response });
-    connection.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
+    process.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
 }
 
 /// Starts a parent and waits for the line that says it is there.
 fn ready(name: &'static str, command: Command) -> Result<(Process, Vec<u8>)> {
     let mut process = Process::start(name, command)?;
-    let said = process.connection.line()?.to_vec();
+    let said = process.line()?.to_vec();
     Ok((process, said))
 }
