@@ -14,20 +14,32 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::process::Process;
 use crate::row::Beside;
-use crate::sample::Samples;
 
 const LARGE_BYTES: usize = 20_000_000;
 const SECTION_BYTES: usize = 8_000;
 const FILES: usize = 10_000;
 const TOC_FILES: usize = 1_000;
 
+const ROWS: [(&str, &str); 7] = [
+    ("copy_first", "copy 8 KB out of 20 MB, first time"),
+    ("copy_later", "copy 8 KB out of 20 MB, later"),
+    ("list", "list 10,000 files"),
+    ("toc_first", "table of contents of 1,000 files, first time"),
+    ("toc_later", "table of contents of 1,000 files, later"),
+    ("find_first", "search 10,000 sections, from the start of the server"),
+    ("find_later", "search 10,000 sections, later"),
+];
+
+/// The seconds of a row: ours, and those of plain system calls.
+type Seconds = (Vec<f64>, Vec<f64>);
+
 /// Measures everything, `rounds` times; ours and plain take turns.
 pub(crate) fn measure(toolbridge: &Path, rounds: usize) -> Result<Vec<Beside>> {
     eprintln!("measuring the document tools");
-    let mut rows = copying(toolbridge, large_manual()?.path(), rounds)?;
-    rows.extend(listing(toolbridge, many_files()?.path(), rounds)?);
-    rows.extend(finding(toolbridge, many_sections()?.path(), rounds)?);
-    Ok(rows)
+    let copying = copying(toolbridge, large_manual()?.path(), rounds)?;
+    let listing = listing(toolbridge, many_files()?.path(), rounds)?;
+    let finding = finding(toolbridge, many_sections()?.path(), rounds)?;
+    Beside::lines(ROWS, copying.into_iter().chain(listing).chain(finding))
 }
 
 /// `toolbridge docs`.
@@ -128,8 +140,8 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64())
 }
 
-fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut first, mut later, mut plain] = [(); 3].map(|()| Samples::default());
+fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 2]> {
+    let [mut first, mut later] = <[Seconds; 2]>::default();
     let (source, target) = (workspace.join("manuals/m/large.md"), workspace.join("vault/plain.md"));
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
@@ -142,16 +154,13 @@ fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Bes
         let (copied, took) = server.call("bridge_copy_section", &copy)?;
         ensure!(copied["truncated"] == false, "{copied}");
         let bytes = copied["written_bytes"].as_u64().context("no `written_bytes`")?;
-        first.add(took);
+        first.0.push(took);
         for _ in 0..10 {
-            later.add(server.call("bridge_copy_section", &copy)?.1);
-            plain.add(timed(|| plain_copy(&source, &target, bytes))?);
+            later.0.push(server.call("bridge_copy_section", &copy)?.1);
+            later.1.push(timed(|| plain_copy(&source, &target, bytes))?);
         }
     }
-    Ok(vec![
-        Beside::new("copy_first", "copy 8 KB out of 20 MB, first time", first, Samples::default())?,
-        Beside::new("copy_later", "copy 8 KB out of 20 MB, later", later, plain)?,
-    ])
+    Ok([first, later])
 }
 
 /// What an atomic copy of a known section takes at least.
@@ -167,27 +176,22 @@ fn plain_copy(source: &Path, target: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut list, mut plain_list, mut first, mut later, mut plain_toc] =
-        [(); 5].map(|()| Samples::default());
+fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 3]> {
+    let [mut list, mut first, mut later] = <[Seconds; 3]>::default();
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
         let toc = json!({ "manual_id": "toc" });
-        first.add(server.call("manual_toc", &toc)?.1);
+        first.0.push(server.call("manual_toc", &toc)?.1);
         for _ in 0..3 {
             let (found, took) = server.call("manual_ls", &json!({ "manual_id": "m" }))?;
             ensure!(found["items"].as_array().is_some_and(|items| items.len() == FILES), "files are missing");
-            list.add(took);
-            plain_list.add(timed(|| plain_listing(&workspace.join("manuals/m")))?);
-            later.add(server.call("manual_toc", &toc)?.1);
-            plain_toc.add(timed(|| plain_reading(&workspace.join("manuals/toc")))?);
+            list.0.push(took);
+            list.1.push(timed(|| plain_listing(&workspace.join("manuals/m")))?);
+            later.0.push(server.call("manual_toc", &toc)?.1);
+            later.1.push(timed(|| plain_reading(&workspace.join("manuals/toc")))?);
         }
     }
-    Ok(vec![
-        Beside::new("list", "list 10,000 files", list, plain_list)?,
-        Beside::new("toc_first", "table of contents of 1,000 files, first time", first, Samples::default())?,
-        Beside::new("toc_later", "table of contents of 1,000 files, later", later, plain_toc)?,
-    ])
+    Ok([list, first, later])
 }
 
 fn plain_listing(folder: &Path) -> Result<()> {
@@ -207,29 +211,21 @@ fn plain_reading(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn finding(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut first, mut later] = [(); 2].map(|()| Samples::default());
+fn finding(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 2]> {
+    let [mut first, mut later] = <[Seconds; 2]>::default();
     for _ in 0..rounds {
         let started = Instant::now();
         let mut server = Server::start(toolbridge, workspace)?;
         server.call("manual_find", &json!({ "query": "printer 42" }))?;
-        first.add(started.elapsed().as_secs_f64());
+        first.0.push(started.elapsed().as_secs_f64());
         for query in ["backup number 10", "会議室", "network in file 7"] {
             let (found, took) = server.call("manual_find", &json!({ "query": query }))?;
             ensure!(
                 found["items"].as_array().is_some_and(|items| !items.is_empty()),
                 "`{query}` found nothing"
             );
-            later.add(took);
+            later.0.push(took);
         }
     }
-    Ok(vec![
-        Beside::new(
-            "find_first",
-            "search 10,000 sections, from the start of the server",
-            first,
-            Samples::default(),
-        )?,
-        Beside::new("find_later", "search 10,000 sections, later", later, Samples::default())?,
-    ])
+    Ok([first, later])
 }

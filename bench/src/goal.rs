@@ -132,16 +132,11 @@ pub(crate) fn check_measured(
 mod tests {
     use super::*;
     use crate::row::Unit;
-    use crate::sample::{Figure, Samples};
+    use crate::sample::Figure;
 
     /// A row in which each contender has one run.
     fn row(key: &'static str, figures: &[(Contender, f64)]) -> Row {
-        let figures = figures.iter().map(|(contender, value)| {
-            let mut samples = Samples::default();
-            samples.add(*value);
-            (*contender, samples)
-        });
-        Row::new(key, key, Unit::Time, figures)
+        Row::new(key, key, Unit::Time, figures.iter().map(|(contender, value)| (*contender, vec![*value])))
     }
 
     #[test]
@@ -175,10 +170,7 @@ mod tests {
 
     #[test]
     fn one_run_that_is_held_up_misses_no_promise() {
-        let mut samples = Samples::default();
-        for took in [0.001, 2.0, 0.001, 0.001, 3.0] {
-            samples.add(took);
-        }
+        let samples = vec![0.001, 2.0, 0.001, 0.001, 3.0];
         let row = Row::new("start", "start", Unit::Time, [(Contender::Bridge, samples)]);
         check_promises(&verdicts(&[row], &[])).unwrap();
     }

@@ -12,7 +12,7 @@ use crate::machine::OneCpu;
 use crate::process::Process;
 use crate::program::Programs;
 use crate::round_trip::in_turn;
-use crate::sample::{Figure, Samples};
+use crate::sample::Figure;
 use crate::stage::{FEW_TOOLS, Stage};
 
 /// Calls in a batch.
@@ -100,12 +100,12 @@ fn floor(stage: &mut Stage<'_>) -> Result<Client> {
 }
 
 /// Makes a batch of calls.
-fn batch(client: &mut Client, calls: usize, samples: &mut Samples) -> Result<()> {
-    (0..calls).try_for_each(|_| client.call(false).map(|took| samples.add(took.as_secs_f64())))
+fn batch(client: &mut Client, calls: usize, samples: &mut Vec<f64>) -> Result<()> {
+    (0..calls).try_for_each(|_| client.call(false).map(|took| samples.push(took.as_secs_f64())))
 }
 
-fn figure(samples: Samples) -> Result<Figure> {
-    samples.figure().context("nothing was measured")
+fn figure(samples: Vec<f64>) -> Result<Figure> {
+    Figure::of(samples).context("nothing was measured")
 }
 
 /// Calls all clients in turn, in batches; the figure of each.
@@ -143,7 +143,7 @@ fn over_calls(stage: &mut Stage<'_>, last: usize) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     let (mut done, mut decade) = (1, 10);
     while decade <= last {
-        let (mut ours, mut floors) = (Samples::default(), Samples::default());
+        let (mut ours, mut floors) = (Vec::new(), Vec::new());
         while done < decade {
             let calls = BATCH.min(decade - done);
             batch(&mut client, calls, &mut ours)?;

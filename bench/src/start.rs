@@ -45,7 +45,7 @@ fn starts(
     }
     let samples = in_turn(plan, contenders.len(), |turn, samples| {
         let took = start(stage, contenders[turn], tools)?;
-        samples.add(took.as_secs_f64());
+        samples.push(took.as_secs_f64());
         Ok(took)
     })?;
     Ok(Row::new(key, label, Unit::Time, contenders.iter().copied().zip(samples)))
