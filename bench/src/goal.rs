@@ -85,11 +85,11 @@ pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
             Limit::Megabytes(limit) => (median / 1e6, limit, " MB", "", false),
             Limit::Promise(criterion, limit) => (median * 1e3, limit, " ms", criterion, true),
         };
-        Some(Verdict { what: row.label, who: contender.name(), measured, limit, unit, against, is_promise })
+        Some(Verdict { what: row.label, who: contender.name, measured, limit, unit, against, is_promise })
     });
     let of_python = python.iter().map(|row| Verdict {
         what: row.label,
-        who: Contender::BridgeAndPython.name(),
+        who: Contender::BridgeAndPython.name,
         measured: row.to_json(),
         limit: PYTHON_LIMIT,
         unit: "×",
@@ -122,7 +122,7 @@ pub(crate) fn check_measured(
         let part = if key.starts_with("start") { Part::Start } else { Part::Calls };
         if wants(part) && contenders.contains(contender) {
             let is_measured = rows.iter().any(|row| row.key == *key && row.figure(*contender).is_some());
-            ensure!(is_measured, "{criterion} was not measured: `{key}` of {}", contender.name());
+            ensure!(is_measured, "{criterion} was not measured: `{key}` of {}", contender.name);
         }
     }
     Ok(())
@@ -130,6 +130,8 @@ pub(crate) fn check_measured(
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
     use crate::row::Unit;
     use crate::sample::Figure;
@@ -177,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_promise_that_nobody_measured_is_not_kept() {
-        let native: Vec<_> = Contender::ALL.iter().copied().filter(|one| one.runtime().is_none()).collect();
+        let native: Vec<_> =
+            Contender::value_variants().iter().copied().filter(|one| one.runtime.is_none()).collect();
         let few = row("start", &[(Contender::Bridge, 0.1), (Contender::WholeBridge, 0.1)]);
         let check = |rows: &[Row], parts: &[Part]| {
             check_measured(rows, |part| parts.contains(&part), &native).map_err(|error| error.to_string())

@@ -37,7 +37,7 @@ impl Programs {
         let [toolbridge, parent] = build_release(&project)?;
         let bridge = bridge::release(&project)?;
         let mut runtimes = BTreeMap::new();
-        for runtime in contenders.iter().filter_map(|one| one.runtime()) {
+        for runtime in contenders.iter().filter_map(|one| one.runtime) {
             if let Entry::Vacant(entry) = runtimes.entry(runtime) {
                 entry.insert(runtime.install(&project)?);
             }

@@ -106,7 +106,7 @@ impl Report {
     }
 
     fn who(&self) -> Vec<(&'static str, &'static str)> {
-        self.contenders.iter().map(|one| (one.name(), one.explanation())).collect()
+        self.contenders.iter().map(|one| (one.name, one.explanation)).collect()
     }
 
     /// One object.
@@ -147,7 +147,7 @@ fn row_json(row: &Row) -> Value {
         let mut value = json!(figure);
         value["to_floor"] = json!(row.to_floor(*contender));
         value["to_best_peer"] = json!(row.to_best_peer(*contender));
-        (contender.name(), value)
+        (contender.name, value)
     });
     json!({ "label": row.label, "unit": row.unit.name(), "figures": object(figures) })
 }

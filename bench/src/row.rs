@@ -68,9 +68,9 @@ impl Row {
 
     /// How many times the median of the best peer one of ours is.
     pub(crate) fn to_best_peer(&self, contender: Contender) -> Option<f64> {
-        let peers = self.figures.iter().filter(|(other, _)| other.class() == Class::Peer);
+        let peers = self.figures.iter().filter(|(other, _)| other.class == Class::Peer);
         let best = peers.map(|(_, figure)| figure.median).min_by(f64::total_cmp)?;
-        (contender.class() == Class::Ours).then_some(self.figure(contender)?.median / best)
+        (contender.class == Class::Ours).then_some(self.figure(contender)?.median / best)
     }
 }
 

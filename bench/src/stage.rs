@@ -141,7 +141,7 @@ impl<'a> Stage<'a> {
     /// Starts a contender that is ready for calls.
     pub(crate) fn client(&mut self, contender: Contender) -> Result<Client> {
         let Some(command) = self.command(contender, FEW_TOOLS)? else { return self.cli() };
-        let mut client = Client::new(Process::start(contender.name(), command)?);
+        let mut client = Client::new(Process::start(contender.name, command)?);
         if !contender.is_relay() {
             client.open()?;
         }
@@ -163,7 +163,7 @@ impl<'a> Stage<'a> {
         let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience))?;
         ensure!(ready > 0, "nobody started the program in place of the CLI");
-        let mut process = Process::that_connected(Contender::Sdk.name(), listener.accept()?.0)?;
+        let mut process = Process::that_connected(Contender::Sdk.name, listener.accept()?.0)?;
         answer_control(&mut process, "initialize", &json!({}))?;
         let status = json!({ "mcpServers": [{ "name": "tools", "status": "connected" }] });
         answer_control(&mut process, "mcp_status", &status)?;

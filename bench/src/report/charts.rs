@@ -61,7 +61,7 @@ impl Report {
 /// A rate is drawn as calls in a second: more is longer.
 fn group(row: &Row) -> Group {
     let bars = row.figures.iter().map(|(contender, figure)| Bar {
-        name: contender.name(),
+        name: contender.name,
         class: class(*contender),
         value: if row.unit == Unit::Rate { 1.0 / figure.median } else { figure.median },
         shown: row.unit.show(figure.median),
@@ -70,7 +70,7 @@ fn group(row: &Row) -> Group {
 }
 
 fn class(contender: Contender) -> &'static str {
-    match contender.class() {
+    match contender.class {
         Class::Relay => "floor",
         Class::Ours => "ours",
         Class::Peer => "peer",
