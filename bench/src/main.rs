@@ -99,7 +99,7 @@ fn measure(
     options: &Options,
     earlier: Vec<Earlier>,
 ) -> Result<Report> {
-    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let effort = Effort::new(options.quick);
     let wants = |part| options.wants(part);
     let mut report = Report {
         machine,
