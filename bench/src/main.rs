@@ -67,7 +67,7 @@ fn run(options: &Options) -> Result<()> {
     let programs = Programs::build(&contenders, options.before.as_deref())?;
     let report = measure(machine, &programs, contenders, options, earlier)?;
     if let Some(folder) = &options.svg {
-        report.draw(folder)?;
+        chart::draw(&report, folder)?;
     }
     if let (Some(path), Some(document)) = (&options.write, document) {
         std::fs::write(path, section::replaced(&document, &report.to_markdown())?)

@@ -1,6 +1,5 @@
 //! The figures, for people and for programs.
 
-mod charts;
 mod tables;
 
 use serde_json::{Value, json};
