@@ -114,6 +114,9 @@ fn tick_text(unit: Unit, value: f64) -> String {
 /// Its name, its class, and its points.
 type Line = (&'static str, &'static str, Vec<(f64, f64)>);
 
+/// Its heading, its lines, and how its ticks are written.
+type Panel = (&'static str, Vec<Line>, fn(f64) -> String);
+
 /// Time above, memory below, over one logarithmic horizontal axis.
 fn lines(curve: &Curve) -> String {
     const LEFT: f64 = 90.0;
@@ -131,8 +134,7 @@ fn lines(curve: &Curve) -> String {
     let memory = bytes
         .zip(["ours", "other"])
         .map(|((index, (_, label, _)), class)| line(label, class, &|point| point.values[index]));
-    // Each panel has a vertical axis from zero, with ticks in its unit.
-    let panels: [(&str, Vec<Line>, fn(f64) -> String); 2] = [
+    let panels: [Panel; 2] = [
         ("a call", time, |value| format!("{:.0} µs", value * 1e6)),
         ("memory", memory.collect(), |value| format!("{:.0} MB", value / 1e6)),
     ];

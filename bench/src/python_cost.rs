@@ -1,6 +1,7 @@
 //! A Python tool through our bridge, beside what the call costs Python itself.
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::contender::Contender;
@@ -18,7 +19,9 @@ use crate::template::FIRST_ID;
 const SHARES: usize = 5;
 
 /// One kind of call.
+#[derive(Serialize)]
 pub(crate) struct PythonRow {
+    #[serde(skip)]
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) floor: Figure,

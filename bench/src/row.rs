@@ -1,18 +1,21 @@
 //! One line of the report: a figure for each contender.
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 
 use crate::contender::{Class, Contender};
 use crate::sample::Figure;
 
 /// What a row's figures are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
     /// Seconds for one run.
+    #[serde(rename = "seconds")]
     Time,
     /// Seconds for one call of many; shown as calls in a second.
+    #[serde(rename = "seconds per call")]
     Rate,
-    /// Bytes.
+    #[serde(rename = "bytes")]
     Memory,
 }
 
@@ -24,15 +27,6 @@ impl Unit {
             Self::Time => format!("{value:.2} s"),
             Self::Rate => format!("{:.1} k/s", 1e-3 / value),
             Self::Memory => format!("{:.2} MB", value / 1e6),
-        }
-    }
-
-    /// As it stands in JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Time => "seconds",
-            Self::Rate => "seconds per call",
-            Self::Memory => "bytes",
         }
     }
 }

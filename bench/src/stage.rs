@@ -30,16 +30,18 @@ const PYTHON_SOCKET: &str = "python.sock";
 const CLI_SOCKET: &str = "cli.sock";
 const CLI: &str = "cli";
 
+/// Of few tools, and of many.
+type Sessions = [SessionPaths; 2];
+
 /// The parents, running, and the files they and the bridges need. All of it is gone when this is dropped.
 pub(crate) struct Stage<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) contenders: &'a [Contender],
     pub(crate) parent: Parent,
-    few: SessionPaths,
-    many: SessionPaths,
+    sessions: Sessions,
     python: Option<SessionPaths>,
-    /// An earlier program, running, with its sessions of few and many tools.
-    before: Option<(Parent, [SessionPaths; 2])>,
+    /// An earlier program, running.
+    before: Option<(Parent, Sessions)>,
     _others: Vec<Process>,
     // After the parents: what is in it is theirs.
     dir: TempDir,
@@ -56,9 +58,7 @@ impl<'a> Stage<'a> {
             command.arg(kind).arg(dir.path().join(socket));
             others.push(ready(name, command)?.0);
         }
-        let mut parent = Parent::start(&programs.parent)?;
-        let few = parent.start_session(FEW_TOOLS)?.session;
-        let many = parent.start_session(MANY_TOOLS)?.session;
+        let (parent, sessions) = host(&programs.parent)?;
         if contenders.contains(&Contender::PythonBridge) {
             let mut command = programs.python(Runtime::Mcp, "python_parent.py")?;
             command.arg(dir.path().join(PYTHON_SOCKET));
@@ -71,14 +71,8 @@ impl<'a> Stage<'a> {
             others.push(process);
             python = Some(serde_json::from_slice(&said)?);
         }
-        let before = programs.before.as_ref().map(|[_, program]| {
-            let mut parent = Parent::start(program)?;
-            let sessions =
-                [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
-            Ok::<_, anyhow::Error>((parent, sessions))
-        });
-        let before = before.transpose()?;
-        Ok(Self { programs, contenders, parent, few, many, python, before, _others: others, dir })
+        let before = programs.before.as_ref().map(|[_, program]| host(program)).transpose()?;
+        Ok(Self { programs, contenders, parent, sessions, python, before, _others: others, dir })
     }
 
     fn within(&self, name: &str) -> PathBuf {
@@ -87,7 +81,8 @@ impl<'a> Stage<'a> {
 
     /// How a contender is started with [`FEW_TOOLS`] or [`MANY_TOOLS`]; `None` if it cannot be.
     pub(crate) fn command(&self, contender: Contender, tools: usize) -> Result<Option<Command>> {
-        let own = if tools == MANY_TOOLS { &self.many } else { &self.few };
+        let place = usize::from(tools == MANY_TOOLS);
+        let own = &self.sessions[place];
         let server = |runtime, source| {
             let mut command = self.programs.python(runtime, source)?;
             command.arg(tools.to_string());
@@ -109,9 +104,8 @@ impl<'a> Stage<'a> {
             Contender::BridgeAndPython => self.bridge(self.python.as_ref().context("no session in Python")?),
             Contender::Before | Contender::BeforeAndParent => {
                 let [executable, _] = self.programs.before.as_ref().context("no earlier build")?;
-                let (_, [few, many]) = self.before.as_ref().context("no earlier parent")?;
-                let session = if tools == MANY_TOOLS { many } else { few };
-                bridge(executable, if contender == Contender::Before { &cheap } else { session })
+                let (_, sessions) = self.before.as_ref().context("no earlier parent")?;
+                bridge(executable, if contender == Contender::Before { &cheap } else { &sessions[place] })
             }
             Contender::PythonBridge => {
                 let mut command = self.programs.python(Runtime::Mcp, "python_bridge.py")?;
@@ -190,6 +184,13 @@ fn answer_control(process: &mut Process, subtype: &str, response: &Value) -> Res
     ensure!(asked["request"]["subtype"] == subtype, "asked for something else than `{subtype}`: {asked}");
     let response = json!({ "subtype": "success", "request_id": asked["request_id"], "response": response });
     process.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
+}
+
+/// A program with tools, running, with its sessions.
+fn host(program: &Path) -> Result<(Parent, Sessions)> {
+    let mut parent = Parent::start(program)?;
+    let sessions = [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
+    Ok((parent, sessions))
 }
 
 /// Starts a parent and waits for the line that says it is there.
