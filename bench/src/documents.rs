@@ -1,6 +1,5 @@
 //! The document tools beside the plain system calls that they cannot do without.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -68,70 +67,49 @@ impl Server {
     }
 }
 
-fn workspace() -> Result<TempDir> {
+/// A workspace with these files, and their texts, below `manuals`.
+fn workspace(files: impl IntoIterator<Item = (String, String)>) -> Result<TempDir> {
     let dir = TempDir::new()?;
-    for folder in ["manuals/m", "vault"] {
-        fs::create_dir_all(dir.path().join(folder))?;
+    fs::create_dir(dir.path().join("vault"))?;
+    for (path, text) in files {
+        let path = dir.path().join("manuals").join(path);
+        fs::create_dir_all(path.parent().context("no folder")?)?;
+        fs::write(path, text)?;
     }
     Ok(dir)
 }
 
 /// One manual of 20 MB, in sections of 8 KB.
 fn large_manual() -> Result<TempDir> {
-    let dir = workspace()?;
     let line = "The quick brown fox jumps over the lazy dog, again and again and again.\n";
-    let mut text = String::with_capacity(LARGE_BYTES + SECTION_BYTES);
-    for section in 0.. {
-        if text.len() >= LARGE_BYTES {
-            break;
-        }
-        writeln!(text, "## Section {section}\n")?;
-        let end = text.len() + SECTION_BYTES - 40;
-        while text.len() < end {
-            text.push_str(line);
-        }
-    }
-    fs::write(dir.path().join("manuals/m/large.md"), text)?;
-    Ok(dir)
+    let lines = line.repeat(SECTION_BYTES / line.len());
+    let section = |number| format!("## Section {number}\n\n{lines}");
+    let text = (0..LARGE_BYTES / SECTION_BYTES).map(section).collect();
+    workspace([("m/large.md".to_owned(), text)])
 }
 
-/// 10,000 files in a hundred folders, the first thousand of them with a few headings.
+/// 10,000 files in a hundred folders, and a thousand with a few headings.
 fn many_files() -> Result<TempDir> {
-    let dir = workspace()?;
-    for file in 0..FILES {
-        let folder = dir.path().join(format!("manuals/m/{:02}", file % 100));
-        if file < 100 {
-            fs::create_dir_all(&folder)?;
-        }
-        fs::write(
-            folder.join(format!("{file}.md")),
-            format!("# File {file}\n\nText.\n\n## More\n\nText.\n"),
-        )?;
-    }
-    let toc = dir.path().join("manuals/toc");
-    fs::create_dir(&toc)?;
-    for file in 0..TOC_FILES {
-        let text: String =
-            (0..10).map(|n| format!("# Heading {n}\n\nSome text of file {file}.\n\n")).collect();
-        fs::write(toc.join(format!("{file}.md")), text)?;
-    }
-    Ok(dir)
+    let listed = (0..FILES).map(|file| {
+        let text = format!("# File {file}\n\nText.\n\n## More\n\nText.\n");
+        (format!("m/{:02}/{file}.md", file % 100), text)
+    });
+    let with_headings = (0..TOC_FILES).map(|file| {
+        let heading = |n: usize| format!("# Heading {n}\n\nSome text of file {file}.\n\n");
+        (format!("toc/{file}.md"), (0..10).map(heading).collect())
+    });
+    workspace(listed.chain(with_headings))
 }
 
 /// 10,000 sections in a hundred files.
 fn many_sections() -> Result<TempDir> {
-    let dir = workspace()?;
-    for file in 0..100 {
+    workspace((0..100).map(|file| {
         let section = |n: usize| {
             let topic = ["backup", "network", "printer", "会議室", "payroll"][n % 5];
             format!("# {topic} {n}\n\nHow to deal with {topic} number {n} in file {file}: ask first.\n\n")
         };
-        fs::write(
-            dir.path().join(format!("manuals/m/{file}.md")),
-            (0..100).map(section).collect::<String>(),
-        )?;
-    }
-    Ok(dir)
+        (format!("m/{file}.md"), (0..100).map(section).collect())
+    }))
 }
 
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
