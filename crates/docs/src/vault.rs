@@ -68,17 +68,7 @@ impl Turns {
 enum Use {
     Look,
     Create,
-    Append,
-    Overwrite,
-}
-
-impl From<Mode> for Use {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Overwrite => Self::Overwrite,
-            Mode::Append => Self::Append,
-        }
-    }
+    Write(Mode),
 }
 
 impl Vault {
@@ -126,7 +116,7 @@ impl Vault {
     }
 
     pub(crate) fn write(&self, request: &VaultWrite) -> Result<Written, Refusal> {
-        let path = admit(&request.path, request.mode.into())?;
+        let path = admit(&request.path, Use::Write(request.mode))?;
         let missing = || {
             Refusal::conflict(format!("there is no `{path}` to write to; `vault_create` makes a new file"))
         };
@@ -156,7 +146,7 @@ impl Vault {
     }
 
     pub(crate) fn replace(&self, request: &VaultReplace) -> Result<Replaced, Refusal> {
-        let path = admit(&request.path, Use::Overwrite)?;
+        let path = admit(&request.path, Use::Write(Mode::Overwrite))?;
         if request.find.is_empty() {
             return Err(Refusal::parameter("`find` is empty; give the text to be replaced"));
         }
@@ -190,7 +180,7 @@ impl Vault {
 
     /// Checks where a copy is to go, before anything is read.
     pub(crate) fn destination(to_path: &str, mode: Mode) -> Result<RelPath, Refusal> {
-        admit(to_path, mode.into())
+        admit(to_path, Use::Write(mode))
     }
 
     /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
@@ -317,7 +307,7 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
             "`{path}`: `daily/` takes only `daily/YYYY-MM-DD.md`, spelled so and with a date that exists"
         )));
     }
-    if purpose == Use::Overwrite {
+    if purpose == Use::Write(Mode::Overwrite) {
         return Err(Refusal::forbidden(format!("`{path}` may only grow; use the mode `append`")));
     }
     Ok(())
@@ -356,21 +346,23 @@ mod tests {
 
     #[test]
     fn daily_and_system_are_guarded_in_every_spelling() {
-        use Use::{Append, Create, Look, Overwrite};
+        use Use::{Create, Look};
+        const APPEND: Use = Use::Write(Mode::Append);
+        const OVERWRITE: Use = Use::Write(Mode::Overwrite);
         let good = [
-            (Append, &["daily/2025-01-31.md", "daily\\2025-01-31.md", "./daily/./2025-01-31.md"][..]),
+            (APPEND, &["daily/2025-01-31.md", "daily\\2025-01-31.md", "./daily/./2025-01-31.md"][..]),
             (Create, &["daily/2025-01-31.md"]),
-            (Overwrite, &["daily.md", "notes/daily/x.md"]),
+            (OVERWRITE, &["daily.md", "notes/daily/x.md"]),
             (Look, &["daily/anything.md", "daily"]),
-            (Append, &["a/.system/x"]),
+            (APPEND, &["a/.system/x"]),
         ];
         let bad = [
-            (Overwrite, &["daily/2025-01-31.md", ".System/x"][..]),
-            (Append, &["daily/2025-02-30.md", "daily/notes.md", "daily/2025-01-31.json"]),
-            (Append, &["daily/2025-01-31.MD", "daily/2025/2025-01-31.md", "Daily/2025-01-31.md"]),
-            (Append, &["DAILY/x.md", "ｄａｉｌｙ/2025-01-31.md", "dai\u{2113}y/2025-01-31.md"]),
-            (Append, &["dai\u{200b}ly/2025-01-31.md", ".sys\u{ad}tem/x", ".ſystem/x", "․system/x"]),
-            (Append, &[".ｓｙｓｔｅｍ/x"]),
+            (OVERWRITE, &["daily/2025-01-31.md", ".System/x"][..]),
+            (APPEND, &["daily/2025-02-30.md", "daily/notes.md", "daily/2025-01-31.json"]),
+            (APPEND, &["daily/2025-01-31.MD", "daily/2025/2025-01-31.md", "Daily/2025-01-31.md"]),
+            (APPEND, &["DAILY/x.md", "ｄａｉｌｙ/2025-01-31.md", "dai\u{2113}y/2025-01-31.md"]),
+            (APPEND, &["dai\u{200b}ly/2025-01-31.md", ".sys\u{ad}tem/x", ".ſystem/x", "․system/x"]),
+            (APPEND, &[".ｓｙｓｔｅｍ/x"]),
             (Create, &["daily", "\u{feff}daily/2025-01-31.md", ".system\u{fe0f}/x", ".SYSTEM/x"]),
             (Create, &[".toolbridge-0123456789abcdef0123456789abcdef.tmp"]),
             (Look, &["Daily/2025-01-31.md", "Daily", ".sys\u{200b}tem/x", ".system/x", ".system"]),
