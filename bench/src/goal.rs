@@ -56,6 +56,7 @@ const GOALS: [Goal; 20] = [
 const PYTHON_LIMIT: f64 = 1.5;
 
 /// A goal beside what was measured.
+#[derive(Default)]
 pub(crate) struct Verdict {
     pub(crate) what: &'static str,
     pub(crate) who: &'static str,

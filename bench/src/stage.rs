@@ -27,8 +27,6 @@ pub(crate) const MANY_TOOLS: usize = 1000;
 const LINES_SOCKET: &str = "lines.sock";
 const FRAMES_SOCKET: &str = "frames.sock";
 const PYTHON_SOCKET: &str = "python.sock";
-const CLI_SOCKET: &str = "cli.sock";
-const CLI: &str = "cli";
 
 /// Of few tools, and of many.
 type Sessions = [SessionPaths; 2];
@@ -144,7 +142,7 @@ impl<'a> Stage<'a> {
 
     /// Makes the parent start us in place of the CLI.
     fn cli(&mut self) -> Result<Client> {
-        let (socket, cli) = (self.within(CLI_SOCKET), self.within(CLI));
+        let (socket, cli) = (self.within("cli.sock"), self.within("cli"));
         _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
         // It is asked for its version first.

@@ -174,15 +174,7 @@ mod tests {
 
     #[test]
     fn a_goal_counts_as_reached_when_it_was_in_all_runs() {
-        let goal = Verdict {
-            what: "",
-            who: "",
-            measured: 1.0,
-            limit: 1.3,
-            unit: "×",
-            against: "floor",
-            is_promise: false,
-        };
+        let goal = Verdict { limit: 1.3, ..Verdict::default() };
         for (measured, want) in [
             (vec![Some(1.0), Some(1.3)], "yes"),
             (vec![Some(1.4), None, Some(1.3)], "1 of 2"),
