@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use toolbridge_core::{RawJson, RegistrationError, show_hint};
+use toolbridge_core::{Hint, RawJson, RegistrationError, show_hint};
 use toolbridge_ipc::IpcError;
 
 use crate::Transport;
@@ -242,10 +242,10 @@ impl ClaudeCodeError {
             _ => None,
         }
     }
+}
 
-    /// What to do about it, where there is something to do.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for ClaudeCodeError {
+    fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::CliNotFound { .. } => {
                 "install it with `npm install -g @anthropic-ai/claude-code` or `pip install claude-agent-sdk`, \
@@ -256,7 +256,7 @@ impl ClaudeCodeError {
                 "is that the Claude Code CLI, and a recent version? `toolbridge doctor` says which one it is"
             }
             Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
-            Self::ToolNotFound { name, known } => unknown_tool(name, known).hint(),
+            Self::ToolNotFound { name, known } => return unknown_tool(name, known).hint(),
             Self::ToolsetNotRegistered => "call `set_agent_toolsets` first",
             Self::BridgeStartup { transport: Transport::Sdk, .. } => {
                 "update the Claude Code CLI, or use transport `stdio`"
@@ -269,7 +269,7 @@ impl ClaudeCodeError {
                 "update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts(true)`"
             }
             Self::Ipc(error) => return error.hint(),
-            Self::Registration(error) => error.hint(),
+            Self::Registration(error) => return error.hint(),
             Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
         })
     }

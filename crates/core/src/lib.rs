@@ -63,7 +63,7 @@ pub use changes::{Changes, DerivedList};
 pub use combined::Combined;
 pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
-pub use error::{Hint, RegistrationError, ToolError, Warning};
+pub use error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
 pub use extract::{FromContext, State};
 #[doc(hidden)]
 pub use fault::Fault;
@@ -90,5 +90,6 @@ pub mod __private {
     pub use schemars;
     pub use serde;
 
+    pub use crate::error::advice;
     pub use crate::function::*;
 }
