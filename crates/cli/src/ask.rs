@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolbridge::claude::{Metadata, ModelResponse, ResponseStream, ResponseWithMetadata};
-use toolbridge::core::with_causes;
+use toolbridge::core::{set, with_causes};
 use toolbridge::docs::LogLevel;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Request, hint_of};
 
@@ -69,18 +69,7 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
     let signalled = ending_signal().map_err(anyhow::Error::from)?;
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
-    if let Some(path) = &args.claude {
-        builder = builder.cli(path);
-    }
-    if let Some(name) = &args.model {
-        builder = builder.model(name);
-    }
-    if let Some(limit) = args.timeout {
-        builder = builder.timeout(limit);
-    }
-    if let Some(file) = &args.trace.file {
-        builder = builder.trace(file);
-    }
+    set!(builder: cli = &args.claude, model = &args.model, timeout = args.timeout, trace = &args.trace.file);
     let model = builder.build()?;
     let mut stream = model.request_stream(request(args, prompt)?).await?;
     let code = tokio::select! {
