@@ -311,6 +311,8 @@ pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) 
 
 #[cfg(test)]
 mod tests {
+    use toolbridge_core::{hint_of, with_causes};
+
     use super::*;
 
     #[test]
@@ -346,8 +348,11 @@ mod tests {
             assert!(shown.starts_with(&caused), "{shown}");
             let shown = format!("{:?}", eyre::Report::from(error()));
             assert!(shown.starts_with(&caused), "{shown}");
-            let shown = format!("{:?}", anyhow::Error::from(error()).context("cannot ask"));
+            let wrapped = anyhow::Error::from(error()).context("cannot ask");
+            let shown = format!("{wrapped:?}");
             assert!(shown.contains(&format!("0: {fact}\n    1: hint: {hint}")), "{shown}");
+            assert_eq!(hint_of(wrapped.as_ref()), Some(hint));
+            assert_eq!(with_causes(wrapped.as_ref()), format!("cannot ask: {fact}"));
         }
         let no_hint = || ClaudeCodeError::invalid("the prompt is empty");
         assert!(format!("{:?}", anyhow::Error::from(no_hint())).starts_with("the prompt is empty"));
