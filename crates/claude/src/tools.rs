@@ -103,3 +103,32 @@ impl ToolSource for RequestTools {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use toolbridge_core::{NoArgs, Toolset};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_state_of_a_request_goes_before_that_of_its_tools() {
+        let user = |_: NoArgs, context: CallContext| context.state::<&'static str>().to_string();
+        let tools = Toolset::builder().state("nobody").tool("user", "", user).build().unwrap();
+        let mut ada = States::default();
+        ada.insert("ada");
+        for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
+            let tools = RequestTools {
+                source: Arc::new(tools.clone()),
+                server: "tools".into(),
+                state,
+                restrictions: Restrictions::default(),
+                limit: None,
+                limited: DerivedList::default(),
+                reports: None,
+            };
+            let call = ToolCall::new("user", RawJson::empty_object());
+            let result = tools.call(call, CallContext::default()).await.unwrap();
+            assert!(result.as_str().contains(&format!(r#""text":"{want}""#)), "{result}");
+        }
+    }
+}
