@@ -39,7 +39,7 @@ pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
     for dir in session_dirs() {
         let cannot_read = |error| WithHint {
             error: format!("cannot read `{}`: {error}", dir.display()),
-            hint: "set TMPDIR to the directory that the sessions' processes use".into(),
+            hint: "set TMPDIR to the directory that the sessions' processes use",
         };
         if clean {
             removed.extend(sweep(&dir).map_err(cannot_read)?.iter().map(|one| Shown::new("removed", one)));

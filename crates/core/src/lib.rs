@@ -53,7 +53,6 @@ mod selection;
 mod shape;
 mod source;
 mod spec;
-mod stateful;
 mod tool;
 mod toolset;
 
@@ -63,7 +62,7 @@ pub use changes::{Changes, DerivedList};
 pub use combined::Combined;
 pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
-pub use error::{Hint, RegistrationError, ToolError, Warning};
+pub use error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
 pub use extract::{FromContext, State};
 #[doc(hidden)]
 pub use fault::Fault;
@@ -79,10 +78,20 @@ pub use schema::Schema;
 pub use selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use spec::{DuplicateName, ToolList, ToolSpec};
-pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
 pub use tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
+
+/// Calls the builder's method of the same name for each setting that was given.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! set {
+    ($builder:ident: $($name:ident = $value:expr),* $(,)?) => {
+        $(if let Some(value) = $value {
+            $builder = $builder.$name(value);
+        })*
+    };
+}
 
 /// What the code that `#[tool]` and `#[tools]` write refers to. It may change with every version.
 #[doc(hidden)]
@@ -90,5 +99,6 @@ pub mod __private {
     pub use schemars;
     pub use serde;
 
+    pub use crate::error::advice;
     pub use crate::function::*;
 }

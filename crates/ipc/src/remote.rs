@@ -59,7 +59,12 @@ impl Remote {
         })
     }
 
-    async fn relay(
+    /// Calls a tool; the outer error is one of the connection, the inner one is what the parent answered.
+    ///
+    /// # Errors
+    ///
+    /// When the parent cannot be reached, or the request or its answer cannot be carried.
+    pub async fn relay(
         &self,
         call: ToolCall,
         context: CallContext,
