@@ -29,17 +29,17 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Builds what these contenders need.
-    pub(crate) fn build(contenders: &[Contender], before: Option<&Path>) -> Result<Self> {
+    pub(crate) fn build(contenders: &[Contender], profile: &str, before: Option<&Path>) -> Result<Self> {
         let project = Project::find()?;
         let before = before.map(earlier).transpose()?;
         // The quick one first: what is missing shows before a long build.
         let floor = build_floor(&project)?;
-        let [toolbridge, parent] = build_release(&project)?;
-        let bridge = bridge::release(&project)?;
+        let [toolbridge, parent] = build_ours(&project, profile)?;
+        let bridge = bridge::build(&project, profile)?;
         let mut runtimes = BTreeMap::new();
         for runtime in contenders.iter().filter_map(|one| one.runtime()) {
             if let Entry::Vacant(entry) = runtimes.entry(runtime) {
-                entry.insert(runtime.install(&project)?);
+                entry.insert(runtime.install(&project, profile)?);
             }
         }
         Ok(Self { toolbridge, bridge, floor, parent, before, runtimes, root: project.root })
@@ -75,10 +75,11 @@ impl Programs {
 }
 
 /// Builds our two executables; cargo says itself where it has put them.
-fn build_release(project: &Project) -> Result<[PathBuf; 2]> {
-    eprintln!("building toolbridge (release)");
+fn build_ours(project: &Project, profile: &str) -> Result<[PathBuf; 2]> {
+    eprintln!("building toolbridge ({profile})");
     let packages = "--package toolbridge-cli --package bench-parent";
-    let build = format!("build --release --quiet {packages} --message-format=json-render-diagnostics");
+    let build =
+        format!("build --profile {profile} --quiet {packages} --message-format=json-render-diagnostics");
     let said = stdout_of(project.cargo(&build).stderr(Stdio::inherit()))?;
     let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let executable = |name: &str| {

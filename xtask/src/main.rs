@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use xtask::project::{Project, end};
+use xtask::project::{DIST, Project, end};
 use xtask::wheel;
 
 /// Development tasks of toolbridge.
@@ -22,7 +22,7 @@ use xtask::wheel;
 #[command(bin_name = "cargo xtask")]
 enum Task {
     /// Runs everything that must hold before a change lands.
-    Test,
+    Test(test::Options),
     /// Compares with a relay that does nothing, and with others.
     #[command(disable_help_flag = true)]
     Bench(Arguments),
@@ -46,7 +46,7 @@ enum Task {
     /// Builds the Python package, with its executables in it.
     Wheel {
         /// A profile of cargo's.
-        #[arg(long, default_value = "release")]
+        #[arg(long, default_value = DIST)]
         profile: String,
         /// Where to put it, instead of `target/wheels`.
         #[arg(long, value_name = "DIR")]
@@ -68,7 +68,9 @@ fn main() -> ExitCode {
 fn start(task: Task) -> Result<ExitCode> {
     let project = Project::find()?;
     match task {
-        Task::Test => test::run(&project)?,
+        Task::Test(options) => {
+            return Ok(if test::run(&project, &options)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Task::Bench(arguments) => return program(&project, "toolbridge-bench", &arguments),
         Task::Fuzz { seconds, targets } => fuzz::run(&project, seconds, targets)?,
         Task::Soak(arguments) => return program(&project, "toolbridge-soak", &arguments),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::project::{Project, metadata, run as run_command, stdout_of};
+use xtask::project::{DIST, Project, metadata, run as run_command, stdout_of};
 use xtask::wheel;
 
 /// A C library that is linked in, so that one file runs on any Linux.
@@ -16,13 +16,13 @@ pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
     for krate in crates(project, verify)? {
         show(&krate)?;
     }
-    show(&wheel::build(project, "release", &target.join("wheels"))?)?;
-    show(&target.join("release/toolbridge"))?;
+    show(&wheel::build(project, DIST, &target.join("wheels"))?)?;
+    show(&project.built(DIST).join("toolbridge"))?;
     let installed = stdout_of(Command::new("rustup").args(["target", "list", "--installed"]));
     if installed.is_ok_and(|systems| systems.lines().any(|system| system == STATIC)) {
-        let build = format!("build --quiet --release --package toolbridge-cli --target {STATIC}");
+        let build = format!("build --quiet --profile {DIST} --package toolbridge-cli --target {STATIC}");
         run_command(&mut project.cargo(&build))?;
-        show(&target.join(STATIC).join("release/toolbridge"))?;
+        show(&target.join(STATIC).join(DIST).join("toolbridge"))?;
     } else {
         eprintln!("note: no static executable was built; `rustup target add {STATIC}` makes that possible");
     }

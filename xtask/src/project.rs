@@ -6,6 +6,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+/// The profile of what is shipped and measured.
+pub const DIST: &str = "dist";
+
 /// The workspace.
 pub struct Project {
     /// Its root.
@@ -25,6 +28,12 @@ impl Project {
         let path =
             |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("no `{key}`"));
         Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
+    }
+
+    /// Where cargo puts what it builds with a profile.
+    #[must_use]
+    pub fn built(&self, profile: &str) -> PathBuf {
+        self.target.join(if profile == "dev" { "debug" } else { profile })
     }
 
     /// The cargo that runs us, in the root, with arguments that have no spaces in them.
