@@ -19,7 +19,7 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import BinaryContent, DocumentUrl, NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from support import PICTURE, Transport, World, prompt
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
 
 from toolbridge import ClaudeCodeModel, read_only, report_progress
 
@@ -259,7 +259,9 @@ async def test_read_only_tools_run_side_by_side(
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(PATIENCE_SECONDS / 2):
+            while most < 4:
+                await asyncio.sleep(0.01)
         running -= 1
 
     await asked(here.model(), Tool(look, metadata=metadata), transport=transport)

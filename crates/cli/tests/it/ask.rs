@@ -14,9 +14,6 @@ use crate::support::{PATIENCE, Process, eventually, files, run, toolbridge};
 
 const ADD: &str = "text Let me | see.\ncall add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.";
 
-/// How long anything may be there after the end; a little more than is promised, for a busy machine.
-const AFTERWARDS: Duration = Duration::from_secs(4);
-
 /// `toolbridge ask` in a world of its own: a home and a temporary directory.
 fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
     let mut command = toolbridge();
@@ -29,7 +26,7 @@ fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
 
 #[track_caller]
 fn nothing_is_left(home: &TempDir) {
-    eventually("nothing is left", AFTERWARDS, || sessions(home).is_empty() && processes(home.path()) == 0);
+    eventually("nothing is left", PATIENCE, || sessions(home).is_empty() && processes(home.path()) == 0);
 }
 
 /// Everything in the temporary directory: sessions, and the rooms of requests.
@@ -283,7 +280,7 @@ fn a_killed_asker_leaves_no_cli_behind() {
         BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
         child.signal(Signal::KILL);
         child.wait_within(PATIENCE);
-        eventually("nobody is left", AFTERWARDS, || processes(home.path()) == 0);
+        eventually("nobody is left", PATIENCE, || processes(home.path()) == 0);
         // The next session removes the files.
         let next = ScriptedModel::start("text ok");
         assert_eq!(run(&mut ask(&next, &home, &["go", "--tools", "demo"])).0, 0);
