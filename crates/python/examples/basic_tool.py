@@ -1,0 +1,1 @@
+../../../examples/basic_tool.py

@@ -1,0 +1,1 @@
+../../../examples/ask.rs
