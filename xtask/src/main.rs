@@ -1,10 +1,11 @@
 //! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask fuzz`, `cargo xtask soak`,
-//! `cargo xtask package`, `cargo xtask wheel`.
+//! `cargo xtask package`, `cargo xtask release-check`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod fuzz;
 mod old_cli;
 mod package;
+mod release_check;
 mod strace;
 mod test;
 mod unchecked;
@@ -43,6 +44,8 @@ enum Task {
         #[arg(long)]
         no_verify: bool,
     },
+    /// Runs what must hold before a release, beside the tests.
+    ReleaseCheck(test::Options),
     /// Builds the Python package, with its executables in it.
     Wheel {
         /// A profile of cargo's.
@@ -68,9 +71,8 @@ fn main() -> ExitCode {
 fn start(task: Task) -> Result<ExitCode> {
     let project = Project::find()?;
     match task {
-        Task::Test(options) => {
-            return Ok(if test::run(&project, &options)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
+        Task::Test(options) => return Ok(exit_code(test::run(&project, &options)?)),
+        Task::ReleaseCheck(options) => return Ok(exit_code(release_check::run(&project, &options)?)),
         Task::Bench(arguments) => return program(&project, "toolbridge-bench", &arguments),
         Task::Fuzz { seconds, targets } => fuzz::run(&project, seconds, targets)?,
         Task::Soak(arguments) => return program(&project, "toolbridge-soak", &arguments),
@@ -87,5 +89,9 @@ fn start(task: Task) -> Result<ExitCode> {
 fn program(project: &Project, package: &str, Arguments { arguments }: &Arguments) -> Result<ExitCode> {
     let mut command = project.cargo(&format!("run --quiet --package {package} --"));
     let status = command.args(arguments).current_dir(std::env::current_dir()?).status()?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit_code(status.success()))
+}
+
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -60,6 +60,19 @@ pub fn metadata() -> Result<Value> {
     Ok(serde_json::from_str(&stdout_of(&mut command)?)?)
 }
 
+/// The names of the crates that are published.
+///
+/// # Errors
+///
+/// When cargo fails.
+pub fn published() -> Result<Vec<String>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let names =
+        packages.filter(|package| package["publish"].is_null()).filter_map(|one| one["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
 /// The end of a program, which says what went wrong.
 #[must_use]
 pub fn end(done: Result<ExitCode>) -> ExitCode {

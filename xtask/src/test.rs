@@ -3,8 +3,8 @@
 //! Two parts run at a time. Parts that compile take turns, because cargo has one lock for each profile; what they
 //! built is run beside the next of them. What comes from the network is fetched from the first moment on.
 
-mod part;
-mod report;
+pub(crate) mod part;
+pub(crate) mod report;
 mod setup;
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::unchecked::Unchecked;
 /// How many parts run at the same time.
 const WORKERS: usize = 2;
 
-/// What `cargo xtask test` was asked for.
+/// Which parts of a list were asked for.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Shows the parts, and runs none.
@@ -34,15 +34,20 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
-/// Runs the parts; whether all of them passed.
+/// Runs everything that must hold before a change lands; whether it does.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    run_parts(project, PARTS, options)
+}
+
+/// Runs parts of a list; whether all of them passed.
+pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Options) -> Result<bool> {
     if options.list {
-        for part in PARTS {
+        for part in all {
             println!("{:<14} {}", part.name, part.what);
         }
         return Ok(true);
     }
-    let (parts, crates) = chosen(&options.names)?;
+    let (parts, crates) = chosen(all, &options.names)?;
     let report = Report::begin(project, parts.len() + crates.len())?;
     let stage = Stage { project, setup: Setup::default(), unchecked: Unchecked::begin(&project.target)? };
     let queue = Queue::new(&parts);
@@ -65,7 +70,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 }
 
 /// The parts that are named with those that they build on, in their order; and the crates that are named.
-fn chosen(names: &[String]) -> Result<(Vec<&'static Part>, Vec<String>)> {
+fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>, Vec<String>)> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let packages: Vec<_> = packages.filter_map(|package| package["name"].as_str()).collect();
@@ -73,25 +78,23 @@ fn chosen(names: &[String]) -> Result<(Vec<&'static Part>, Vec<String>)> {
     for name in names {
         // A part comes before a crate; `ipc` is `toolbridge-ipc`.
         let long = format!("toolbridge-{name}");
-        if PARTS.iter().any(|part| part.name == name) {
+        if all.iter().any(|part| part.name == name) {
             parts.insert(name.as_str());
         } else if let Some(package) = packages.iter().find(|package| **package == *name || **package == long)
         {
             crates.push((*package).to_owned());
         } else {
-            return Err(anyhow!(
-                "`{name}` is neither a part nor a crate; `cargo xtask test --list` has the parts"
-            ));
+            return Err(anyhow!("`{name}` is neither a part nor a crate; `--list` shows the parts"));
         }
     }
     // Each part comes after those that it builds on, so one way through the list backwards finds all.
-    for part in PARTS.iter().rev().filter(|_| !names.is_empty()) {
+    for part in all.iter().rev().filter(|_| !names.is_empty()) {
         if parts.contains(part.name) {
             parts.extend(part.after);
         }
     }
     let is_chosen = |part: &&Part| names.is_empty() || parts.contains(part.name);
-    Ok((PARTS.iter().filter(is_chosen).collect(), crates))
+    Ok((all.iter().filter(is_chosen).collect(), crates))
 }
 
 /// The parts that are still to run, and what is known of the others.
@@ -171,7 +174,7 @@ mod tests {
 
     fn names(of: &[&str]) -> Vec<&'static str> {
         let of: Vec<_> = of.iter().map(|&name| name.to_owned()).collect();
-        chosen(&of).unwrap().0.iter().map(|part| part.name).collect()
+        chosen(PARTS, &of).unwrap().0.iter().map(|part| part.name).collect()
     }
 
     #[test]
@@ -183,9 +186,12 @@ mod tests {
         assert_eq!(names(&["demo"]), ["build", "demo"]);
         assert_eq!(names(&["python-oldest"]), ["build", "wheel", "python-oldest"]);
         assert_eq!(names(&[]).len(), PARTS.len());
-        assert_eq!(chosen(&["ipc".into(), "toolbridge".into()]).unwrap().1, ["toolbridge-ipc", "toolbridge"]);
+        assert_eq!(
+            chosen(PARTS, &["ipc".into(), "toolbridge".into()]).unwrap().1,
+            ["toolbridge-ipc", "toolbridge"]
+        );
         assert!(names(&["ipc"]).is_empty());
-        let error = chosen(&["everything".into()]).err().unwrap().to_string();
+        let error = chosen(PARTS, &["everything".into()]).err().unwrap().to_string();
         assert!(error.starts_with("`everything` is neither a part nor a crate"), "{error}");
     }
 

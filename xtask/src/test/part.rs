@@ -208,7 +208,7 @@ pub(crate) const PARTS: &[Part] = &[
 ];
 
 impl Stage<'_> {
-    fn cargo(&self, arguments: &str) -> Command {
+    pub(crate) fn cargo(&self, arguments: &str) -> Command {
         self.project.cargo(arguments)
     }
 
