@@ -62,9 +62,9 @@ async fn too_long(transport: Transport) {
         );
         assert_eq!(error.to_string(), format!("no result within {limit} s"));
         assert!(error.is_recoverable());
-        world.nothing_is_left();
         if tools.0.hanging.notified().now_or_never().is_some() {
-            return told("the handler is dropped", &tools.0.cancelled).await;
+            told("the handler is dropped", &tools.0.cancelled).await;
+            return world.nothing_is_left();
         }
     }
     panic!("the tool is not called");
