@@ -60,9 +60,9 @@ async fn too_long(transport: Transport) {
             matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
             "{error}"
         );
-        assert_eq!(error.to_string(), format!("no result within {limit} s"));
         assert!(error.is_recoverable());
         if tools.0.hanging.notified().now_or_never().is_some() {
+            assert_eq!(error.to_string(), format!("no result within {limit} s"));
             told("the handler is dropped", &tools.0.cancelled).await;
             return world.nothing_is_left();
         }
