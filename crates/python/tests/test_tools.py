@@ -254,14 +254,15 @@ async def test_read_only_tools_run_side_by_side(
 ) -> None:
     here = world("call look {}\ncall look {}\ncall look {}\ncall look {}\n---\ntext ok")
     running, most = 0, 0
+    all_there = asyncio.Event()
 
     async def look() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        async with asyncio.timeout(PATIENCE_SECONDS / 2):
-            while most < 4:
-                await asyncio.sleep(0.01)
+        if most == 4:
+            all_there.set()
+        await asyncio.wait_for(all_there.wait(), PATIENCE_SECONDS / 2)
         running -= 1
 
     await asked(here.model(), Tool(look, metadata=metadata), transport=transport)
