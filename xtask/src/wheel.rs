@@ -100,7 +100,8 @@ pub fn pytest(project: &Project, python: &Path, cli: &Path) -> Command {
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
     // Not from the folder of the sources: the wheel is what is tested.
-    command.args(["-W", "error", "-m", "pytest", "-q", "-c"]);
+    // Most tests wait for a CLI, so there may be more of them than processors.
+    command.args(["-W", "error", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal", "-c"]);
     command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);
     command.env("TOOLBRIDGE_SCRIPTED_MODEL", target.join("debug/scripted-model"));
