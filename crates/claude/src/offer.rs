@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{DerivedList, Selection, Stateful, ToolSource, check_server_name};
+use toolbridge_core::{DerivedList, Selection, ServerInfo, Stateful, ToolSource, check_server_name};
 use toolbridge_ipc::{IpcError, Session};
 
 use crate::builder::Options;
@@ -38,7 +38,7 @@ pub(crate) enum Way {
     /// By a bridge that it starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
-    Sdk { source: Arc<dyn ToolSource>, tracer: Tracer },
+    Sdk { source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer },
 }
 
 impl ServerTools {
@@ -100,7 +100,8 @@ impl ServerTools {
             let file = trace_path(options.trace.as_deref());
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
-            return Ok((Offer { server, way: Way::Sdk { source, tracer } }, entry));
+            let info = options.server.clone().unwrap_or_default();
+            return Ok((Offer { server, way: Way::Sdk { source, info, tracer } }, entry));
         }
         let mut builder = Session::builder(source);
         if let Some(dir) = &options.session_dir {
@@ -111,6 +112,9 @@ impl ServerTools {
         }
         if let Some(file) = &options.trace {
             builder = builder.trace(file);
+        }
+        if let Some(info) = &options.server {
+            builder = builder.server(info.clone());
         }
         let session = builder.start().await.map_err(failed)?;
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
