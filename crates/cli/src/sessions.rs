@@ -10,7 +10,8 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 use toolbridge::ipc::{
-    Remote, SessionInfo, SessionState, named_sessions, names_dirs, read_schema_file, session_dirs, sessions, sweep,
+    Remote, SessionInfo, SessionState, named_sessions, names_dirs, read_schema_file, session_dirs, sessions,
+    sweep,
 };
 
 use crate::output::{WithHint, ending_signal, print};
@@ -98,7 +99,8 @@ pub(crate) fn watch(json: bool) -> Result<ExitCode> {
                 if let Some((old, since)) = before.insert(session.socket.clone(), (calls, Instant::now())) {
                     #[expect(clippy::cast_precision_loss, reason = "it is shown with one digit")]
                     let new = calls.saturating_sub(old) as f64;
-                    session.calls_per_second = Some((new / since.elapsed().as_secs_f64() * 10.0).round() / 10.0);
+                    session.calls_per_second =
+                        Some((new / since.elapsed().as_secs_f64() * 10.0).round() / 10.0);
                 }
             }
             print(format!("{clear}{}", text(&shown, json)).as_bytes())?;

@@ -129,12 +129,7 @@ impl CallContext {
     }
 
     /// The same for one call of a toolset.
-    pub(crate) fn with(
-        self,
-        meta: CallMeta,
-        state: Arc<States>,
-        cancelled: CancellationToken,
-    ) -> Self {
+    pub(crate) fn with(self, meta: CallMeta, state: Arc<States>, cancelled: CancellationToken) -> Self {
         Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state, ..self }
     }
 

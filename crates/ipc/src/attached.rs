@@ -10,12 +10,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{
-    CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource, ToolSpec,
+    CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource,
+    ToolSpec,
 };
 
 use crate::IpcError;
 use crate::dir_watch::DirWatch;
 use crate::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
+use crate::remains::sweep_session;
 use crate::remote::Parent;
 
 /// What is offered where there is nothing else.
@@ -137,7 +139,9 @@ impl Shared {
                 let changed = Arc::clone(&self.member_changed);
                 let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
                 // It may just have ended.
-                Arc::new(parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?)
+                Arc::new(
+                    parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?,
+                )
             }
         };
         Some(Member { tools: parent.tools(), parent, session })
@@ -171,6 +175,8 @@ impl Shared {
                 _ = news.join_next(), if !is_blind => {}
                 () = tokio::time::sleep(WATCH_AGAIN), if is_blind => {}
                 Some(Ok(socket)) = followed.join_next() => {
+                    // What a killed process left; otherwise it would be there until another session starts.
+                    sweep_session(&socket);
                     gone.insert(socket);
                 }
                 _ = changes.changed() => {}
@@ -181,7 +187,11 @@ impl Shared {
 
 fn watch(dir: &std::path::Path) -> Option<DirWatch> {
     let watch = private_dir(dir).and_then(|()| DirWatch::new(dir));
-    watch.inspect_err(|error| tracing::warn!(dir = %dir.display(), %error, "new sessions will not be seen there")).ok()
+    watch
+        .inspect_err(
+            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions will not be seen there"),
+        )
+        .ok()
 }
 
 impl Now {
@@ -231,7 +241,8 @@ impl Shared {
     /// What to do where there is nothing.
     fn advice(&self) -> String {
         let all: Vec<_> = named_sessions(&self.dirs).into_iter().map(|session| session.name).collect();
-        let looked = self.dirs.iter().map(|dir| format!("`{}`", dir.display())).collect::<Vec<_>>().join(" and ");
+        let looked =
+            self.dirs.iter().map(|dir| format!("`{}`", dir.display())).collect::<Vec<_>>().join(" and ");
         let mut text = if self.names.is_empty() {
             format!("There is no live session with tools in {looked}.\n")
         } else {

@@ -160,13 +160,14 @@ impl Drop for Made {
 }
 
 /// Writes a file, locks it, and only then gives it its name; refuses if the name is taken.
-pub(crate) fn create_locked(dir: &Path, path: &Path, unfinished: &Path, text: &[u8]) -> io::Result<Private<File>> {
+pub(crate) fn create_locked(
+    dir: &Path,
+    path: &Path,
+    unfinished: &Path,
+    text: &[u8],
+) -> io::Result<Private<File>> {
     #[cfg(target_os = "linux")]
-    match rustix::fs::open(
-        dir,
-        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    ) {
+    match rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(file) => {
             // A file without a name: nobody sees it before it is complete, nothing is left if we are killed.
             let file = fill_and_lock(Private::new(file.into()), text)?;

@@ -135,7 +135,8 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
         }
     };
     // Nothing depends on it.
-    let client = client.filter(|client| client.get().starts_with('{')).and_then(|client| client.decode().ok());
+    let client =
+        client.filter(|client| client.get().starts_with('{')).and_then(|client| client.decode().ok());
     Ok(Request::Call(ToolCall { name, arguments, meta }, client))
 }
 
@@ -283,7 +284,10 @@ mod tests {
             Request::Call(call, client) => (call.meta.tool_use_id.unwrap(), client),
             Request::Watch(_) => panic!("no call"),
         };
-        assert_eq!(read(text.replace("CLIENT", r#"{"name":"c","sessionId":"s","new":1}"#)), ("t".into(), Some(client)));
+        assert_eq!(
+            read(text.replace("CLIENT", r#"{"name":"c","sessionId":"s","new":1}"#)),
+            ("t".into(), Some(client))
+        );
         for odd in ["null", "5", "[]", r#"["c"]"#, r#"{"name":5}"#] {
             assert_eq!(read(text.replace("CLIENT", odd)), ("t".into(), None), "{odd}");
         }
@@ -293,7 +297,10 @@ mod tests {
     fn watching_asks_for_another_revision_or_for_any() {
         for known in [None, Some(0), Some(u64::MAX)] {
             let request = whole(&crate::watch::write_watch(known));
-            assert!(matches!(read_request(&request), Ok(Request::Watch(read)) if read == known), "{request:?}");
+            assert!(
+                matches!(read_request(&request), Ok(Request::Watch(read)) if read == known),
+                "{request:?}"
+            );
         }
         for text in [r#"{"method":"watch_tools"}"#, r#"{"method":"watch_tools","params":{"revision":"x"}}"#] {
             assert!(matches!(read_request(&text.into()), Ok(Request::Watch(None))), "{text}");

@@ -130,7 +130,10 @@ fn check_dir(dir: &Path) -> io::Result<()> {
         return refused(format!("it belongs to user {}", meta.uid()));
     }
     if meta.mode() & 0o077 != 0 {
-        return refused(format!("other users can enter it, its mode is {:04o}; `chmod 700` it", meta.mode() & 0o7777));
+        return refused(format!(
+            "other users can enter it, its mode is {:04o}; `chmod 700` it",
+            meta.mode() & 0o7777
+        ));
     }
     Ok(())
 }
@@ -144,7 +147,8 @@ fn sweep_names(dir: &Path) -> Vec<NamedSession> {
         return Vec::new();
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_entry = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "json" || suffix == "tmp");
+    let is_entry =
+        |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "json" || suffix == "tmp");
     entries.map(|entry| entry.path()).filter(is_entry).filter_map(|path| look(&path)).collect()
 }
 

@@ -129,9 +129,8 @@ impl Parent {
     ) -> Result<Self, IpcError> {
         let list = read_stamped(&schema)?;
         // Others were not told of `watch_tools`, and are not asked.
-        let is_ours = |path: &Path| {
-            path.file_name().and_then(SessionId::of).is_some_and(|(id, _)| id.is_ours())
-        };
+        let is_ours =
+            |path: &Path| path.file_name().and_then(SessionId::of).is_some_and(|(id, _)| id.is_ours());
         let schema = Some(schema).filter(|schema| is_ours(schema));
         Self::new(socket, schema, list, changed)
     }
@@ -147,7 +146,9 @@ impl Parent {
         loop {
             let Ok(link) = self.connect().await else { return };
             match self.follow_on(link.connection, schema).await {
-                Err(IpcError::Invalid { reason }) => return tracing::debug!(reason, "the list of tools stays as it is"),
+                Err(IpcError::Invalid { reason }) => {
+                    return tracing::debug!(reason, "the list of tools stays as it is");
+                }
                 Err(error) => tracing::debug!(%error, "the parent has hung up"),
                 Ok(never) => match never {},
             }
@@ -346,7 +347,8 @@ impl ToolSource for Remote {
             && let Ok(runtime) = Handle::try_current()
         {
             let link = Arc::clone(&self.link);
-            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
+            self.follower
+                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
         }
         Changes::of(self.link.changed.subscribe())
     }

@@ -231,5 +231,3 @@ impl Server {
         (write_reply(Reply::Error(error)), self.answers.put_small())
     }
 }
-
-

@@ -212,7 +212,8 @@ impl SessionBuilder {
         *lock(&session.running) = Some(running);
         if !changes.is_never() {
             let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
-            let listing = tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
+            let listing =
+                tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
             session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
         }
         if let Some(name) = self.name {
@@ -245,7 +246,9 @@ async fn keep_listing(
         let Some(running) = running.as_mut() else { return };
         match running.files.replace_schema(&write_schema_file(&now)) {
             Ok(()) => revision.send_modify(|revision| *revision += 1),
-            Err(error) => tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list"),
+            Err(error) => {
+                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list")
+            }
         }
         listed = now;
     }

@@ -20,6 +20,6 @@ mod subscription;
 
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
+pub use stdio::{Stdin, StdioClient, Stdout, stdio};
 #[doc(no_inline)]
 pub use toolbridge_core::ServerInfo;
-pub use stdio::{Stdin, StdioClient, Stdout, stdio};

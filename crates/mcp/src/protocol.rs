@@ -123,10 +123,7 @@ impl Protocol {
 }
 
 /// The shape of an answer, and who asks where the request says it.
-fn era(
-    meta: Option<&RawJson>,
-    is_initialized: bool,
-) -> Result<(Era, Option<Implementation>), ErrorData> {
+fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<(Era, Option<Implementation>), ErrorData> {
     let meta = match meta {
         // The keys are too long to be spelt with escapes by accident.
         Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {

@@ -48,7 +48,11 @@ impl Subscriptions {
         let mut accepted = SubscriptionFilter::default();
         accepted.tools_list_changed = wants_tools.then_some(true);
         let accepted = serde_json::to_string(&accepted).expect("flags can always be written");
-        Ok(notification("notifications/subscriptions/acknowledged", id, &format!(r#","notifications":{accepted}"#)))
+        Ok(notification(
+            "notifications/subscriptions/acknowledged",
+            id,
+            &format!(r#","notifications":{accepted}"#),
+        ))
     }
 
     /// Ends a subscription; says whether there was one.

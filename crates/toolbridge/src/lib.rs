@@ -88,8 +88,8 @@ pub use toolbridge_core as core;
 pub use toolbridge_core::{
     CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
     FromContext, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress, RawJson,
-    RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall, ToolError, ToolList,
-    ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
+    RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall, ToolError,
+    ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]

@@ -86,10 +86,14 @@ async fn call(source: &impl ToolSource, name: &str) -> Result<String, String> {
 #[tokio::test]
 async fn a_name_is_there_as_long_as_its_session() {
     let world = World::new();
-    let session = world.session("shop", &tools([("a", "a")])).server(ServerInfo::new("Shop")).start().await.unwrap();
+    let session =
+        world.session("shop", &tools([("a", "a")])).server(ServerInfo::new("Shop")).start().await.unwrap();
     let [found] = &named_sessions(&[world.names()])[..] else { panic!("one session") };
     assert_eq!((found.name.as_str(), found.pid), ("shop", std::process::id()));
-    assert_eq!((found.socket.as_path(), found.schema.as_path()), (session.socket_path(), session.schema_path()));
+    assert_eq!(
+        (found.socket.as_path(), found.schema.as_path()),
+        (session.socket_path(), session.schema_path())
+    );
     assert_eq!(found.program, std::env::current_exe().unwrap());
     assert_eq!(found.server.name, "Shop");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -189,7 +193,10 @@ async fn tools_of_the_same_name_are_told_apart_by_their_sessions() {
     lists(&only, &["find"]).await;
     let none = world.attached(&["three"]);
     let advice = call(&none, "sessions").await.unwrap();
-    assert!(advice.contains("no live session called three") && advice.contains("called one, two"), "{advice}");
+    assert!(
+        advice.contains("no live session called three") && advice.contains("called one, two"),
+        "{advice}"
+    );
 }
 
 #[tokio::test]
