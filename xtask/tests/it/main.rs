@@ -4,3 +4,4 @@
 mod architecture;
 mod errors;
 mod faults;
+mod pages;
