@@ -214,7 +214,8 @@ impl<O: Outgoing> Front<O> {
                 Ok(era) => {
                     let (shared, list) = (Arc::clone(&self.shared), self.list());
                     shared.note_list(&id, &list);
-                    return self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    return self.follow();
                 }
                 Err(error) => (Some(id), error),
             },
@@ -267,8 +268,6 @@ impl<O: Outgoing> Front<O> {
 
     /// The answer to `tools/list` as it is now.
     fn list(&mut self) -> RawJson {
-        // Before the list is taken: what changes from here on, the client is told.
-        self.follow();
         let tools = self.shared.dispatcher.source().tools();
         match &self.list {
             Some((of, list)) if of.is(&tools) => list.clone(),
@@ -279,8 +278,15 @@ impl<O: Outgoing> Front<O> {
         }
     }
 
+    /// Tells the client from here on what changes. Behind the first answer: a source may have to ask somebody for its changes.
     fn follow(&mut self) {
-        self.changes.get_or_insert_with(|| self.shared.dispatcher.source().changes());
+        if self.changes.is_none() {
+            let source = self.shared.dispatcher.source();
+            self.changes = Some(source.changes());
+            if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
+                self.list_changed();
+            }
+        }
     }
 
     fn list_changed(&mut self) {

@@ -12,24 +12,25 @@ fn call(tool: &str) -> Turn {
     Turn::blocks(vec![Block::call(tool, serde_json::json!({}))])
 }
 
-/// Learns `greet`, waits until it is offered, calls it, forgets it, and ends when it is no longer offered.
+/// Learns `greet`, looks around until it is offered, calls it, forgets it, and calls it again: the CLI offers to the end of a
+/// run what it has offered once.
 fn plan(request: &ModelRequest) -> Turn {
     let is_offered = request.tools().contains(&"mcp__tools__greet");
     let results = request.tool_results();
     let last = results.first().map(|result| result.text()).unwrap_or_default();
     match last.as_str() {
-        _ if request.turn() > MANY_TURNS => Turn::text("it never came, or never went"),
+        _ if request.turn() > MANY_TURNS => Turn::text("it never came"),
         "" => call("learn"),
+        "learnt" if !is_offered => call("look"),
+        "learnt" | "forgotten" => call("greet"),
         "hello" => call("forget"),
-        "learnt" | "there" if is_offered => call("greet"),
-        "forgotten" | "gone" if !is_offered => Turn::text("done"),
-        _ => call("look"),
+        error => Turn::text(error),
     }
 }
 
 fn learning() -> Toolset {
     let set = Toolset::builder().build().unwrap();
-    let (learner, forgetter, looker) = (set.clone(), set.clone(), set.clone());
+    let (learner, forgetter) = (set.clone(), set.clone());
     let learn = Tool::new("learn", "Learns", async move |_: NoArgs| {
         let greet = Tool::new("greet", "Greets", async |_: NoArgs| "hello");
         learner.add(greet).map(|()| "learnt")
@@ -52,12 +53,13 @@ fn learning() -> Toolset {
 }
 
 #[tokio::test]
-async fn a_tool_that_a_handler_adds_is_called_in_the_same_run_and_one_that_it_removes_is_gone() {
+async fn a_tool_that_a_handler_adds_is_called_in_the_same_run_and_one_that_it_removes_is_not() {
     for transport in TRANSPORTS {
         let world = World::answering(plan);
         let model = world.model();
         model.set_agent_toolsets(learning(), "tools", transport).unwrap();
-        assert_eq!(model.request("go").await.unwrap().text(), "done", "{transport}");
+        let answer = model.request("go").await.unwrap().text();
+        assert!(answer.contains("there is no tool `greet`"), "{transport}: {answer}");
         let requests = world.scripted.requests();
         assert!(!requests[0].tools().contains(&"mcp__tools__greet"));
         world.nothing_is_left();
