@@ -38,14 +38,7 @@ fn learning() -> Toolset {
     let forget = Tool::new("forget", "Forgets", async move |_: NoArgs| {
         if forgetter.remove("greet") { "forgotten" } else { "nothing to forget" }
     });
-    let look =
-        Tool::new(
-            "look",
-            "Looks",
-            async move |_: NoArgs| {
-                if looker.names().contains(&"greet".into()) { "there" } else { "gone" }
-            },
-        );
+    let look = Tool::new("look", "Looks around", async |_: NoArgs| "learnt");
     for tool in [learn, forget, look] {
         set.add(tool).unwrap();
     }
