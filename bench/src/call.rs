@@ -157,17 +157,11 @@ mod tests {
         let call = Call::items_both_ways(500);
         let sent: Value = serde_json::from_str(&call.arguments(id)).unwrap();
         let check = |result: Value| call.check(id, &json!({ "id": id, "result": result }));
-        assert!(
-            check(json!({ "content": [{ "type": "text", "text": "" }], "structuredContent": sent })).is_ok()
-        );
-        assert!(check(json!({ "content": [{ "type": "text", "text": sent.to_string() }] })).is_ok());
-        assert!(check(json!({ "content": [{ "type": "text", "text": "" }], "structuredContent": sent, "isError": true })).is_err());
-        assert!(
-            check(
-                json!({ "content": [{ "type": "text", "text": "" }], "structuredContent": { "items": [] } })
-            )
-            .is_err()
-        );
+        let said = |text: &str| json!([{ "type": "text", "text": text }]);
+        assert!(check(json!({ "content": said(""), "structuredContent": sent })).is_ok());
+        assert!(check(json!({ "content": said(&sent.to_string()) })).is_ok());
+        assert!(check(json!({ "content": said(""), "structuredContent": sent, "isError": true })).is_err());
+        assert!(check(json!({ "content": said(""), "structuredContent": { "items": [] } })).is_err());
         let text = Call::text(50);
         let right = json!({ "content": [{ "text": serde_json::from_str::<Value>(&text.arguments(id)).unwrap()["text"] }] });
         assert!(text.check(id, &json!({ "id": id, "result": right })).is_ok());

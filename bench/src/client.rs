@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::call::{Call, Dialect};
-use crate::connection::Connection;
 use crate::process::Process;
 use crate::template::{FIRST_ID, Template};
 
@@ -33,10 +32,6 @@ impl Client {
         Self { process, dialect, next_id: FIRST_ID, request, answer }
     }
 
-    fn connection(&mut self) -> &mut Connection {
-        &mut self.process.connection
-    }
-
     pub(crate) fn finish(self) -> Result<()> {
         self.process.finish()
     }
@@ -44,11 +39,11 @@ impl Client {
     /// Says hello.
     pub(crate) fn initialize(&mut self) -> Result<()> {
         self.send(1, INITIALIZE)?;
-        self.connection().line()?;
+        self.process.line()?;
         self.send(0, INITIALIZED)?;
         // Here even a notification has an answer.
         if self.dialect == Dialect::Control {
-            self.connection().line()?;
+            self.process.line()?;
         }
         Ok(())
     }
@@ -56,31 +51,30 @@ impl Client {
     /// Asks for the tools; returns the line with them.
     pub(crate) fn list(&mut self) -> Result<&[u8]> {
         self.send(2, LIST)?;
-        self.connection().line()
+        self.process.line()
     }
 
     /// Does what a client does first; returns how many tools there are.
     pub(crate) fn open(&mut self) -> Result<usize> {
         self.initialize()?;
-        let (dialect, name) = (self.dialect, self.connection().name());
+        let (dialect, name) = (self.dialect, self.process.name);
         let list = dialect.message(self.list()?).context(name)?;
         tools_in(&list).context(name)
     }
 
     fn send(&mut self, id: u32, message: &str) -> Result<()> {
         let line = self.dialect.line(id, message);
-        self.connection().send(&line)
+        self.process.send(&line)
     }
 
     /// Makes a call for the first time, and checks all of what comes back. Later answers must look like it.
     pub(crate) fn learn(&mut self, call: &Call) -> Result<Duration> {
         let id = self.new_id();
-        let (dialect, name) = (self.dialect, self.connection().name());
+        let (dialect, name) = (self.dialect, self.process.name);
         self.request = Template::new(dialect.line(id, &call.request(id)), id);
-        let connection = &mut self.process.connection;
         let started = Instant::now();
-        connection.send(self.request.with(id))?;
-        let answer = connection.line()?.to_vec();
+        self.process.send(self.request.with(id))?;
+        let answer = self.process.line()?.to_vec();
         let took = started.elapsed();
         call.check(id, &dialect.message(&answer).context(name)?).context(name)?;
         self.answer = Template::new(answer, id);
@@ -92,12 +86,12 @@ impl Client {
     pub(crate) fn call(&mut self, thorough: bool) -> Result<Duration> {
         let id = self.new_id();
         let line = self.request.with(id);
-        let connection = &mut self.process.connection;
+        let name = self.process.name;
         let started = Instant::now();
-        connection.send(line)?;
-        let answer = connection.line()?;
+        self.process.send(line)?;
+        let answer = self.process.line()?;
         let took = started.elapsed();
-        self.answer.check(id, answer, thorough).with_context(|| connection.name())?;
+        self.answer.check(id, answer, thorough).context(name)?;
         Ok(took)
     }
 
@@ -113,13 +107,11 @@ impl Client {
         while done < total {
             while sent < total && sent - done < in_flight {
                 let id = self.new_id();
-                let line = self.request.with(id);
-                self.process.connection.send(line)?;
+                self.process.send(self.request.with(id))?;
                 sent += 1;
             }
-            let connection = &mut self.process.connection;
-            let (name, length) = (connection.name(), self.answer.len());
-            for answer in connection.lines(length)?.chunks_exact(length) {
+            let (name, length) = (self.process.name, self.answer.len());
+            for answer in self.process.lines(length)?.chunks_exact(length) {
                 let id =
                     self.answer.id_in(answer).with_context(|| format!("{name}: an answer without an id"))?;
                 let place = id.checked_sub(first).and_then(|place| answered.get_mut(place as usize));

@@ -1,21 +1,23 @@
 //! Who is compared.
 
-use anyhow::{Context as _, Result};
+use std::ops::Deref;
+
+use clap::ValueEnum;
 
 use crate::environment::Runtime;
 
 macro_rules! contenders {
     ($($contender:ident, $name:literal, $class:ident, $runtime:expr, $explanation:literal;)*) => {
         /// What stands between the client and a tool.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Contender { $($contender,)* }
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+        pub(crate) enum Contender { $(#[value(name = $name)] $contender,)* }
 
-        impl Contender {
-            pub(crate) const ALL: &[Self] = &[$(Self::$contender,)*];
+        impl Deref for Contender {
+            type Target = Facts;
 
-            fn facts(self) -> Facts {
+            fn deref(&self) -> &Facts {
                 match self {
-                    $(Self::$contender => Facts {
+                    $(Self::$contender => &Facts {
                         name: $name, class: Class::$class, runtime: $runtime, explanation: $explanation
                     },)*
                 }
@@ -24,11 +26,14 @@ macro_rules! contenders {
     };
 }
 
-struct Facts {
-    name: &'static str,
-    class: Class,
-    runtime: Option<Runtime>,
-    explanation: &'static str,
+/// What is known of a contender.
+pub(crate) struct Facts {
+    pub(crate) name: &'static str,
+    pub(crate) class: Class,
+    /// What it needs besides our own executables.
+    pub(crate) runtime: Option<Runtime>,
+    /// What it is, for the report.
+    pub(crate) explanation: &'static str,
 }
 
 /// Whose it is.
@@ -76,38 +81,12 @@ contenders! {
 }
 
 impl Contender {
-    pub(crate) fn name(self) -> &'static str {
-        self.facts().name
-    }
-
-    /// What it is, for the report.
-    pub(crate) fn explanation(self) -> &'static str {
-        self.facts().explanation
-    }
-
-    pub(crate) fn class(self) -> Class {
-        self.facts().class
-    }
-
     pub(crate) fn is_relay(self) -> bool {
-        self.class() == Class::Relay
-    }
-
-    /// What it needs besides our own executables.
-    pub(crate) fn runtime(self) -> Option<Runtime> {
-        self.facts().runtime
+        self.class == Class::Relay
     }
 
     /// Whether it is an earlier build of ours.
     pub(crate) fn is_earlier(self) -> bool {
         matches!(self, Self::Before | Self::BeforeAndParent)
-    }
-
-    pub(crate) fn named(name: &str) -> Result<Self> {
-        let named = Self::ALL.iter().copied().find(|one| one.name() == name);
-        named.with_context(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|one| one.name()).collect();
-            format!("there are {}", all.join(", "))
-        })
     }
 }

@@ -1,6 +1,5 @@
 //! The document tools beside the plain system calls that they cannot do without.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -14,20 +13,32 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::process::Process;
 use crate::row::Beside;
-use crate::sample::Samples;
 
 const LARGE_BYTES: usize = 20_000_000;
 const SECTION_BYTES: usize = 8_000;
 const FILES: usize = 10_000;
 const TOC_FILES: usize = 1_000;
 
+const ROWS: [(&str, &str); 7] = [
+    ("copy_first", "copy 8 KB out of 20 MB, first time"),
+    ("copy_later", "copy 8 KB out of 20 MB, later"),
+    ("list", "list 10,000 files"),
+    ("toc_first", "table of contents of 1,000 files, first time"),
+    ("toc_later", "table of contents of 1,000 files, later"),
+    ("find_first", "search 10,000 sections, from the start of the server"),
+    ("find_later", "search 10,000 sections, later"),
+];
+
+/// The seconds of a row: ours, and those of plain system calls.
+type Seconds = (Vec<f64>, Vec<f64>);
+
 /// Measures everything, `rounds` times; ours and plain take turns.
 pub(crate) fn measure(toolbridge: &Path, rounds: usize) -> Result<Vec<Beside>> {
     eprintln!("measuring the document tools");
-    let mut rows = copying(toolbridge, large_manual()?.path(), rounds)?;
-    rows.extend(listing(toolbridge, many_files()?.path(), rounds)?);
-    rows.extend(finding(toolbridge, many_sections()?.path(), rounds)?);
-    Ok(rows)
+    let copying = copying(toolbridge, large_manual()?.path(), rounds)?;
+    let listing = listing(toolbridge, many_files()?.path(), rounds)?;
+    let finding = finding(toolbridge, many_sections()?.path(), rounds)?;
+    Beside::lines(ROWS, copying.into_iter().chain(listing).chain(finding))
 }
 
 /// `toolbridge docs`.
@@ -47,8 +58,8 @@ impl Server {
         let params = json!({ "name": tool, "arguments": arguments });
         let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
         let started = Instant::now();
-        self.0.connection.send(format!("{request}\n").as_bytes())?;
-        let answer: Value = serde_json::from_slice(self.0.connection.line()?)?;
+        self.0.send(format!("{request}\n").as_bytes())?;
+        let answer: Value = serde_json::from_slice(self.0.line()?)?;
         let seconds = started.elapsed().as_secs_f64();
         let result = &answer["result"];
         ensure!(result.is_object() && result["isError"] != true, "{tool}: {answer}");
@@ -56,70 +67,49 @@ impl Server {
     }
 }
 
-fn workspace() -> Result<TempDir> {
+/// A workspace with these files, and their texts, below `manuals`.
+fn workspace(files: impl IntoIterator<Item = (String, String)>) -> Result<TempDir> {
     let dir = TempDir::new()?;
-    for folder in ["manuals/m", "vault"] {
-        fs::create_dir_all(dir.path().join(folder))?;
+    fs::create_dir(dir.path().join("vault"))?;
+    for (path, text) in files {
+        let path = dir.path().join("manuals").join(path);
+        fs::create_dir_all(path.parent().context("no folder")?)?;
+        fs::write(path, text)?;
     }
     Ok(dir)
 }
 
 /// One manual of 20 MB, in sections of 8 KB.
 fn large_manual() -> Result<TempDir> {
-    let dir = workspace()?;
     let line = "The quick brown fox jumps over the lazy dog, again and again and again.\n";
-    let mut text = String::with_capacity(LARGE_BYTES + SECTION_BYTES);
-    for section in 0.. {
-        if text.len() >= LARGE_BYTES {
-            break;
-        }
-        writeln!(text, "## Section {section}\n")?;
-        let end = text.len() + SECTION_BYTES - 40;
-        while text.len() < end {
-            text.push_str(line);
-        }
-    }
-    fs::write(dir.path().join("manuals/m/large.md"), text)?;
-    Ok(dir)
+    let lines = line.repeat(SECTION_BYTES / line.len());
+    let section = |number| format!("## Section {number}\n\n{lines}");
+    let text = (0..LARGE_BYTES / SECTION_BYTES).map(section).collect();
+    workspace([("m/large.md".to_owned(), text)])
 }
 
-/// 10,000 files in a hundred folders, the first thousand of them with a few headings.
+/// 10,000 files in a hundred folders, and a thousand with a few headings.
 fn many_files() -> Result<TempDir> {
-    let dir = workspace()?;
-    for file in 0..FILES {
-        let folder = dir.path().join(format!("manuals/m/{:02}", file % 100));
-        if file < 100 {
-            fs::create_dir_all(&folder)?;
-        }
-        fs::write(
-            folder.join(format!("{file}.md")),
-            format!("# File {file}\n\nText.\n\n## More\n\nText.\n"),
-        )?;
-    }
-    let toc = dir.path().join("manuals/toc");
-    fs::create_dir(&toc)?;
-    for file in 0..TOC_FILES {
-        let text: String =
-            (0..10).map(|n| format!("# Heading {n}\n\nSome text of file {file}.\n\n")).collect();
-        fs::write(toc.join(format!("{file}.md")), text)?;
-    }
-    Ok(dir)
+    let listed = (0..FILES).map(|file| {
+        let text = format!("# File {file}\n\nText.\n\n## More\n\nText.\n");
+        (format!("m/{:02}/{file}.md", file % 100), text)
+    });
+    let with_headings = (0..TOC_FILES).map(|file| {
+        let heading = |n: usize| format!("# Heading {n}\n\nSome text of file {file}.\n\n");
+        (format!("toc/{file}.md"), (0..10).map(heading).collect())
+    });
+    workspace(listed.chain(with_headings))
 }
 
 /// 10,000 sections in a hundred files.
 fn many_sections() -> Result<TempDir> {
-    let dir = workspace()?;
-    for file in 0..100 {
+    workspace((0..100).map(|file| {
         let section = |n: usize| {
             let topic = ["backup", "network", "printer", "会議室", "payroll"][n % 5];
             format!("# {topic} {n}\n\nHow to deal with {topic} number {n} in file {file}: ask first.\n\n")
         };
-        fs::write(
-            dir.path().join(format!("manuals/m/{file}.md")),
-            (0..100).map(section).collect::<String>(),
-        )?;
-    }
-    Ok(dir)
+        (format!("m/{file}.md"), (0..100).map(section).collect())
+    }))
 }
 
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
@@ -128,8 +118,8 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64())
 }
 
-fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut first, mut later, mut plain] = [(); 3].map(|()| Samples::default());
+fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 2]> {
+    let [mut first, mut later] = <[Seconds; 2]>::default();
     let (source, target) = (workspace.join("manuals/m/large.md"), workspace.join("vault/plain.md"));
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
@@ -142,16 +132,13 @@ fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Bes
         let (copied, took) = server.call("bridge_copy_section", &copy)?;
         ensure!(copied["truncated"] == false, "{copied}");
         let bytes = copied["written_bytes"].as_u64().context("no `written_bytes`")?;
-        first.add(took);
+        first.0.push(took);
         for _ in 0..10 {
-            later.add(server.call("bridge_copy_section", &copy)?.1);
-            plain.add(timed(|| plain_copy(&source, &target, bytes))?);
+            later.0.push(server.call("bridge_copy_section", &copy)?.1);
+            later.1.push(timed(|| plain_copy(&source, &target, bytes))?);
         }
     }
-    Ok(vec![
-        Beside::new("copy_first", "copy 8 KB out of 20 MB, first time", first, Samples::default())?,
-        Beside::new("copy_later", "copy 8 KB out of 20 MB, later", later, plain)?,
-    ])
+    Ok([first, later])
 }
 
 /// What an atomic copy of a known section takes at least.
@@ -167,27 +154,22 @@ fn plain_copy(source: &Path, target: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut list, mut plain_list, mut first, mut later, mut plain_toc] =
-        [(); 5].map(|()| Samples::default());
+fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 3]> {
+    let [mut list, mut first, mut later] = <[Seconds; 3]>::default();
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
         let toc = json!({ "manual_id": "toc" });
-        first.add(server.call("manual_toc", &toc)?.1);
+        first.0.push(server.call("manual_toc", &toc)?.1);
         for _ in 0..3 {
             let (found, took) = server.call("manual_ls", &json!({ "manual_id": "m" }))?;
             ensure!(found["items"].as_array().is_some_and(|items| items.len() == FILES), "files are missing");
-            list.add(took);
-            plain_list.add(timed(|| plain_listing(&workspace.join("manuals/m")))?);
-            later.add(server.call("manual_toc", &toc)?.1);
-            plain_toc.add(timed(|| plain_reading(&workspace.join("manuals/toc")))?);
+            list.0.push(took);
+            list.1.push(timed(|| plain_listing(&workspace.join("manuals/m")))?);
+            later.0.push(server.call("manual_toc", &toc)?.1);
+            later.1.push(timed(|| plain_reading(&workspace.join("manuals/toc")))?);
         }
     }
-    Ok(vec![
-        Beside::new("list", "list 10,000 files", list, plain_list)?,
-        Beside::new("toc_first", "table of contents of 1,000 files, first time", first, Samples::default())?,
-        Beside::new("toc_later", "table of contents of 1,000 files, later", later, plain_toc)?,
-    ])
+    Ok([list, first, later])
 }
 
 fn plain_listing(folder: &Path) -> Result<()> {
@@ -207,29 +189,21 @@ fn plain_reading(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn finding(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<Vec<Beside>> {
-    let [mut first, mut later] = [(); 2].map(|()| Samples::default());
+fn finding(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 2]> {
+    let [mut first, mut later] = <[Seconds; 2]>::default();
     for _ in 0..rounds {
         let started = Instant::now();
         let mut server = Server::start(toolbridge, workspace)?;
         server.call("manual_find", &json!({ "query": "printer 42" }))?;
-        first.add(started.elapsed().as_secs_f64());
+        first.0.push(started.elapsed().as_secs_f64());
         for query in ["backup number 10", "会議室", "network in file 7"] {
             let (found, took) = server.call("manual_find", &json!({ "query": query }))?;
             ensure!(
                 found["items"].as_array().is_some_and(|items| !items.is_empty()),
                 "`{query}` found nothing"
             );
-            later.add(took);
+            later.0.push(took);
         }
     }
-    Ok(vec![
-        Beside::new(
-            "find_first",
-            "search 10,000 sections, from the start of the server",
-            first,
-            Samples::default(),
-        )?,
-        Beside::new("find_later", "search 10,000 sections, later", later, Samples::default())?,
-    ])
+    Ok([first, later])
 }

@@ -20,10 +20,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    const fn new(batch: usize, rounds: usize, limit_ms: u64) -> Self {
-        Self { batch, rounds, limit: Duration::from_millis(limit_ms) }
-    }
-
     /// How many runs are in a batch of a contender whose runs take so long: at least one, and no more than let
     /// it take its turn in every round.
     pub(crate) fn batch_of(&self, one_run: Duration) -> usize {
@@ -69,6 +65,34 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
+    pub(crate) fn new(is_quick: bool) -> Self {
+        /// What is done for good figures, and what for rough ones.
+        fn either<T>(is_quick: bool, [full, quick]: [T; 2]) -> T {
+            if is_quick { quick } else { full }
+        }
+        let plan = |both: [(usize, usize, u64); 2]| {
+            let (batch, rounds, limit_ms) = either(is_quick, both);
+            Plan { batch, rounds, limit: Duration::from_millis(limit_ms) }
+        };
+        let count = |both: [usize; 2]| either(is_quick, both);
+        Self {
+            starts: plan([(1, 300, 12_000), (1, 10, 1_000)]),
+            starts_with_many: plan([(1, 100, 15_000), (1, 3, 1_000)]),
+            small: plan([(50, 400, 3_000), (50, 10, 200)]),
+            medium: plan([(50, 200, 3_000), (50, 4, 200)]),
+            large: plan([(5, 80, 4_000), (3, 4, 200)]),
+            largest: plan([(3, 30, 5_000), (1, 3, 500)]),
+            parallel: plan([(640, 60, 6_000), (640, 3, 500)]),
+            memory: count([3, 1]),
+            first_calls: count([100, 5]),
+            documents: count([20, 1]),
+            growth_calls: count([100_000, 1_000]),
+            growth_tools: either(is_quick, [&[1, 10, 100, 1_000, 10_000], &[1, 100]]),
+            growth_sessions: either(is_quick, [&[1, 10, 50, 100, 200], &[1, 10]]),
+            growth_rounds: count([100, 5]),
+        }
+    }
+
     /// The row of calls with that key.
     pub(crate) fn kind(&self, key: &'static str) -> CallRow {
         let (label, call, plan) = match key {
@@ -89,39 +113,6 @@ impl Effort {
         };
         CallRow { key, label, call, plan }
     }
-
-    pub(crate) const FULL: Self = Self {
-        starts: Plan::new(1, 300, 12_000),
-        starts_with_many: Plan::new(1, 100, 15_000),
-        small: Plan::new(50, 400, 3_000),
-        medium: Plan::new(50, 200, 3_000),
-        large: Plan::new(5, 80, 4_000),
-        largest: Plan::new(3, 30, 5_000),
-        parallel: Plan::new(640, 60, 6_000),
-        memory: 3,
-        first_calls: 100,
-        documents: 20,
-        growth_calls: 100_000,
-        growth_tools: &[1, 10, 100, 1_000, 10_000],
-        growth_sessions: &[1, 10, 50, 100, 200],
-        growth_rounds: 100,
-    };
-    pub(crate) const QUICK: Self = Self {
-        starts: Plan::new(1, 10, 1_000),
-        starts_with_many: Plan::new(1, 3, 1_000),
-        small: Plan::new(50, 10, 200),
-        medium: Plan::new(50, 4, 200),
-        large: Plan::new(3, 4, 200),
-        largest: Plan::new(1, 3, 500),
-        parallel: Plan::new(640, 3, 500),
-        memory: 1,
-        first_calls: 5,
-        documents: 1,
-        growth_calls: 1_000,
-        growth_tools: &[1, 100],
-        growth_sessions: &[1, 10],
-        growth_rounds: 5,
-    };
 }
 
 #[cfg(test)]
@@ -130,7 +121,7 @@ mod tests {
 
     #[test]
     fn who_is_slow_has_fewer_runs_and_still_some() {
-        let plan = Plan::new(50, 400, 4_000);
+        let plan = Plan { batch: 50, rounds: 400, limit: Duration::from_secs(4) };
         assert_eq!(plan.batch_of(Duration::from_micros(20)), 50, "fast enough");
         assert_eq!(plan.batch_of(Duration::from_millis(1)), 10, "smaller batches");
         assert_eq!(plan.batch_of(Duration::from_secs(100)), 1, "but never none");
@@ -138,7 +129,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_much_longer_than_the_limit_and_all_begin() {
-        let plan = Plan::new(1, 100, 1_000);
+        let plan = Plan { batch: 1, rounds: 100, limit: Duration::from_secs(1) };
         for run in [1, 10, 50, 5_000].map(Duration::from_millis) {
             let mut spent = Duration::ZERO;
             let mut runs = 0;

@@ -10,7 +10,6 @@ use crate::contender::Contender;
 use crate::effort::SMALL_BYTES;
 use crate::process::Process;
 use crate::row::Beside;
-use crate::sample::Samples;
 use crate::stage::{FEW_TOOLS, Stage};
 
 /// The pieces of the way, in its order, all of it, and a later call; the floor has only the last two.
@@ -27,20 +26,19 @@ const PARTS: [(&str, &str); 7] = [
 /// Starts everything anew for each run; ours and the floor take turns.
 pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<Vec<Beside>> {
     eprintln!("measuring: the first call");
-    let mut samples = PARTS.map(|_| (Samples::default(), Samples::default()));
+    let mut samples = PARTS.map(|_| (Vec::new(), Vec::new()));
     // The first run reads the executables from the disk.
     run_ours(stage)?;
     run_floor(stage)?;
     for _ in 0..runs {
         for ((ours, _), took) in samples.iter_mut().zip(run_ours(stage)?) {
-            ours.add(took);
+            ours.push(took);
         }
         for ((_, floor), took) in samples[5..].iter_mut().zip(run_floor(stage)?) {
-            floor.add(took);
+            floor.push(took);
         }
     }
-    let parts = PARTS.into_iter().zip(samples);
-    parts.map(|((key, label), (ours, floor))| Beside::new(key, label, ours, floor)).collect()
+    Beside::lines(PARTS, samples)
 }
 
 /// The seconds of each part.

@@ -56,6 +56,7 @@ const GOALS: [Goal; 20] = [
 const PYTHON_LIMIT: f64 = 1.5;
 
 /// A goal beside what was measured.
+#[derive(Default)]
 pub(crate) struct Verdict {
     pub(crate) what: &'static str,
     pub(crate) who: &'static str,
@@ -85,11 +86,11 @@ pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
             Limit::Megabytes(limit) => (median / 1e6, limit, " MB", "", false),
             Limit::Promise(criterion, limit) => (median * 1e3, limit, " ms", criterion, true),
         };
-        Some(Verdict { what: row.label, who: contender.name(), measured, limit, unit, against, is_promise })
+        Some(Verdict { what: row.label, who: contender.name, measured, limit, unit, against, is_promise })
     });
     let of_python = python.iter().map(|row| Verdict {
         what: row.label,
-        who: Contender::BridgeAndPython.name(),
+        who: Contender::BridgeAndPython.name,
         measured: row.to_json(),
         limit: PYTHON_LIMIT,
         unit: "×",
@@ -122,7 +123,7 @@ pub(crate) fn check_measured(
         let part = if key.starts_with("start") { Part::Start } else { Part::Calls };
         if wants(part) && contenders.contains(contender) {
             let is_measured = rows.iter().any(|row| row.key == *key && row.figure(*contender).is_some());
-            ensure!(is_measured, "{criterion} was not measured: `{key}` of {}", contender.name());
+            ensure!(is_measured, "{criterion} was not measured: `{key}` of {}", contender.name);
         }
     }
     Ok(())
@@ -130,18 +131,15 @@ pub(crate) fn check_measured(
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
     use crate::row::Unit;
-    use crate::sample::{Figure, Samples};
+    use crate::sample::Figure;
 
     /// A row in which each contender has one run.
     fn row(key: &'static str, figures: &[(Contender, f64)]) -> Row {
-        let figures = figures.iter().map(|(contender, value)| {
-            let mut samples = Samples::default();
-            samples.add(*value);
-            (*contender, samples)
-        });
-        Row::new(key, key, Unit::Time, figures)
+        Row::new(key, key, Unit::Time, figures.iter().map(|(contender, value)| (*contender, vec![*value])))
     }
 
     #[test]
@@ -175,17 +173,15 @@ mod tests {
 
     #[test]
     fn one_run_that_is_held_up_misses_no_promise() {
-        let mut samples = Samples::default();
-        for took in [0.001, 2.0, 0.001, 0.001, 3.0] {
-            samples.add(took);
-        }
+        let samples = vec![0.001, 2.0, 0.001, 0.001, 3.0];
         let row = Row::new("start", "start", Unit::Time, [(Contender::Bridge, samples)]);
         check_promises(&verdicts(&[row], &[])).unwrap();
     }
 
     #[test]
     fn a_promise_that_nobody_measured_is_not_kept() {
-        let native: Vec<_> = Contender::ALL.iter().copied().filter(|one| one.runtime().is_none()).collect();
+        let native: Vec<_> =
+            Contender::value_variants().iter().copied().filter(|one| one.runtime.is_none()).collect();
         let few = row("start", &[(Contender::Bridge, 0.1), (Contender::WholeBridge, 0.1)]);
         let check = |rows: &[Row], parts: &[Part]| {
             check_measured(rows, |part| parts.contains(&part), &native).map_err(|error| error.to_string())

@@ -12,7 +12,7 @@ use crate::machine::OneCpu;
 use crate::process::Process;
 use crate::program::Programs;
 use crate::round_trip::in_turn;
-use crate::sample::{Figure, Samples};
+use crate::sample::Figure;
 use crate::stage::{FEW_TOOLS, Stage};
 
 /// Calls in a batch.
@@ -47,39 +47,34 @@ const PARENT: Column = ("parent_bytes", "parent", true);
 const BRIDGE_FDS: Column = ("bridge_fds", "descriptors of the bridge", false);
 const PARENT_FDS: Column = ("parent_fds", "descriptors of the parent", false);
 
+type Measure = fn(&mut Stage<'_>, &Effort) -> Result<Vec<Point>>;
+
+/// All curves, and how each is measured.
+const CURVES: [(&str, &str, &[Column], Measure); 3] = [
+    ("tools", "Growth: a call of 100 B in a session with so many tools", &[BRIDGE, PARENT], over_tools),
+    (
+        "calls",
+        "Growth: a call of 100 B, by decade of the calls made in one session",
+        &[BRIDGE, PARENT, BRIDGE_FDS, PARENT_FDS],
+        over_calls,
+    ),
+    (
+        "sessions",
+        "Growth: a call of 100 B with so many sessions in one process, each with its bridge",
+        &[BRIDGES, PARENT, PARENT_FDS],
+        over_sessions,
+    ),
+];
+
 /// Each curve with a parent that has done nothing before, and with everybody on one CPU: whom the kernel puts
 /// where would be more than anything that grows.
 pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Curve>> {
     let _one_cpu = OneCpu::new()?;
-    let mut curves = vec![
-        Curve {
-            of: "tools",
-            title: "Growth: a call of 100 B in a session with so many tools",
-            columns: &[BRIDGE, PARENT],
-            points: Vec::new(),
-        },
-        Curve {
-            of: "calls",
-            title: "Growth: a call of 100 B, by decade of the calls made in one session",
-            columns: &[BRIDGE, PARENT, BRIDGE_FDS, PARENT_FDS],
-            points: Vec::new(),
-        },
-        Curve {
-            of: "sessions",
-            title: "Growth: a call of 100 B with so many sessions in one process, each with its bridge",
-            columns: &[BRIDGES, PARENT, PARENT_FDS],
-            points: Vec::new(),
-        },
-    ];
-    let rounds = effort.growth_rounds;
-    for curve in &mut curves {
-        eprintln!("measuring: growth of {}", curve.of);
-        let stage = &mut Stage::set(programs, &[])?;
-        curve.points = match curve.of {
-            "tools" => over_tools(stage, effort.growth_tools, rounds)?,
-            "calls" => over_calls(stage, effort.growth_calls)?,
-            _ => over_sessions(stage, effort.growth_sessions, rounds)?,
-        };
+    let mut curves = Vec::new();
+    for (of, title, columns, measure) in CURVES {
+        eprintln!("measuring: growth of {of}");
+        let points = measure(&mut Stage::set(programs, &[])?, effort)?;
+        curves.push(Curve { of, title, columns, points });
     }
     Ok(curves)
 }
@@ -100,12 +95,12 @@ fn floor(stage: &mut Stage<'_>) -> Result<Client> {
 }
 
 /// Makes a batch of calls.
-fn batch(client: &mut Client, calls: usize, samples: &mut Samples) -> Result<()> {
-    (0..calls).try_for_each(|_| client.call(false).map(|took| samples.add(took.as_secs_f64())))
+fn batch(client: &mut Client, calls: usize, samples: &mut Vec<f64>) -> Result<()> {
+    (0..calls).try_for_each(|_| client.call(false).map(|took| samples.push(took.as_secs_f64())))
 }
 
-fn figure(samples: Samples) -> Result<Figure> {
-    samples.figure().context("nothing was measured")
+fn figure(samples: Vec<f64>) -> Result<Figure> {
+    Figure::of(samples).context("nothing was measured")
 }
 
 /// Calls all clients in turn, in batches; the figure of each.
@@ -120,14 +115,15 @@ fn all_in_turn(clients: &mut [Client], rounds: usize) -> Result<Vec<Figure>> {
 }
 
 /// All sizes at once, each in a session of its own, in turn with the floor.
-fn over_tools(stage: &mut Stage<'_>, sizes: &[usize], rounds: usize) -> Result<Vec<Point>> {
+fn over_tools(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
+    let sizes = effort.growth_tools;
     let mut clients = vec![floor(stage)?];
     let mut parent_bytes = Vec::new();
     for size in sizes {
         clients.push(session(stage, *size)?);
         parent_bytes.push(stage.parent.0.resident_bytes()?);
     }
-    let figures = all_in_turn(&mut clients, rounds)?;
+    let figures = all_in_turn(&mut clients, effort.growth_rounds)?;
     let mut points = Vec::new();
     for (place, count) in sizes.iter().copied().enumerate() {
         let values = vec![clients[place + 1].process.resident_bytes()?, parent_bytes[place]];
@@ -138,12 +134,12 @@ fn over_tools(stage: &mut Stage<'_>, sizes: &[usize], rounds: usize) -> Result<V
 }
 
 /// One session, decade by decade.
-fn over_calls(stage: &mut Stage<'_>, last: usize) -> Result<Vec<Point>> {
+fn over_calls(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let (mut floor, mut client) = (floor(stage)?, session(stage, FEW_TOOLS)?);
     let mut points = Vec::new();
     let (mut done, mut decade) = (1, 10);
-    while decade <= last {
-        let (mut ours, mut floors) = (Samples::default(), Samples::default());
+    while decade <= effort.growth_calls {
+        let (mut ours, mut floors) = (Vec::new(), Vec::new());
         while done < decade {
             let calls = BATCH.min(decade - done);
             batch(&mut client, calls, &mut ours)?;
@@ -166,14 +162,14 @@ fn over_calls(stage: &mut Stage<'_>, last: usize) -> Result<Vec<Point>> {
 }
 
 /// One process with many sessions, each with its bridge; one of them is busy.
-fn over_sessions(stage: &mut Stage<'_>, sizes: &[usize], rounds: usize) -> Result<Vec<Point>> {
+fn over_sessions(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let mut clients = vec![floor(stage)?];
     let mut points = Vec::new();
-    for size in sizes.iter().copied() {
+    for size in effort.growth_sessions.iter().copied() {
         while clients.len() <= size {
             clients.push(session(stage, FEW_TOOLS)?);
         }
-        let figures = all_in_turn(&mut clients[..2], rounds)?;
+        let figures = all_in_turn(&mut clients[..2], effort.growth_rounds)?;
         let bridges = clients[1..].iter().map(|client| client.process.proportional_bytes());
         let bridges = bridges.sum::<Result<f64>>()?;
         let parent = &stage.parent.0;

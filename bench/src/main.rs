@@ -8,7 +8,6 @@ mod axis;
 mod call;
 mod chart;
 mod client;
-mod connection;
 mod contender;
 mod documents;
 mod earlier;
@@ -68,7 +67,7 @@ fn run(options: &Options) -> Result<()> {
     let programs = Programs::build(&contenders, options.before.as_deref())?;
     let report = measure(machine, &programs, contenders, options, earlier)?;
     if let Some(folder) = &options.svg {
-        report.draw(folder)?;
+        chart::draw(&report, folder)?;
     }
     if let (Some(path), Some(document)) = (&options.write, document) {
         std::fs::write(path, section::replaced(&document, &report.to_markdown())?)
@@ -100,7 +99,7 @@ fn measure(
     options: &Options,
     earlier: Vec<Earlier>,
 ) -> Result<Report> {
-    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let effort = Effort::new(options.quick);
     let wants = |part| options.wants(part);
     let mut report = Report {
         machine,

@@ -7,7 +7,6 @@ use anyhow::Result;
 use crate::call::Call;
 use crate::effort::{LARGEST_BYTES, SMALL_BYTES};
 use crate::row::{Row, Unit};
-use crate::sample::Samples;
 use crate::stage::Stage;
 
 /// A process that has had nothing to do for so long is idle, and has given back what it wants to give back.
@@ -17,7 +16,7 @@ const IDLE: Duration = Duration::from_millis(1500);
 pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
     eprintln!("measuring: memory");
     let (small, largest) = (Call::text(SMALL_BYTES), Call::text(LARGEST_BYTES));
-    let none = || stage.contenders.iter().map(|one| (*one, Samples::default())).collect::<Vec<_>>();
+    let none = || stage.contenders.iter().map(|one| (*one, Vec::new())).collect::<Vec<_>>();
     let (mut fresh, mut used) = (none(), none());
     for _ in 0..runs {
         let mut clients = stage.clients()?;
@@ -27,7 +26,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
                 client.learn(&small)?;
             }
             if client.process.is_ours() {
-                samples.add(client.process.resident_bytes()?);
+                samples.push(client.process.resident_bytes()?);
             }
             client.learn(&largest)?;
             client.learn(&small)?;
@@ -35,7 +34,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
         std::thread::sleep(IDLE);
         for ((_, client), (_, samples)) in clients.into_iter().zip(&mut used) {
             if client.process.is_ours() {
-                samples.add(client.process.resident_bytes()?);
+                samples.push(client.process.resident_bytes()?);
             }
             client.finish()?;
         }

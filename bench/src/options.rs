@@ -16,8 +16,8 @@ pub(crate) struct Options {
     /// Without the peers and the Python package, which need the network the first time.
     #[arg(long, conflicts_with = "with")]
     floor_only: bool,
-    /// Of those, only these: bridge+python, python-bridge, python-mcp, fastmcp, node-sdk.
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = Contender::named)]
+    /// Of those, only these.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     with: Option<Vec<Contender>>,
     /// Only these parts.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
@@ -62,8 +62,11 @@ impl Options {
             Some(names) => names.contains(one),
             None => !self.floor_only,
         };
-        let all = Contender::ALL.iter().copied().filter(|one| self.before.is_some() || !one.is_earlier());
-        all.filter(|one| one.runtime().is_none() || is_wanted(one)).collect()
+        let all = Contender::value_variants()
+            .iter()
+            .copied()
+            .filter(|one| self.before.is_some() || !one.is_earlier());
+        all.filter(|one| one.runtime.is_none() || is_wanted(one)).collect()
     }
 
     /// What a reader of the figures must know.
@@ -73,8 +76,9 @@ impl Options {
             notes.push("a quick run, so its figures are rough".to_owned());
         }
         let compared = self.contenders();
-        let missing = Contender::ALL.iter().filter(|one| !compared.contains(one) && !one.is_earlier());
-        let missing: Vec<_> = missing.map(|one| one.name()).collect();
+        let missing =
+            Contender::value_variants().iter().filter(|one| !compared.contains(one) && !one.is_earlier());
+        let missing: Vec<_> = missing.map(|one| one.name).collect();
         if !missing.is_empty() {
             notes.push(format!("left out, as was asked: {}", missing.join(", ")));
         }

@@ -51,8 +51,7 @@ impl Parent {
     }
 
     fn tell<T: DeserializeOwned>(&mut self, order: &str) -> Result<T> {
-        let connection = &mut self.0.connection;
-        connection.send(format!("{order}\n").as_bytes())?;
-        serde_json::from_slice(connection.line()?).with_context(|| format!("`{order}` has no answer"))
+        self.0.send(format!("{order}\n").as_bytes())?;
+        serde_json::from_slice(self.0.line()?).with_context(|| format!("`{order}` has no answer"))
     }
 }

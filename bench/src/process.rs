@@ -1,40 +1,101 @@
 //! A process at the other end of a socket pair.
 
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::connection::Connection;
+/// Whoever does not answer within this never will.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process whose stdin and stdout are one socket, as the CLI starts its servers. It ends when this is
-/// dropped.
+/// Whoever does not end within this is killed.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// Room for most answers; grows for large ones, once.
+const FIRST_BUFFER_BYTES: usize = 64 * 1024;
+
+/// A process whose stdin and stdout are one socket, as the CLI starts its servers. It reads and writes lines, and ends
+/// when this is dropped.
 pub(crate) struct Process {
+    pub(crate) name: &'static str,
     /// `None` if somebody else has started it, and when it has ended.
     child: Option<Child>,
-    pub(crate) connection: Connection,
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    filled: usize,
+    /// What the last `lines` returned.
+    taken: usize,
 }
 
 impl Process {
     pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self> {
         let (stream, other) = UnixStream::pair().context("cannot make a socket pair")?;
+        let mut process = Self::that_connected(name, stream)?;
         let (stdin, stdout): (OwnedFd, OwnedFd) = (other.try_clone()?.into(), other.into());
-        let child = command
-            .stdin(stdin)
-            .stdout(stdout)
-            .spawn()
-            .with_context(|| format!("{name}: cannot start {command:?}"))?;
-        Ok(Self { child: Some(child), connection: Connection::new(name, stream)? })
+        let child = command.stdin(stdin).stdout(stdout).spawn();
+        process.child = Some(child.with_context(|| format!("{name}: cannot start {command:?}"))?);
+        Ok(process)
     }
 
     /// A process that connected to us.
-    pub(crate) fn that_connected(connection: Connection) -> Self {
-        Self { child: None, connection }
+    pub(crate) fn that_connected(name: &'static str, stream: UnixStream) -> Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { name, child: None, stream, buffer: vec![0; FIRST_BUFFER_BYTES], filled: 0, taken: 0 })
     }
 
     pub(crate) fn is_ours(&self) -> bool {
         self.child.is_some()
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).with_context(|| format!("{}: it takes no more bytes", self.name))
+    }
+
+    /// Reads one line, where only one can be coming. The newline stays on it.
+    pub(crate) fn line(&mut self) -> Result<&[u8]> {
+        (self.filled, self.taken) = (0, 0);
+        loop {
+            self.fill()?;
+            // Only at the end: JSON has no raw newline, so the rest need not be searched.
+            if self.buffer[self.filled - 1] == b'\n' {
+                self.taken = self.filled;
+                return Ok(&self.buffer[..self.filled]);
+            }
+        }
+    }
+
+    /// Reads once; returns the lines that are complete, all of which have `length` bytes.
+    ///
+    /// The length is known, so nothing is searched: the client must cost as little as it can.
+    pub(crate) fn lines(&mut self, length: usize) -> Result<&[u8]> {
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= std::mem::take(&mut self.taken);
+        self.fill()?;
+        let rest = self.filled % length;
+        let wrong = rest > 0 && self.buffer[self.filled - 1] == b'\n';
+        ensure!(!wrong, "{}: a wrong answer, not of {length} bytes", self.name);
+        self.taken = self.filled - rest;
+        Ok(&self.buffer[..self.taken])
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(self.filled * 2, 0);
+        }
+        match self.stream.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => bail!("{}: it ended in the middle of the measurement", self.name),
+            Ok(count) => self.filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                bail!("{}: no answer within {} s", self.name, PATIENCE.as_secs())
+            }
+            Err(error) => return Err(error).with_context(|| format!("{}: cannot read", self.name)),
+        }
+        Ok(())
     }
 
     /// The memory of the process that is in RAM, in bytes.
@@ -69,14 +130,23 @@ impl Process {
     /// Lets the process end, and checks that it ended well.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.stop()?;
-        let is_good = status.is_none_or(|status| status.success());
-        ensure!(is_good, "{}: it ended with {status:?}", self.connection.name());
+        ensure!(status.is_none_or(|status| status.success()), "{}: it ended with {status:?}", self.name);
         Ok(())
     }
 
+    /// Ends its stdin, and waits for the end of its stdout; if that does not come, it is killed.
     fn stop(&mut self) -> Result<Option<ExitStatus>> {
         let child = self.child.take();
-        let has_closed = self.connection.close()?;
+        // Fails if it has ended by itself, which is as good.
+        _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.set_read_timeout(Some(LAST_WAIT))?;
+        let has_closed = loop {
+            match self.stream.read(&mut self.buffer) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                Ok(0) | Err(_) => break true,
+            }
+        };
         let Some(mut child) = child else { return Ok(None) };
         if !has_closed {
             child.kill()?;
@@ -90,7 +160,7 @@ impl Drop for Process {
         if self.child.is_some()
             && let Err(error) = self.stop()
         {
-            eprintln!("warning: {}: cannot be ended: {error:#}", self.connection.name());
+            eprintln!("warning: {}: cannot be ended: {error:#}", self.name);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The executables that are compared, built from source.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,12 +35,9 @@ impl Programs {
         let floor = build_floor(&project)?;
         let [toolbridge, parent] = build_release(&project)?;
         let bridge = bridge::release(&project)?;
-        let mut runtimes = BTreeMap::new();
-        for runtime in contenders.iter().filter_map(|one| one.runtime()) {
-            if let Entry::Vacant(entry) = runtimes.entry(runtime) {
-                entry.insert(runtime.install(&project)?);
-            }
-        }
+        let runtimes: BTreeSet<_> = contenders.iter().filter_map(|one| one.runtime).collect();
+        let install = |runtime: Runtime| Ok((runtime, runtime.install(&project)?));
+        let runtimes = runtimes.into_iter().map(install).collect::<Result<_>>()?;
         Ok(Self { toolbridge, bridge, floor, parent, before, runtimes, root: project.root })
     }
 

@@ -1,6 +1,7 @@
 //! A Python tool through our bridge, beside what the call costs Python itself.
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::contender::Contender;
@@ -10,7 +11,7 @@ use crate::machine::OneCpu;
 use crate::process::Process;
 use crate::program::Programs;
 use crate::round_trip::one_at_a_time;
-use crate::sample::{Figure, Samples};
+use crate::sample::Figure;
 use crate::stage::Stage;
 use crate::template::FIRST_ID;
 
@@ -18,7 +19,9 @@ use crate::template::FIRST_ID;
 const SHARES: usize = 5;
 
 /// One kind of call.
+#[derive(Serialize)]
 pub(crate) struct PythonRow {
+    #[serde(skip)]
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) floor: Figure,
@@ -63,7 +66,7 @@ pub(crate) fn measure(
 fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
     let command = stage.programs.python(Runtime::Toolbridge, "own_cost.py")?;
     let mut python = Process::start("own_cost.py", command)?;
-    python.connection.line()?;
+    python.line()?;
     let mut clients = Vec::new();
     for contender in [Contender::Floor, Contender::BridgeAndPython] {
         clients.push((contender, stage.client(contender)?));
@@ -74,23 +77,23 @@ fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
         let arguments: Value = serde_json::from_str(&kind.call.arguments(FIRST_ID))?;
         let request =
             format!("{}\n", json!({ "tool": kind.call.tool(), "arguments": arguments, "runs": runs }));
-        let mut ask = |samples: &mut [Samples; 2]| -> Result<()> {
-            python.connection.send(request.as_bytes())?;
-            let said: Value = serde_json::from_slice(python.connection.line()?).context("own_cost.py")?;
+        let mut ask = |samples: &mut [Vec<f64>; 2]| -> Result<()> {
+            python.send(request.as_bytes())?;
+            let said: Value = serde_json::from_slice(python.line()?).context("own_cost.py")?;
             for (key, samples) in ["json", "pydantic_ai"].into_iter().zip(samples) {
-                let seconds = said[key].as_array().into_iter().flatten().filter_map(Value::as_f64);
-                seconds.for_each(|seconds| samples.add(seconds));
+                samples.extend(said[key].as_array().into_iter().flatten().filter_map(Value::as_f64));
             }
             Ok(())
         };
         // Warm.
         ask(&mut Default::default())?;
-        let mut own = <[Samples; 2]>::default();
+        let mut own = <[Vec<f64>; 2]>::default();
         (0..SHARES / 2).try_for_each(|_| ask(&mut own))?;
         let row = one_at_a_time(&mut clients, kind)?;
         (SHARES / 2..SHARES).try_for_each(|_| ask(&mut own))?;
         let figure = |contender| row.figure(contender).context("nothing was measured");
-        let [json, pydantic_ai] = own.map(|samples| samples.figure().context("own_cost.py measured nothing"));
+        let [json, pydantic_ai] =
+            own.map(|samples| Figure::of(samples).context("own_cost.py measured nothing"));
         rows.push(PythonRow {
             key: kind.key,
             label: kind.label,

@@ -1,6 +1,5 @@
 //! The figures, for people and for programs.
 
-mod charts;
 mod tables;
 
 use serde_json::{Value, json};
@@ -106,7 +105,7 @@ impl Report {
     }
 
     fn who(&self) -> Vec<(&'static str, &'static str)> {
-        self.contenders.iter().map(|one| (one.name(), one.explanation())).collect()
+        self.contenders.iter().map(|one| (one.name, one.explanation)).collect()
     }
 
     /// One object.
@@ -147,29 +146,24 @@ fn row_json(row: &Row) -> Value {
         let mut value = json!(figure);
         value["to_floor"] = json!(row.to_floor(*contender));
         value["to_best_peer"] = json!(row.to_best_peer(*contender));
-        (contender.name(), value)
+        (contender.name, value)
     });
-    json!({ "label": row.label, "unit": row.unit.name(), "figures": object(figures) })
+    json!({ "label": row.label, "unit": row.unit, "figures": object(figures) })
 }
 
 fn beside_json(rows: &[Beside], other: &str) -> Value {
     object(rows.iter().map(|row| {
         let figures = json!({ "ours": row.ours, other: row.other });
-        (row.key, json!({ "label": row.label, "unit": "seconds", "figures": figures }))
+        (row.key, json!({ "label": row.label, "unit": Unit::Time, "figures": figures }))
     }))
 }
 
 fn python_json(row: &PythonRow) -> Value {
-    json!({
-        "label": row.label,
-        "unit": "seconds",
-        "floor": row.floor,
-        "json": row.json,
-        "pydantic_ai": row.pydantic_ai,
-        "ours": row.ours,
-        "to_floor_and_json": row.to_json(),
-        "to_floor_and_pydantic_ai": row.to_pydantic_ai(),
-    })
+    let mut value = json!(row);
+    value["unit"] = json!(Unit::Time);
+    value["to_floor_and_json"] = json!(row.to_json());
+    value["to_floor_and_pydantic_ai"] = json!(row.to_pydantic_ai());
+    value
 }
 
 fn curve_json(curve: &Curve) -> Value {
@@ -180,5 +174,5 @@ fn curve_json(curve: &Curve) -> Value {
         }
         value
     });
-    json!({ "of": curve.of, "unit": Unit::Time.name(), "points": points.collect::<Vec<_>>() })
+    json!({ "of": curve.of, "unit": Unit::Time, "points": points.collect::<Vec<_>>() })
 }

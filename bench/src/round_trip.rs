@@ -11,7 +11,6 @@ use crate::effort::{CallRow, Effort, LARGE_BYTES, LARGEST_BYTES, Plan, SMALL_BYT
 use crate::machine::OneCpu;
 use crate::program::Programs;
 use crate::row::{Row, Unit};
-use crate::sample::Samples;
 use crate::stage::Stage;
 
 /// Calls at the beginning of a batch that are made and not counted: the caches still belong to the
@@ -72,9 +71,9 @@ fn on_one_cpu(programs: &Programs, contenders: &[Contender], effort: &Effort) ->
 pub(crate) fn in_turn(
     plan: Plan,
     count: usize,
-    mut batch: impl FnMut(usize, &mut Samples) -> Result<Duration>,
-) -> Result<Vec<Samples>> {
-    let mut samples: Vec<_> = (0..count).map(|_| Samples::default()).collect();
+    mut batch: impl FnMut(usize, &mut Vec<f64>) -> Result<Duration>,
+) -> Result<Vec<Vec<f64>>> {
+    let mut samples = vec![Vec::new(); count];
     let mut spent = vec![Duration::ZERO; count];
     for round in 0..plan.rounds {
         // Each goes first as often as the others.
@@ -115,7 +114,7 @@ pub(crate) fn one_at_a_time(clients: &mut [(Contender, Client)], kind: &CallRow)
             let took = clients[turn].1.call(false)?;
             spent += took;
             if place >= lead_in {
-                samples.add(took.as_secs_f64());
+                samples.push(took.as_secs_f64());
             }
         }
         Ok(spent)
@@ -141,7 +140,7 @@ fn many_at_a_time(
     }
     let samples = in_turn(plan, clients.len(), |turn, samples| {
         let took = clients[turn].1.calls(in_flight, batches[turn])?;
-        samples.add((took / u32::try_from(batches[turn])?).as_secs_f64());
+        samples.push((took / u32::try_from(batches[turn])?).as_secs_f64());
         Ok(took)
     })?;
     Ok(Row::new(key, label, Unit::Rate, clients.iter().map(|(one, _)| *one).zip(samples)))

@@ -1,18 +1,21 @@
 //! One line of the report: a figure for each contender.
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 
 use crate::contender::{Class, Contender};
-use crate::sample::{Figure, Samples};
+use crate::sample::Figure;
 
 /// What a row's figures are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
     /// Seconds for one run.
+    #[serde(rename = "seconds")]
     Time,
     /// Seconds for one call of many; shown as calls in a second.
+    #[serde(rename = "seconds per call")]
     Rate,
-    /// Bytes.
+    #[serde(rename = "bytes")]
     Memory,
 }
 
@@ -24,15 +27,6 @@ impl Unit {
             Self::Time => format!("{value:.2} s"),
             Self::Rate => format!("{:.1} k/s", 1e-3 / value),
             Self::Memory => format!("{:.2} MB", value / 1e6),
-        }
-    }
-
-    /// As it stands in JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Time => "seconds",
-            Self::Rate => "seconds per call",
-            Self::Memory => "bytes",
         }
     }
 }
@@ -50,10 +44,10 @@ impl Row {
         key: &'static str,
         label: &'static str,
         unit: Unit,
-        samples: impl IntoIterator<Item = (Contender, Samples)>,
+        samples: impl IntoIterator<Item = (Contender, Vec<f64>)>,
     ) -> Self {
         let figures =
-            samples.into_iter().filter_map(|(one, samples)| Some((one, samples.figure()?))).collect();
+            samples.into_iter().filter_map(|(one, samples)| Some((one, Figure::of(samples)?))).collect();
         Self { key, label, unit, figures }
     }
 
@@ -68,9 +62,9 @@ impl Row {
 
     /// How many times the median of the best peer one of ours is.
     pub(crate) fn to_best_peer(&self, contender: Contender) -> Option<f64> {
-        let peers = self.figures.iter().filter(|(other, _)| other.class() == Class::Peer);
+        let peers = self.figures.iter().filter(|(other, _)| other.class == Class::Peer);
         let best = peers.map(|(_, figure)| figure.median).min_by(f64::total_cmp)?;
-        (contender.class() == Class::Ours).then_some(self.figure(contender)?.median / best)
+        (contender.class == Class::Ours).then_some(self.figure(contender)?.median / best)
     }
 }
 
@@ -83,9 +77,16 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    pub(crate) fn new(key: &'static str, label: &'static str, ours: Samples, other: Samples) -> Result<Self> {
-        let ours = ours.figure().with_context(|| format!("{key}: nothing was measured"))?;
-        Ok(Self { key, label, ours, other: other.figure() })
+    /// A line for each key and label, of what was measured of us and of the other.
+    pub(crate) fn lines(
+        names: impl IntoIterator<Item = (&'static str, &'static str)>,
+        samples: impl IntoIterator<Item = (Vec<f64>, Vec<f64>)>,
+    ) -> Result<Vec<Self>> {
+        let line = |((key, label), (ours, other))| {
+            let ours = Figure::of(ours).with_context(|| format!("{key}: nothing was measured"))?;
+            Ok(Self { key, label, ours, other: Figure::of(other) })
+        };
+        names.into_iter().zip(samples).map(line).collect()
     }
 }
 
@@ -95,17 +96,12 @@ mod tests {
 
     #[test]
     fn ratios_are_to_the_floor_and_to_the_best_of_the_peers() {
-        let of = |contender, median: f64| {
-            let mut samples = Samples::default();
-            samples.add(median);
-            (contender, samples)
-        };
         let figures = [
-            of(Contender::Floor, 10.0),
-            of(Contender::Bridge, 12.0),
-            of(Contender::NodeSdk, 120.0),
-            of(Contender::FastMcp, 600.0),
-            (Contender::Sdk, Samples::default()),
+            (Contender::Floor, vec![10.0]),
+            (Contender::Bridge, vec![12.0]),
+            (Contender::NodeSdk, vec![120.0]),
+            (Contender::FastMcp, vec![600.0]),
+            (Contender::Sdk, vec![]),
         ];
         let row = Row::new("key", "label", Unit::Time, figures);
         assert_eq!(row.to_floor(Contender::Bridge), Some(1.2));

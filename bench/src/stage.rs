@@ -12,11 +12,10 @@ use tempfile::TempDir;
 
 use crate::call::Dialect;
 use crate::client::Client;
-use crate::connection::{Connection, PATIENCE};
 use crate::contender::Contender;
 use crate::environment::Runtime;
 use crate::parent::{Parent, SessionPaths};
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 use crate::program::Programs;
 
 /// The tools that are called: every contender has these.
@@ -28,19 +27,19 @@ pub(crate) const MANY_TOOLS: usize = 1000;
 const LINES_SOCKET: &str = "lines.sock";
 const FRAMES_SOCKET: &str = "frames.sock";
 const PYTHON_SOCKET: &str = "python.sock";
-const CLI_SOCKET: &str = "cli.sock";
-const CLI: &str = "cli";
+
+/// Of few tools, and of many.
+type Sessions = [SessionPaths; 2];
 
 /// The parents, running, and the files they and the bridges need. All of it is gone when this is dropped.
 pub(crate) struct Stage<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) contenders: &'a [Contender],
     pub(crate) parent: Parent,
-    few: SessionPaths,
-    many: SessionPaths,
+    sessions: Sessions,
     python: Option<SessionPaths>,
-    /// An earlier program, running, with its sessions of few and many tools.
-    before: Option<(Parent, [SessionPaths; 2])>,
+    /// An earlier program, running.
+    before: Option<(Parent, Sessions)>,
     _others: Vec<Process>,
     // After the parents: what is in it is theirs.
     dir: TempDir,
@@ -57,9 +56,7 @@ impl<'a> Stage<'a> {
             command.arg(kind).arg(dir.path().join(socket));
             others.push(ready(name, command)?.0);
         }
-        let mut parent = Parent::start(&programs.parent)?;
-        let few = parent.start_session(FEW_TOOLS)?.session;
-        let many = parent.start_session(MANY_TOOLS)?.session;
+        let (parent, sessions) = host(&programs.parent)?;
         if contenders.contains(&Contender::PythonBridge) {
             let mut command = programs.python(Runtime::Mcp, "python_parent.py")?;
             command.arg(dir.path().join(PYTHON_SOCKET));
@@ -72,14 +69,8 @@ impl<'a> Stage<'a> {
             others.push(process);
             python = Some(serde_json::from_slice(&said)?);
         }
-        let before = programs.before.as_ref().map(|[_, program]| {
-            let mut parent = Parent::start(program)?;
-            let sessions =
-                [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
-            Ok::<_, anyhow::Error>((parent, sessions))
-        });
-        let before = before.transpose()?;
-        Ok(Self { programs, contenders, parent, few, many, python, before, _others: others, dir })
+        let before = programs.before.as_ref().map(|[_, program]| host(program)).transpose()?;
+        Ok(Self { programs, contenders, parent, sessions, python, before, _others: others, dir })
     }
 
     fn within(&self, name: &str) -> PathBuf {
@@ -88,7 +79,8 @@ impl<'a> Stage<'a> {
 
     /// How a contender is started with [`FEW_TOOLS`] or [`MANY_TOOLS`]; `None` if it cannot be.
     pub(crate) fn command(&self, contender: Contender, tools: usize) -> Result<Option<Command>> {
-        let own = if tools == MANY_TOOLS { &self.many } else { &self.few };
+        let place = usize::from(tools == MANY_TOOLS);
+        let own = &self.sessions[place];
         let server = |runtime, source| {
             let mut command = self.programs.python(runtime, source)?;
             command.arg(tools.to_string());
@@ -110,9 +102,8 @@ impl<'a> Stage<'a> {
             Contender::BridgeAndPython => self.bridge(self.python.as_ref().context("no session in Python")?),
             Contender::Before | Contender::BeforeAndParent => {
                 let [executable, _] = self.programs.before.as_ref().context("no earlier build")?;
-                let (_, [few, many]) = self.before.as_ref().context("no earlier parent")?;
-                let session = if tools == MANY_TOOLS { many } else { few };
-                bridge(executable, if contender == Contender::Before { &cheap } else { session })
+                let (_, sessions) = self.before.as_ref().context("no earlier parent")?;
+                bridge(executable, if contender == Contender::Before { &cheap } else { &sessions[place] })
             }
             Contender::PythonBridge => {
                 let mut command = self.programs.python(Runtime::Mcp, "python_bridge.py")?;
@@ -142,7 +133,7 @@ impl<'a> Stage<'a> {
     /// Starts a contender that is ready for calls.
     pub(crate) fn client(&mut self, contender: Contender) -> Result<Client> {
         let Some(command) = self.command(contender, FEW_TOOLS)? else { return self.cli() };
-        let mut client = Client::new(Process::start(contender.name(), command)?);
+        let mut client = Client::new(Process::start(contender.name, command)?);
         if !contender.is_relay() {
             client.open()?;
         }
@@ -151,7 +142,7 @@ impl<'a> Stage<'a> {
 
     /// Makes the parent start us in place of the CLI.
     fn cli(&mut self) -> Result<Client> {
-        let (socket, cli) = (self.within(CLI_SOCKET), self.within(CLI));
+        let (socket, cli) = (self.within("cli.sock"), self.within("cli"));
         _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
         // It is asked for its version first.
@@ -164,13 +155,13 @@ impl<'a> Stage<'a> {
         let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience))?;
         ensure!(ready > 0, "nobody started the program in place of the CLI");
-        let mut connection = Connection::new(Contender::Sdk.name(), listener.accept()?.0)?;
-        answer_control(&mut connection, "initialize", &json!({}))?;
+        let mut process = Process::that_connected(Contender::Sdk.name, listener.accept()?.0)?;
+        answer_control(&mut process, "initialize", &json!({}))?;
         let status = json!({ "mcpServers": [{ "name": "tools", "status": "connected" }] });
-        answer_control(&mut connection, "mcp_status", &status)?;
+        answer_control(&mut process, "mcp_status", &status)?;
         // The prompt.
-        connection.line()?;
-        let mut client = Client::speaking(Dialect::Control, Process::that_connected(connection));
+        process.line()?;
+        let mut client = Client::speaking(Dialect::Control, process);
         client.open()?;
         Ok(client)
     }
@@ -186,16 +177,23 @@ fn bridge(executable: &Path, session: &SessionPaths) -> Command {
 }
 
 /// Answers the one thing that is asked now.
-fn answer_control(connection: &mut Connection, subtype: &str, response: &Value) -> Result<()> {
-    let asked: Value = serde_json::from_slice(connection.line()?)?;
+fn answer_control(process: &mut Process, subtype: &str, response: &Value) -> Result<()> {
+    let asked: Value = serde_json::from_slice(process.line()?)?;
     ensure!(asked["request"]["subtype"] == subtype, "asked for something else than `{subtype}`: {asked}");
     let response = json!({ "subtype": "success", "request_id": asked["request_id"], "response": response });
-    connection.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
+    process.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
+}
+
+/// A program with tools, running, with its sessions.
+fn host(program: &Path) -> Result<(Parent, Sessions)> {
+    let mut parent = Parent::start(program)?;
+    let sessions = [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
+    Ok((parent, sessions))
 }
 
 /// Starts a parent and waits for the line that says it is there.
 fn ready(name: &'static str, command: Command) -> Result<(Process, Vec<u8>)> {
     let mut process = Process::start(name, command)?;
-    let said = process.connection.line()?.to_vec();
+    let said = process.line()?.to_vec();
     Ok((process, said))
 }

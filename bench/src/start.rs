@@ -45,7 +45,7 @@ fn starts(
     }
     let samples = in_turn(plan, contenders.len(), |turn, samples| {
         let took = start(stage, contenders[turn], tools)?;
-        samples.add(took.as_secs_f64());
+        samples.push(took.as_secs_f64());
         Ok(took)
     })?;
     Ok(Row::new(key, label, Unit::Time, contenders.iter().copied().zip(samples)))
@@ -53,7 +53,7 @@ fn starts(
 
 /// How long a start takes; of the relay, which has no list, to the first call relayed.
 fn start(stage: &Stage<'_>, contender: Contender, tools: usize) -> Result<Duration> {
-    let name = contender.name();
+    let name = contender.name;
     let command = stage.command(contender, tools)?.with_context(|| format!("{name}: it has no process"))?;
     let call = Call::text(SMALL_BYTES);
     let started = Instant::now();

@@ -9,13 +9,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table whose first column is text.
-    pub(crate) fn new(title: &'static str, head: &[&str]) -> Self {
-        Self::with_texts(1, title, head)
-    }
-
-    /// A table whose first columns are text.
-    pub(crate) fn with_texts(texts: usize, title: &'static str, head: &[&str]) -> Self {
+    /// A table whose first `texts` columns are text.
+    pub(crate) fn new(texts: usize, title: &'static str, head: &[&str]) -> Self {
         Self { title, texts, head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
     }
 
@@ -58,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_table_is_the_same_in_text_and_in_markdown() {
-        let mut table = Table::new("Title", &["what", "µs"]);
+        let mut table = Table::new(1, "Title", &["what", "µs"]);
         table.add(["floor".into(), "17".into()]);
         table.add(["x".into(), "1234".into()]);
         assert_eq!(table.to_text(), "Title\nwhat     µs\nfloor    17\nx      1234\n");

@@ -22,12 +22,9 @@ impl Template {
     /// A message that was made for, or was the answer to, the call with this id.
     pub(crate) fn new(bytes: Vec<u8>, id: u32) -> Self {
         let digits = id.to_string();
-        let mut places = Vec::new();
-        let mut from = 0;
-        while let Some(place) = find(&bytes[from..], digits.as_bytes()) {
-            places.push(from + place);
-            from += place + ID_BYTES;
-        }
+        let windows = bytes.windows(ID_BYTES).enumerate();
+        let places = windows.filter(|(_, window)| *window == digits.as_bytes()).map(|(place, _)| place);
+        let places = places.collect();
         Self { bytes, places }
     }
 
@@ -71,11 +68,6 @@ impl Template {
         ensure!(right, "a wrong answer to call {id}: {} bytes, not {}: {shown}", message.len(), want.len());
         Ok(())
     }
-}
-
-/// Where `needle` begins.
-fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 #[cfg(test)]

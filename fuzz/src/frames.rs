@@ -4,14 +4,10 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use toolbridge_ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_BYTES};
 
-use crate::input::{Pieces, cuts};
+use crate::input::{Pieces, block_on, cuts};
 
 /// What a stream of frames comes to: its frames, and how it ended.
-#[derive(Debug, PartialEq, Eq)]
-struct Read {
-    frames: Vec<Bytes>,
-    end: End,
-}
+type Read = (Vec<Bytes>, End);
 
 #[derive(Debug, PartialEq, Eq)]
 enum End {
@@ -23,18 +19,13 @@ enum End {
 
 /// Runs the target on one input.
 pub fn run(input: &[u8]) {
-    thread_local! {
-        // A frame that comes in pieces has a time to end in.
-        static RUNTIME: tokio::runtime::Runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    }
     let want = slowly(input);
     for cuts in cuts(input) {
-        let got = RUNTIME.with(|runtime| runtime.block_on(read(Pieces::new(input, &cuts))));
+        let got = block_on(read(Pieces::new(input, &cuts)));
         assert_eq!(got, want, "cut at {cuts:?}");
     }
     let mut again = Vec::new();
-    for frame in &want.frames {
+    for frame in &want.0 {
         let (head, rest) = frame.split_at(frame.len() / 3);
         let (payload, tail) = rest.split_at(rest.len() / 2);
         let written = FrameWriter::new(&mut again).write_frame(head, payload, tail).now_or_never();
@@ -56,7 +47,7 @@ async fn read(io: Pieces<'_>) -> Read {
             Err(other) => panic!("no such error is possible here: {other}"),
         }
     };
-    Read { frames, end }
+    (frames, end)
 }
 
 fn slowly(input: &[u8]) -> Read {
@@ -79,5 +70,5 @@ fn slowly(input: &[u8]) -> Read {
         frames.push(Bytes::copy_from_slice(&after[..size]));
         rest = &after[size..];
     };
-    Read { frames, end }
+    (frames, end)
 }

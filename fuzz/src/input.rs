@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::runtime::{Builder, Runtime};
 
 /// Inputs up to this length are cut at every place.
 const EVERY_CUT_BYTES: usize = 40;
@@ -32,6 +33,15 @@ pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
         (0..8).map(|number| usize::try_from(hash(&(input, number)) >> 32).unwrap_or(0) % length).collect()
     };
     [vec![], (1..length).collect()].into_iter().chain(places.into_iter().map(|place| vec![place]))
+}
+
+/// Runs a future to its end.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    thread_local! {
+        // A frame that comes in pieces has a time to end in.
+        static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    }
+    RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
 /// Bytes that arrive in pieces.

@@ -8,7 +8,7 @@ use toolbridge_core::{CallContext, CallMeta, CancellationToken, RawJson, ToolCal
 use toolbridge_docs::Documents;
 use toolbridge_docs::fuzzing::{folded, plain_name, relative_path};
 
-use crate::input::is_one_of;
+use crate::input::{block_on, is_one_of};
 
 const SECRET: &str = "what lies outside";
 
@@ -58,17 +58,13 @@ fn is_plain(text: &str) -> bool {
 
 /// Reads and creates the path in a vault that is full of ways out.
 fn in_a_vault(text: &str, path: Option<&str>) {
-    let workspace = workspace();
+    let workspace = workspace(&[
+        ("vault/a.md", "a"),
+        ("vault/folder/inner.md", "b"),
+        ("vault/.system/secret.md", SECRET),
+        ("outside/secret.md", SECRET),
+    ]);
     let at = |path: &str| workspace.path().join(path);
-    for folder in ["manuals/m", "vault/folder", "vault/.system", "outside"] {
-        std::fs::create_dir_all(at(folder)).expect("a folder");
-    }
-    for (file, content) in
-        [("vault/a.md", "a"), ("vault/folder/inner.md", "b"), ("outside/secret.md", SECRET)]
-    {
-        std::fs::write(at(file), content).expect("a file");
-    }
-    std::fs::write(at("vault/.system/secret.md"), SECRET).expect("a file");
     for (link, to) in [("vault/link", "../outside"), ("vault/secret.md", "../outside/secret.md")] {
         std::os::unix::fs::symlink(to, at(link)).expect("a link");
     }
@@ -93,11 +89,20 @@ fn count(folder: &Path) -> usize {
     std::fs::read_dir(folder).expect("a folder").count()
 }
 
-/// An empty folder, in memory where there is a place for that: what is safe on a disk is tested elsewhere.
-pub(crate) fn workspace() -> TempDir {
+/// Manuals and a vault with these files, in memory where there is a place for that: what is safe on a disk is tested
+/// elsewhere.
+pub(crate) fn workspace(files: &[(&str, &str)]) -> TempDir {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    tempfile::tempdir_in(place).expect("a temporary directory")
+    let workspace = tempfile::tempdir_in(place).expect("a temporary directory");
+    let folders = files.iter().filter_map(|(path, _)| path.rsplit_once('/')).map(|(folder, _)| folder);
+    for folder in folders.chain(["manuals/m", "vault"]) {
+        std::fs::create_dir_all(workspace.path().join(folder)).expect("a folder");
+    }
+    for (path, text) in files {
+        std::fs::write(workspace.path().join(path), text).expect("a file");
+    }
+    workspace
 }
 
 /// The document tools there, without their log.
@@ -107,12 +112,8 @@ pub(crate) fn open(workspace: &Path) -> Documents {
 
 /// The answer of a tool, whatever it is.
 pub(crate) fn call(documents: &Documents, name: &str, arguments: &serde_json::Value) -> String {
-    thread_local! {
-        static RUNTIME: tokio::runtime::Runtime =
-            tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    }
     let call = ToolCall { name: name.into(), arguments: RawJson::from(arguments), meta: CallMeta::default() };
     let context = CallContext::new(CancellationToken::new());
-    let answer = RUNTIME.with(|runtime| runtime.block_on(documents.call(call, context)));
+    let answer = block_on(documents.call(call, context));
     answer.map_or_else(|error| panic!("{name}: {error}"), |answer| answer.to_string())
 }

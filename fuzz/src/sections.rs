@@ -80,12 +80,7 @@ fn alone(text: &str, whole: &[Section], place: usize, part: &Section) {
 
 /// The tool copies a section's own bytes.
 fn copied(text: &str, outline: &[Section]) {
-    let workspace = workspace();
-    let at = |path: &str| workspace.path().join(path);
-    for folder in ["manuals/m", "vault"] {
-        std::fs::create_dir_all(at(folder)).expect("a folder");
-    }
-    std::fs::write(at("manuals/m/a.md"), text).expect("a file");
+    let workspace = workspace(&[("manuals/m/a.md", text)]);
     let documents = open(workspace.path());
     for part in outline.iter().take(3) {
         let source = json!({ "target": "manual", "manual_id": "m", "path": "a.md", "start_line": part.line });
@@ -93,7 +88,7 @@ fn copied(text: &str, outline: &[Section]) {
         let answer = call(&documents, "bridge_copy_section", &target);
         let answer: Value = serde_json::from_str(&answer).expect("an answer is JSON");
         assert!(!answer["isError"].as_bool().unwrap_or(false), "{answer}");
-        let written = std::fs::read(at("vault/b.md")).expect("a copy");
+        let written = std::fs::read(workspace.path().join("vault/b.md")).expect("a copy");
         assert_eq!(written, text[part.range.clone()].as_bytes(), "{part:?}");
     }
 }

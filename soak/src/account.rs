@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Error;
+
+use crate::host::lock;
 
 /// How many events are remembered.
 const EVENTS: usize = 50_000;
@@ -80,7 +82,7 @@ impl Account {
 
     /// Remembers what `who` did, or what was done to it.
     pub(crate) fn note(&self, who: &str, what: impl Into<String>) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = lock(&self.events);
         if events.len() == EVENTS {
             events.pop_front();
         }
@@ -96,7 +98,7 @@ impl Account {
         }
         let at = self.started.elapsed().as_secs_f64();
         let mut text = format!("WRONG at {at:.3} s, seed {}: {wrong:#}\n", self.seed);
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = lock(&self.events);
         for who in who {
             let last: Vec<_> = events.iter().rev().filter(|(_, whose, _)| whose == who).take(SHOWN).collect();
             for (at, who, what) in last.iter().rev() {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::host::{Host, HostKind};
-use crate::random::Random;
+use crate::random::pick;
 
 /// The picture of the demo tools.
 const PICTURE: &str =
@@ -97,14 +98,14 @@ impl Call {
     }
 
     /// A large answer to a small question.
-    pub(crate) fn blob(random: &mut Random) -> Self {
-        let bytes = random.within(50_000..=500_000);
+    pub(crate) fn blob(random: &mut Rng) -> Self {
+        let bytes = random.usize(50_000..=500_000);
         Self::text("blob", &json!({ "bytes": bytes }), "x".repeat(bytes))
     }
 
     /// Anything that `host` can do; `name` is nobody else's.
-    pub(crate) fn any(random: &mut Random, host: &Host, name: &str) -> Self {
-        match random.within(0..=19) {
+    pub(crate) fn any(random: &mut Rng, host: &Host, name: &str) -> Self {
+        match random.usize(0..=19) {
             0 => return Self::ping(),
             1 => {
                 let tools = if host.kind == HostKind::Demo { 9 } else { 3 };
@@ -120,19 +121,19 @@ impl Call {
         }
     }
 
-    fn of_demo(random: &mut Random, host: &Host, name: &str) -> Self {
-        match random.within(0..=31) {
+    fn of_demo(random: &mut Rng, host: &Host, name: &str) -> Self {
+        match random.usize(0..=31) {
             0..=4 => {
-                let (a, b) = (random.number() >> 1, random.number() >> 1);
+                let (a, b) = (random.u64(..) >> 1, random.u64(..) >> 1);
                 Self::text("add", &json!({ "a": a, "b": b }), (u128::from(a) + u128::from(b)).to_string())
             }
             5..=10 => {
-                let ms = random.within(0..=300);
+                let ms = random.usize(0..=300);
                 let call = Self::text("wait", &json!({ "ms": ms }), format!("waited {ms} ms"));
                 Self { lasts: Duration::from_millis(ms as u64), ..call }
             }
             11..=17 => {
-                let ms = random.within(0..=20) as u64;
+                let ms = random.usize(0..=20) as u64;
                 let want = Want::Note { text: name.into(), seen: host.notes.highest(), ms };
                 Self::tool("write_note", &json!({ "text": name, "ms": ms }), want)
             }
@@ -148,7 +149,7 @@ impl Call {
                 let want = Want::Error("invalid arguments for tool `add`: at `/a`: ");
                 Self::tool("add", &json!({ "a": name, "b": 1 }), want)
             }
-            26 if random.once_in(8) => {
+            26 if random.usize(..8) == 0 => {
                 let want = Want::Error("the answer of tool `blob` cannot be sent: message of ");
                 Self::tool("blob", &json!({ "bytes": TOO_LARGE_BYTES }), want)
             }
@@ -163,22 +164,22 @@ impl Call {
     }
 
     /// One whose progress is reported under its name.
-    fn countdown(random: &mut Random, name: &str) -> Self {
-        let from = random.within(0..=3);
+    fn countdown(random: &mut Rng, name: &str) -> Self {
+        let from = random.usize(0..=3);
         let mut call = Self::text("countdown", &json!({ "from": from }), "lift-off");
         call.params["_meta"] = json!({ "progressToken": name });
         Self { lasts: Duration::from_millis(100 * from as u64), ..call }
     }
 
     /// Structured values, there and back.
-    fn of_parent(random: &mut Random, name: &str) -> Self {
-        let item = |random: &mut Random, id: u32| {
+    fn of_parent(random: &mut Rng, name: &str) -> Self {
+        let item = |random: &mut Rng, id: u32| {
             json!({ "id": id, "name": short(random, name), "parent": id.checked_sub(1), "price": 0.25 * f64::from(id),
-                    "tags": [name, "ü"], "visible": random.once_in(2) })
+                    "tags": [name, "ü"], "visible": random.usize(..2) == 0 })
         };
-        let items: Vec<_> = (0..200).take(random.within(0..=200)).map(|id| item(random, id)).collect();
+        let items: Vec<_> = (0..200).take(random.usize(0..=200)).map(|id| item(random, id)).collect();
         let arguments = json!({ "items": items, "text": name });
-        if random.once_in(2) {
+        if random.usize(..2) == 0 {
             return Self::text("take", &arguments, name);
         }
         let mut result = text_result("items", false);
@@ -247,26 +248,26 @@ pub(crate) fn excerpt(value: &Value) -> String {
 }
 
 /// Begins with `name`; mostly small, sometimes some megabytes.
-fn text(random: &mut Random, name: &str) -> String {
-    let bytes = match random.within(0..=99) {
-        0..=69 => random.within(0..=300),
-        70..=89 => random.within(300..=20_000),
-        90..=98 => random.within(20_000..=500_000),
-        _ => random.within(500_000..=4_000_000),
+fn text(random: &mut Rng, name: &str) -> String {
+    let bytes = match random.usize(0..=99) {
+        0..=69 => random.usize(0..=300),
+        70..=89 => random.usize(300..=20_000),
+        90..=98 => random.usize(20_000..=500_000),
+        _ => random.usize(500_000..=4_000_000),
     };
     let mut text = short(random, name);
     let piece = text.clone();
     while text.len() < bytes {
         text += &piece;
-        text.push(*random.pick(&LETTERS));
+        text.push(*pick(random, &LETTERS));
     }
     text
 }
 
-fn short(random: &mut Random, name: &str) -> String {
-    let letters = random.within(0..=50);
+fn short(random: &mut Rng, name: &str) -> String {
+    let letters = random.usize(0..=50);
     std::iter::once(format!("{name} "))
-        .chain((0..letters).map(|_| random.pick(&LETTERS).to_string()))
+        .chain((0..letters).map(|_| pick(random, &LETTERS).to_string()))
         .collect()
 }
 

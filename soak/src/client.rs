@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Count};
 use crate::call::{Call, Verdict, Want, excerpt};
-use crate::host::{Host, LIMIT, Place, wait_within};
+use crate::host::{Host, LIMIT, Place, wait_for};
 use crate::note::Note;
 
 /// Room for what is read at once.
@@ -283,7 +283,7 @@ impl<'a> Client<'a> {
     /// How it ended.
     pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
         self.account.add(Count::Gone, self.under_way.drain().count() as u64);
-        wait_within(&mut self.child, LIMIT)?.context("a bridge does not end")
+        wait_for(&mut self.child, "a bridge")
     }
 }
 

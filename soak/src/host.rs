@@ -114,7 +114,7 @@ impl Host {
 
     /// Kills it; its files are left to the next start.
     pub(crate) fn kill(&self) -> Result<()> {
-        self.troubles.begin_end();
+        self.troubles.begin(true);
         self.signal(Signal::KILL)?;
         self.wait()?;
         Ok(())
@@ -122,7 +122,7 @@ impl Host {
 
     /// Ends it in good order: by a signal, or by the end of its stdin.
     pub(crate) fn stop(&self, signal: Option<Signal>) -> Result<()> {
-        self.troubles.begin_end();
+        self.troubles.begin(true);
         match signal {
             Some(signal) => self.signal(signal)?,
             None => drop(lock(&self.process).1.take()),
@@ -135,7 +135,7 @@ impl Host {
 
     /// Stops it for a while.
     pub(crate) fn halt(&self, how_long: Duration) -> Result<()> {
-        self.troubles.begin();
+        self.troubles.begin(false);
         self.signal(Signal::STOP)?;
         std::thread::sleep(how_long);
         self.signal(Signal::CONT)?;
@@ -144,7 +144,7 @@ impl Host {
     }
 
     fn wait(&self) -> Result<ExitStatus> {
-        wait_within(&mut lock(&self.process).0, LIMIT)?.with_context(|| format!("{} does not end", self.name))
+        wait_for(&mut lock(&self.process).0, &self.name)
     }
 
     pub(crate) fn has_files(&self) -> bool {
@@ -172,16 +172,10 @@ impl Drop for Host {
     }
 }
 
-/// Waits for the end of a process; `None` when it does not come.
-pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
-    let until = Instant::now() + limit;
-    loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() > until {
-            return Ok(status);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+/// Waits for the end of a process.
+pub(crate) fn wait_for(child: &mut Child, name: &str) -> Result<ExitStatus> {
+    eventually(&format!("{name} ends"), || Ok(child.try_wait()?.is_some()))?;
+    Ok(child.wait()?)
 }
 
 /// Waits until something holds.

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use rustix::process::Signal;
 
 use crate::account::{Account, Count};
 use crate::host::{Host, HostKind, Place, eventually, lock};
-use crate::random::Random;
+use crate::random::{millis, pick, weighed};
 
 /// The programs of the hosts. Those at the beginning live as long as the run, and are looked at for what they keep.
 const KINDS: [HostKind; 6] =
@@ -19,17 +20,15 @@ const LONG_LIVED: usize = 2;
 /// More than this is not explained by what lies between pieces of memory that are in use.
 const GROWTH_KIB: u64 = 8 * 1024;
 
-/// What is done to a host, as it is counted and told.
-type Fate = (Count, &'static str);
-
-const KILLED: Fate = (Count::HostsKilled, "is killed");
-const TERMINATED: Fate = (Count::HostsTerminated, "gets SIGTERM");
-const CLOSED: Fate = (Count::HostsClosed, "has its stdin closed");
-const HALTED: Fate = (Count::HostsHalted, "is stopped for a moment");
-const STOPPED: Fate = (Count::HostsStopped, "is stopped for seconds");
-
-const FATES: [(usize, Fate); 5] = [(4, KILLED), (2, TERMINATED), (2, CLOSED), (2, HALTED), (1, STOPPED)];
-const FATES_OF_LONG_LIVED: [(usize, Fate); 2] = [(3, HALTED), (1, STOPPED)];
+/// What is done to a host, and how often.
+const FATES: [(usize, Count); 5] = [
+    (4, Count::HostsKilled),
+    (2, Count::HostsTerminated),
+    (2, Count::HostsClosed),
+    (2, Count::HostsHalted),
+    (1, Count::HostsStopped),
+];
+const FATES_OF_LONG_LIVED: [(usize, Count); 2] = [(3, Count::HostsHalted), (1, Count::HostsStopped)];
 
 /// What a long-lived host has when nobody calls it.
 struct Calm {
@@ -60,8 +59,8 @@ impl<'a> House<'a> {
     }
 
     /// Some host that runs, or did a moment ago.
-    pub(crate) fn pick(&self, random: &mut Random) -> Arc<Host> {
-        Arc::clone(&lock(random.pick(&self.hosts)))
+    pub(crate) fn pick(&self, random: &mut Rng) -> Arc<Host> {
+        Arc::clone(&lock(pick(random, &self.hosts)))
     }
 
     pub(crate) fn slots(&self) -> std::ops::Range<usize> {
@@ -69,15 +68,15 @@ impl<'a> House<'a> {
     }
 
     /// Lets things happen to one host, and to those that take its place, until then.
-    pub(crate) fn trouble(&self, slot: usize, random: &mut Random, until: Instant) -> Result<()> {
+    pub(crate) fn trouble(&self, slot: usize, random: &mut Rng, until: Instant) -> Result<()> {
         loop {
-            let pause = random.millis(200..=if slot < LONG_LIVED { 10_000 } else { 4000 });
+            let pause = millis(random, 200..=if slot < LONG_LIVED { 10_000 } else { 4000 });
             if Instant::now() + pause >= until {
                 return Ok(());
             }
             std::thread::sleep(pause);
             let host = Arc::clone(&lock(&self.hosts[slot]));
-            let fate = random.weighed(if slot < LONG_LIVED { &FATES_OF_LONG_LIVED[..] } else { &FATES });
+            let fate = weighed(random, if slot < LONG_LIVED { &FATES_OF_LONG_LIVED[..] } else { &FATES });
             if let Err(wrong) = self.befall(&host, fate, random) {
                 self.account.wrong(&wrong, &[&host.name]);
             }
@@ -151,18 +150,18 @@ impl<'a> House<'a> {
         Ok(())
     }
 
-    fn befall(&self, host: &Host, fate: Fate, random: &mut Random) -> Result<()> {
+    fn befall(&self, host: &Host, fate: Count, random: &mut Rng) -> Result<()> {
         // The benchmark's parent knows of no signal.
-        let is_deaf = host.kind == HostKind::Parent && fate == TERMINATED;
-        let (count, what) = if is_deaf { CLOSED } else { fate };
-        self.account.add(count, 1);
-        self.account.note(&host.name, what);
-        match count {
+        let is_deaf = host.kind == HostKind::Parent && fate == Count::HostsTerminated;
+        let fate = if is_deaf { Count::HostsClosed } else { fate };
+        self.account.add(fate, 1);
+        self.account.note(&host.name, fate.to_string());
+        match fate {
             Count::HostsKilled => host.kill()?,
             Count::HostsTerminated => return host.stop(Some(Signal::TERM)),
             Count::HostsClosed => return host.stop(None),
-            Count::HostsHalted => host.halt(random.millis(20..=400))?,
-            _ => host.halt(random.millis(2500..=4000))?,
+            Count::HostsHalted => host.halt(millis(random, 20..=400))?,
+            _ => host.halt(millis(random, 2500..=4000))?,
         }
         self.account.note(&host.name, "that is over");
         Ok(())

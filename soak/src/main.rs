@@ -26,7 +26,7 @@ use xtask::project::{Project, end, run as run_command};
 use crate::account::{Account, Count};
 use crate::host::Place;
 use crate::house::House;
-use crate::random::Random;
+use crate::random::seeded;
 use crate::seat::Seat;
 
 /// Lets calls, cancellations and kills meet at random, and checks every answer.
@@ -112,7 +112,7 @@ fn soak(place: &Place, options: &Options) -> Result<()> {
 /// All clients and all troubles at once, until the time is over.
 fn round(number: u32, length: Duration, house: &House<'_>, options: &Options) -> Result<()> {
     let until = Instant::now() + length;
-    let random = |who: usize| Random::new(options.seed, u64::from(number) << 32 | who as u64);
+    let random = |who: usize| seeded(options.seed, u64::from(number) << 32 | who as u64);
     std::thread::scope(|scope| {
         for seat in 0..options.bridges {
             let mut seat = Seat { number: seat, house, random: random(1000 + seat) };

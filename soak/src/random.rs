@@ -5,40 +5,22 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// A row of choices.
-pub(crate) struct Random(Rng);
+/// Another row of choices for each `who`.
+pub(crate) fn seeded(seed: u64, who: u64) -> Rng {
+    Rng::with_seed(seed ^ who.wrapping_mul(0xd134_2543_de82_ef95))
+}
 
-impl Random {
-    /// Another row for each `who`.
-    pub(crate) fn new(seed: u64, who: u64) -> Self {
-        Self(Rng::with_seed(seed ^ who.wrapping_mul(0xd134_2543_de82_ef95)))
-    }
+pub(crate) fn millis(random: &mut Rng, range: RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(random.u64(range))
+}
 
-    pub(crate) fn number(&mut self) -> u64 {
-        self.0.u64(..)
-    }
+/// One of `all`, which is not empty.
+pub(crate) fn pick<'a, T>(random: &mut Rng, all: &'a [T]) -> &'a T {
+    &all[random.usize(..all.len())]
+}
 
-    pub(crate) fn within(&mut self, range: RangeInclusive<usize>) -> usize {
-        self.0.usize(range)
-    }
-
-    pub(crate) fn millis(&mut self, range: RangeInclusive<u64>) -> Duration {
-        Duration::from_millis(self.0.u64(range))
-    }
-
-    /// True once in `times`.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
-        self.0.usize(..times) == 0
-    }
-
-    /// One of `all`, which is not empty.
-    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.0.usize(..all.len())]
-    }
-
-    /// One of `all`, as often as its weight says.
-    pub(crate) fn weighed<T: Copy>(&mut self, all: &[(usize, T)]) -> T {
-        let row = all.iter().flat_map(|(weight, one)| std::iter::repeat_n(*one, *weight));
-        *self.pick(&row.collect::<Vec<_>>())
-    }
+/// One of `all`, as often as its weight says.
+pub(crate) fn weighed<T: Copy>(random: &mut Rng, all: &[(usize, T)]) -> T {
+    let row = all.iter().flat_map(|(weight, one)| std::iter::repeat_n(*one, *weight));
+    *pick(random, &row.collect::<Vec<_>>())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use fastrand::Rng;
 use serde_json::json;
 
 use crate::account::Count;
@@ -11,7 +12,7 @@ use crate::call::Call;
 use crate::client::{Client, End};
 use crate::host::{Host, HostKind, LIMIT};
 use crate::house::House;
-use crate::random::Random;
+use crate::random::{millis, pick, weighed};
 
 /// What a client does next.
 #[derive(Clone, Copy)]
@@ -46,7 +47,7 @@ const ENDS: [(usize, (End, Count)); 5] = [
 pub(crate) struct Seat<'a> {
     pub(crate) number: usize,
     pub(crate) house: &'a House<'a>,
-    pub(crate) random: Random,
+    pub(crate) random: Rng,
 }
 
 impl Seat<'_> {
@@ -66,7 +67,7 @@ impl Seat<'_> {
 
     fn live(&mut self, host: Arc<Host>, name: &str, until: Instant) -> Result<()> {
         let House { place, account, .. } = self.house;
-        let program = if self.random.once_in(2) { &place.toolbridge } else { &place.bridge };
+        let program = if self.random.usize(..2) == 0 { &place.toolbridge } else { &place.bridge };
         let mut client = Client::start(place, program, host, account, name.into())?;
         let started = Instant::now();
         self.act(&mut client, until)?;
@@ -77,7 +78,7 @@ impl Seat<'_> {
             ensure!(is_explained, "the bridge ended by itself with {status}");
             return Ok(());
         }
-        let (end, count) = self.random.weighed(&ENDS);
+        let (end, count) = weighed(&mut self.random, &ENDS);
         self.prepare(&mut client, end)?;
         account.add(count, 1);
         client.end(end)
@@ -88,10 +89,10 @@ impl Seat<'_> {
         client.read_until(Instant::now() + LIMIT, |client| client.waiting() == 0)?;
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
         // How many requests it has under way at most.
-        let width = self.random.weighed(&[(3, 1), (6, 8), (1, 32)]);
-        for _ in 0..self.random.within(1..=100) {
+        let width = weighed(&mut self.random, &[(3, 1), (6, 8), (1, 32)]);
+        for _ in 0..self.random.usize(1..=100) {
             let is_over = client.has_ended || Instant::now() >= until;
-            if is_over || client.host.troubles.has_ended() && self.random.once_in(10) {
+            if is_over || client.host.troubles.has_ended() && self.random.usize(..10) == 0 {
                 break;
             }
             self.step(client)?;
@@ -103,19 +104,19 @@ impl Seat<'_> {
     fn step(&mut self, client: &mut Client<'_>) -> Result<()> {
         let host = Arc::clone(&client.host);
         let random = &mut self.random;
-        match random.weighed(&STEPS) {
+        match weighed(random, &STEPS) {
             Step::Ask => _ = client.ask(|name| Call::any(random, &host, name))?,
             Step::AskMany => {
-                for _ in 0..random.within(2..=20) {
+                for _ in 0..random.usize(2..=20) {
                     client.ask(|name| Call::any(random, &host, name))?;
                 }
             }
             Step::Read => {
-                let until = Instant::now() + random.millis(0..=100);
+                let until = Instant::now() + millis(random, 0..=100);
                 client.read_until(until, |_| false)?;
             }
             Step::StopReading => {
-                for _ in 0..random.within(0..=10) {
+                for _ in 0..random.usize(0..=10) {
                     client.ask(|name| {
                         if host.kind == HostKind::Demo {
                             Call::blob(random)
@@ -124,7 +125,7 @@ impl Seat<'_> {
                         }
                     })?;
                 }
-                std::thread::sleep(random.millis(100..=1000));
+                std::thread::sleep(millis(random, 100..=1000));
             }
             Step::AskEndless if host.kind == HostKind::Demo && client.endless().len() < 5 => {
                 client.ask(|_| Call::endless(false))?;
@@ -132,13 +133,13 @@ impl Seat<'_> {
             // An exclusive one holds up others, so it is cancelled soon.
             Step::ChangeItsMind if host.kind == HostKind::Demo => {
                 let id = client.ask(|_| Call::endless(true))?;
-                client.read_until(Instant::now() + random.millis(0..=100), |_| false)?;
+                client.read_until(Instant::now() + millis(random, 0..=100), |_| false)?;
                 client.cancel(id)?;
             }
             Step::CancelSomething | Step::AskEndless | Step::ChangeItsMind => {
                 let calls = client.calls();
                 if !calls.is_empty() {
-                    client.cancel(*random.pick(&calls))?;
+                    client.cancel(*pick(random, &calls))?;
                 }
             }
         }
@@ -153,11 +154,11 @@ impl Seat<'_> {
             }
             return client.read_until(Instant::now() + LIMIT * 2, |client| client.waiting() == 0);
         }
-        if client.host.kind == HostKind::Demo && self.random.once_in(2) {
+        if client.host.kind == HostKind::Demo && self.random.usize(..2) == 0 {
             client.ask(|_| Call::endless(true))?;
         }
-        if self.random.once_in(2) {
-            std::thread::sleep(Duration::from_micros(self.random.within(0..=20_000) as u64));
+        if self.random.usize(..2) == 0 {
+            std::thread::sleep(Duration::from_micros(self.random.usize(0..=20_000) as u64));
         }
         Ok(())
     }

@@ -21,9 +21,9 @@ struct Trouble {
 }
 
 impl Troubles {
-    /// Before the host is stopped.
-    pub(crate) fn begin(&self) {
-        lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end: false });
+    /// Before the host is stopped, or ended.
+    pub(crate) fn begin(&self, is_end: bool) {
+        lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end });
     }
 
     /// When it goes on again.
@@ -31,11 +31,6 @@ impl Troubles {
         if let Some(trouble) = lock(&self.0).last_mut() {
             trouble.to = Some(Instant::now());
         }
-    }
-
-    /// Before the host is ended.
-    pub(crate) fn begin_end(&self) {
-        lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end: true });
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -72,7 +67,7 @@ mod tests {
         let troubles = Troubles::default();
         let early = Instant::now();
         assert!(!troubles.explain(early, Instant::now()), "nothing was done");
-        troubles.begin_end();
+        troubles.begin(true);
         let late = Instant::now();
         assert!(troubles.explain(early, late) && troubles.explain(late, late), "an end is for ever");
         assert!(!troubles.explain(early, early), "it was answered before");

@@ -14,13 +14,13 @@ impl Report {
     /// Every figure of every contender, one to a line.
     pub(crate) fn rows_table(&self) -> Table {
         let head = ["what", "who", "median", "p99", "n", "× floor", "× best peer"];
-        let mut table = Table::with_texts(2, "Calls, start, memory", &head);
+        let mut table = Table::new(2, "Calls, start, memory", &head);
         for row in &self.rows {
             let mut label = row.label;
             for (contender, figure) in &row.figures {
                 table.add([
                     std::mem::take(&mut label).to_owned(),
-                    contender.name().to_owned(),
+                    contender.name.to_owned(),
                     row.unit.show(figure.median),
                     // A few runs of something that hardly differs have no hundredth part.
                     if row.unit == Unit::Memory { NOTHING.into() } else { row.unit.show(figure.p99) },
@@ -36,8 +36,8 @@ impl Report {
     /// The medians alone: a line for each row, a column for each contender.
     pub(crate) fn medians_table(&self) -> Table {
         let mut head = vec![""];
-        head.extend(self.contenders.iter().map(|one| one.name()));
-        let mut table = Table::new("Medians", &head);
+        head.extend(self.contenders.iter().map(|one| one.name));
+        let mut table = Table::new(1, "Medians", &head);
         for row in &self.rows {
             let cell = |contender: &Contender| {
                 row.figure(*contender).map_or(NOTHING.into(), |figure| row.unit.show(figure.median))
@@ -52,7 +52,7 @@ impl Report {
         let mut head = vec!["goal", "who", "against", "at most"];
         head.extend(self.earlier.iter().map(|_| "a run before"));
         head.extend(["measured", "reached"]);
-        let mut table = Table::with_texts(3, "Goals", &head);
+        let mut table = Table::new(3, "Goals", &head);
         for goal in self.goals() {
             let mut measured: Vec<_> = self.earlier.iter().map(|run| run.measured(&goal)).collect();
             measured.push(Some(goal.measured));
@@ -85,7 +85,7 @@ impl Report {
     fn python_table(&self) -> Table {
         let title = "A Python tool: our whole way beside the floor and Python's own work in its interpreter";
         let head = "what|floor|json|pydantic-ai|ours|p99|n|× floor+json|× floor+pydantic-ai";
-        let mut table = Table::new(title, &head.split('|').collect::<Vec<_>>());
+        let mut table = Table::new(1, title, &head.split('|').collect::<Vec<_>>());
         for row in &self.python {
             let values = [row.floor, row.json, row.pydantic_ai].map(|figure| time(figure.median));
             let ratios = [row.to_json(), row.to_pydantic_ai()].map(|ratio| times(Some(ratio)));
@@ -98,7 +98,7 @@ impl Report {
 
 /// Ours beside what the same costs `other`.
 fn beside_table(title: &'static str, what: &str, other: &str, rows: &[Beside]) -> Table {
-    let mut table = Table::new(title, &[what, "median", "p99", "n", other, &format!("× {other}")]);
+    let mut table = Table::new(1, title, &[what, "median", "p99", "n", other, &format!("× {other}")]);
     for row in rows {
         let compared = compared(&row.ours, row.other.as_ref());
         table.add(std::iter::once(row.label.to_owned()).chain(compared));
@@ -109,7 +109,7 @@ fn beside_table(title: &'static str, what: &str, other: &str, rows: &[Beside]) -
 fn curve_table(curve: &Curve) -> Table {
     let mut head = vec![curve.of, "a call", "p99", "n", "floor", "× floor"];
     head.extend(curve.columns.iter().map(|(_, label, _)| label));
-    let mut table = Table::new(curve.title, &head);
+    let mut table = Table::new(1, curve.title, &head);
     for point in &curve.points {
         let values = curve.columns.iter().zip(&point.values).map(|((_, _, is_bytes), value)| {
             if *is_bytes { Unit::Memory.show(*value) } else { format!("{value:.0}") }
@@ -174,15 +174,7 @@ mod tests {
 
     #[test]
     fn a_goal_counts_as_reached_when_it_was_in_all_runs() {
-        let goal = Verdict {
-            what: "",
-            who: "",
-            measured: 1.0,
-            limit: 1.3,
-            unit: "×",
-            against: "floor",
-            is_promise: false,
-        };
+        let goal = Verdict { limit: 1.3, ..Verdict::default() };
         for (measured, want) in [
             (vec![Some(1.0), Some(1.3)], "yes"),
             (vec![Some(1.4), None, Some(1.3)], "1 of 2"),

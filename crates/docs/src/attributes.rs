@@ -164,16 +164,11 @@ mod tests {
 
     #[test]
     fn what_is_about_the_old_content_is_not_kept() {
-        for (name, want) in [
-            ("user.tag", true),
-            ("trusted.x", true),
-            ("security.selinux", true),
-            ("security.capability", false),
-            ("security.ima", false),
-            (ACL, false),
-            ("", false),
-        ] {
-            assert_eq!(is_kept(name), want, "{name}");
+        for name in ["user.tag", "trusted.x", "security.selinux"] {
+            assert!(is_kept(name), "{name}");
+        }
+        for name in ["security.capability", "security.ima", ACL, ""] {
+            assert!(!is_kept(name), "{name}");
         }
     }
 }

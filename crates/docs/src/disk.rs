@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
 
 #[cfg(test)]
 use self::fault::step;
@@ -38,24 +38,28 @@ pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<
     Ok(open_name(dir, name, flags, mode)?.into())
 }
 
-pub(crate) fn set_owner(file: &File, user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
-    step(Step::SetOwner)?;
-    Ok(rustix::fs::fchown(file, user, group)?)
+/// The steps that are one system call each.
+macro_rules! calls {
+    ($($step:ident: $name:ident($($argument:ident: $type:ty),*) = $call:expr;)*) => {
+        $(pub(crate) fn $name($($argument: $type),*) -> io::Result<()> {
+            step(Step::$step)?;
+            Ok($call?)
+        })*
+    };
 }
 
-pub(crate) fn set_attribute(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
-    step(Step::SetAttribute)?;
-    Ok(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())?)
-}
-
-pub(crate) fn remove_attribute(file: &File, name: &str) -> io::Result<()> {
-    step(Step::RemoveAttribute)?;
-    Ok(rustix::fs::fremovexattr(file, name)?)
-}
-
-pub(crate) fn set_mode(file: &File, mode: Mode) -> io::Result<()> {
-    step(Step::SetMode)?;
-    Ok(rustix::fs::fchmod(file, mode)?)
+calls! {
+    SetOwner: set_owner(file: &File, user: Option<Uid>, group: Option<Gid>) = fs::fchown(file, user, group);
+    SetAttribute: set_attribute(file: &File, name: &str, value: &[u8])
+        = fs::fsetxattr(file, name, value, XattrFlags::empty());
+    RemoveAttribute: remove_attribute(file: &File, name: &str) = fs::fremovexattr(file, name);
+    SetMode: set_mode(file: &File, mode: Mode) = fs::fchmod(file, mode);
+    Sync: sync(file: &File) = file.sync_all();
+    Rename: rename(dir: BorrowedFd<'_>, old: &str, new: &str) = fs::renameat(dir, old, dir, new);
+    Rename: rename_new(dir: BorrowedFd<'_>, old: &str, new: &str)
+        = fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE);
+    SyncFolder: sync_folder(dir: BorrowedFd<'_>) = fs::fsync(dir);
+    Unlink: unlink(dir: BorrowedFd<'_>, name: &str) = fs::unlinkat(dir, name, AtFlags::empty());
 }
 
 /// Copies the first `size` bytes of a file, without reading them where the system can; how many there were.
@@ -72,33 +76,8 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     fault
 }
 
-pub(crate) fn sync(file: &File) -> io::Result<()> {
-    step(Step::Sync)?;
-    file.sync_all()
-}
-
-pub(crate) fn rename(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-    step(Step::Rename)?;
-    Ok(rustix::fs::renameat(dir, old, dir, new)?)
-}
-
-pub(crate) fn rename_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-    step(Step::Rename)?;
-    Ok(rustix::fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE)?)
-}
-
 pub(crate) fn link(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-    Ok(rustix::fs::linkat(dir, old, dir, new, AtFlags::empty())?)
-}
-
-pub(crate) fn sync_folder(dir: BorrowedFd<'_>) -> io::Result<()> {
-    step(Step::SyncFolder)?;
-    Ok(rustix::fs::fsync(dir)?)
-}
-
-pub(crate) fn unlink(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    step(Step::Unlink)?;
-    Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    Ok(fs::linkat(dir, old, dir, new, AtFlags::empty())?)
 }
 
 /// Lets a step fail in tests, and says which were taken.

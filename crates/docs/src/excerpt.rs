@@ -96,8 +96,5 @@ impl Excerpt {
 
 /// The characters that are whole, of text that was cut at some byte.
 pub(crate) fn valid_prefix(bytes: &[u8]) -> &str {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-    }
+    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

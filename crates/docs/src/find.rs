@@ -231,9 +231,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::limit::HardLimits;
-    use crate::manual::tests::without_files;
-    use crate::root::Root;
+    use crate::manual::tests::{manual, settle, without_files};
 
     /// One manual with one file.
     struct Shelf {
@@ -244,24 +242,12 @@ mod tests {
 
     impl Shelf {
         fn with(bytes: &[u8]) -> Self {
-            let dir = TempDir::new().unwrap();
-            fs::create_dir(dir.path().join("m")).unwrap();
-            let root = Root::open(dir.path()).unwrap();
-            let manuals = Manuals::new(root, HardLimits::default(), true);
-            let shelf = Self { dir, manuals, search: Search::default() };
-            shelf.write(bytes);
-            shelf
+            let (dir, manuals) = manual(bytes);
+            Self { dir, manuals, search: Search::default() }
         }
 
         fn write(&self, bytes: &[u8]) {
             fs::write(self.dir.path().join("m/a.md"), bytes).unwrap();
-        }
-
-        /// Until a later change would show.
-        fn settle(&self) {
-            while !self.manuals.files(None).unwrap()[0].0.stamp.is_settled() {
-                std::thread::yield_now();
-            }
         }
 
         fn find(&self, query: &str) -> Found {
@@ -278,7 +264,7 @@ mod tests {
     fn a_file_that_could_not_be_opened_once_is_tried_again() {
         for errno in [Errno::MFILE, Errno::IO, Errno::ACCESS, Errno::NOENT] {
             let shelf = Shelf::with(b"# key\n");
-            shelf.settle();
+            settle(&shelf.manuals);
             assert_eq!(without_files(errno, || shelf.find("key").total), 0);
             assert_eq!(shelf.find("key").total, 1, "{errno:?}");
         }
@@ -290,7 +276,7 @@ mod tests {
         for name in ["b", "c", "d"] {
             fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
         }
-        shelf.settle();
+        settle(&shelf.manuals);
         for (patience, want) in [(2, 2), (0, 2), (3, 3), (4, 4)] {
             let request = serde_json::from_value(json!({ "query": "key" })).unwrap();
             let left = std::cell::Cell::<usize>::new(patience);
@@ -305,7 +291,7 @@ mod tests {
     #[test]
     fn what_is_no_text_is_not_read_again_until_it_changes() {
         let shelf = Shelf::with(b"# key\xff\n");
-        shelf.settle();
+        settle(&shelf.manuals);
         assert_eq!((shelf.find("key").total, shelf.shelved()), (0, true));
         shelf.write(b"# key\n");
         assert_eq!(shelf.find("key").total, 1);

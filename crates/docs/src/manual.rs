@@ -352,6 +352,22 @@ pub(crate) mod tests {
         static FAULT: Cell<Option<rustix::io::Errno>> = const { Cell::new(None) };
     }
 
+    /// One manual, `m`, with one file, `a.md`.
+    pub(crate) fn manual(bytes: &[u8]) -> (TempDir, Manuals) {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("m")).unwrap();
+        fs::write(dir.path().join("m/a.md"), bytes).unwrap();
+        let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
+        (dir, manuals)
+    }
+
+    /// Waits until a later change of the file would show.
+    pub(crate) fn settle(manuals: &Manuals) {
+        while !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Runs `work` while no file can be opened.
     pub(crate) fn without_files<T>(errno: rustix::io::Errno, work: impl FnOnce() -> T) -> T {
         FAULT.set(Some(errno));
@@ -370,18 +386,15 @@ pub(crate) mod tests {
     /// Reads `a.md` in every way while `change` happens, `times` times.
     fn read_while(
         times: usize,
-        settle: bool,
+        settled: bool,
         change: impl Fn(&std::path::Path) + Copy + 'static,
     ) -> Vec<String> {
         let takes = [Take::Own, Take::Section(None), Take::File(None)];
         let read = |take| {
-            let dir = TempDir::new().unwrap();
+            let (dir, manuals) = manual(b"# old\n");
             let path = dir.path().join("m/a.md");
-            fs::create_dir(dir.path().join("m")).unwrap();
-            fs::write(&path, "# old\n").unwrap();
-            let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
-            while settle && !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
-                std::thread::yield_now();
+            if settled {
+                settle(&manuals);
             }
             let source = manuals.open("m", "a.md").unwrap();
             let mut left = times;
@@ -406,8 +419,8 @@ pub(crate) mod tests {
             fs::write(path.with_extension("tmp"), "# new\n").unwrap();
             fs::rename(path.with_extension("tmp"), path).unwrap();
         };
-        for settle in [true, false] {
-            assert_eq!(read_while(1, settle, rewrite), ["# new\n"; 3], "settled: {settle}");
+        for settled in [true, false] {
+            assert_eq!(read_while(1, settled, rewrite), ["# new\n"; 3], "settled: {settled}");
         }
         // Another file under the name is none of ours: the one that was opened is whole.
         for text in read_while(1, true, replace) {
@@ -428,13 +441,8 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_gone_is_forgotten() {
-        let dir = TempDir::new().unwrap();
-        fs::create_dir(dir.path().join("m")).unwrap();
-        fs::write(dir.path().join("m/a.md"), "# a\n").unwrap();
-        let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
-        while !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
-            std::thread::yield_now();
-        }
+        let (dir, manuals) = manual(b"# a\n");
+        settle(&manuals);
         manuals.outline(manuals.open("m", "a.md").unwrap()).unwrap();
         assert_eq!(manuals.outlines.lock().unwrap().len(), 1);
         fs::remove_file(dir.path().join("m/a.md")).unwrap();

@@ -128,17 +128,9 @@ impl Root {
 
     /// The file that stood where a folder should be, if that was the error.
     pub(crate) fn file_on_the_way(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
-        if Errno::from_io_error(error) != Some(Errno::NOTDIR) {
-            return None;
-        }
-        let mut above = path.split().0;
-        while let Some(folder) = above {
-            if self.read(&folder).is_ok() {
-                return Some(folder);
-            }
-            above = folder.split().0;
-        }
-        None
+        let is_it = Errno::from_io_error(error) == Some(Errno::NOTDIR);
+        let mut above = std::iter::successors(path.split().0, |folder| folder.split().0);
+        above.find(|folder| is_it && self.read(folder).is_ok())
     }
 
     /// Opens a folder below the root, or the root itself.
@@ -187,22 +179,16 @@ impl Root {
 
     /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
     pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
+        let mut left = self.list(from)?;
         let mut files = Vec::new();
-        let mut folders = Vec::new();
-        let mut sort_in = |entries: Vec<Entry>, folders: &mut Vec<RelPath>| {
-            for entry in entries {
-                if entry.is_dir {
-                    folders.push(entry.path);
-                } else {
-                    files.push(entry);
-                }
+        while let Some(entry) = left.pop() {
+            if !entry.is_dir {
+                files.push(entry);
+                continue;
             }
-        };
-        sort_in(self.list(from)?, &mut folders);
-        while let Some(folder) = folders.pop() {
-            match self.list(Some(&folder)) {
-                Ok(entries) => sort_in(entries, &mut folders),
-                Err(error) => tracing::debug!(folder = folder.as_str(), %error, "folder left out"),
+            match self.list(Some(&entry.path)) {
+                Ok(entries) => left.extend(entries),
+                Err(error) => tracing::debug!(folder = entry.path.as_str(), %error, "folder left out"),
             }
         }
         files.sort_by(|one, other| one.path.cmp(&other.path));

@@ -35,6 +35,12 @@ pub struct Section {
 }
 
 impl Section {
+    /// A section up to the end of its text; its lines, its end and its parent are found later.
+    fn new(level: u8, title: String, range: Range<usize>, text_start: usize) -> Self {
+        let own_end = range.end;
+        Self { level, title, line: 0, last_line: 0, range, text_start, own_end, parent: None }
+    }
+
     /// Its bytes without its subsections.
     pub(crate) fn own(&self) -> Range<usize> {
         self.range.start..self.own_end
@@ -60,25 +66,16 @@ impl std::ops::Deref for Outline {
 impl Outline {
     pub(crate) fn of(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
-        let mut headings = headings(text, start);
-        let first = headings.first().map_or(text.len(), |heading| heading.start);
-        if headings.is_empty() || !is_blank(&text[start..first]) {
-            headings.insert(0, Heading { level: 0, title: String::new(), start, end: start });
+        let mut outline = headings(text, start);
+        let first = outline.first().map_or(text.len(), |section| section.range.start);
+        if outline.is_empty() || !is_blank(&text[start..first]) {
+            outline.insert(0, Section::new(0, String::new(), start..text.len(), start));
         }
         let mut lines = Lines { text: text.as_bytes(), at: start, line: 1 };
-        let section = |heading: Heading| Section {
-            level: heading.level,
-            title: heading.title,
-            line: lines.line_of(heading.start),
-            last_line: 0,
-            range: heading.start..text.len(),
-            text_start: heading.end,
-            own_end: text.len(),
-            parent: None,
-        };
-        let mut outline: Vec<_> = headings.into_iter().map(section).collect();
-        let last_line = lines.last();
-        close(&mut outline, last_line);
+        for section in &mut outline {
+            section.line = lines.line_of(section.range.start);
+        }
+        close(&mut outline, lines.last());
         Self(outline)
     }
 
@@ -122,17 +119,8 @@ fn close(outline: &mut [Section], last_line: usize) {
     }
 }
 
-struct Heading {
-    level: u8,
-    title: String,
-    /// The first byte of its first line.
-    start: usize,
-    /// The first byte after its last line, which may be an underline.
-    end: usize,
-}
-
-/// The headings that stand neither in a list nor in a quote.
-fn headings(text: &str, start: usize) -> Vec<Heading> {
+/// The sections of the headings that stand neither in a list nor in a quote.
+fn headings(text: &str, start: usize) -> Vec<Section> {
     let body = start + front_matter(&text[start..]);
     let parsed = with_line_feeds(&text[body..]);
     let mut headings = Vec::new();
@@ -149,8 +137,10 @@ fn headings(text: &str, start: usize) -> Vec<Heading> {
             Event::End(TagEnd::Heading(level)) if depth == 1 => {
                 depth = 0;
                 let start = body + line_start(&parsed, range.start);
-                let end = body + line_end(&parsed, range.end);
-                headings.push(Heading { level: level as u8, title: std::mem::take(&mut title), start, end });
+                // A heading's last line may be an underline.
+                let text_start = body + line_end(&parsed, range.end);
+                let title = std::mem::take(&mut title);
+                headings.push(Section::new(level as u8, title, start..text.len(), text_start));
             }
             Event::End(_) => depth -= 1,
             Event::Text(text) | Event::Code(text) => title.push_str(&text),
@@ -295,18 +285,12 @@ mod tests {
 
     use super::*;
 
-    /// Each section as `line level title|its exact bytes`.
-    fn shown(text: &str) -> Vec<(usize, u8, String, &str)> {
-        let outline = Outline::of(text);
-        outline.iter().map(|one| (one.line, one.level, one.title.clone(), &text[one.range.clone()])).collect()
-    }
-
+    /// Each section by its line, level, title and exact bytes.
     #[track_caller]
     fn check(text: &str, want: &[(usize, u8, &str, &str)]) {
-        let got = shown(text);
-        let got: Vec<_> =
-            got.iter().map(|(line, level, title, text)| (*line, *level, title.as_str(), *text)).collect();
-        assert_eq!(got, want, "{text:?}");
+        let outline = Outline::of(text);
+        let shown = outline.iter().map(|one| (one.line, one.level, &*one.title, &text[one.range.clone()]));
+        assert_eq!(shown.collect::<Vec<_>>(), want, "{text:?}");
     }
 
     #[test]

@@ -10,22 +10,20 @@ const LEAD: usize = 4;
 
 /// The line with most of the terms, cut to what is around the first of them.
 pub(crate) fn snippet(text: &str, terms: &[String]) -> String {
-    let mut best: Option<(usize, &str)> = None;
     let lines = || split_lines(text).map(str::trim).filter(|line| !line.is_empty());
     // Fences, rules and frames of tables say nothing; they do where there is nothing else.
     let says_something = |line: &&str| {
         !line.starts_with("```") && !line.starts_with("~~~") && line.contains(char::is_alphanumeric)
     };
     let telling: Vec<_> = lines().filter(says_something).collect();
-    for line in if telling.is_empty() { lines().collect() } else { telling } {
+    let shown = if telling.is_empty() { lines().collect() } else { telling };
+    // The first of those with most of the terms.
+    let best = shown.into_iter().rev().max_by_key(|line| {
         let folded = fold(line);
-        let found = terms.iter().filter(|term| folded.contains(term.as_str())).count();
-        if best.is_none_or(|(most, _)| found > most) {
-            best = Some((found, line));
-        }
-    }
+        terms.iter().filter(|term| folded.contains(term.as_str())).count()
+    });
     let most = MAX_CHARS.min(text.trim().chars().count() / 2);
-    best.map(|(_, line)| window(line, terms, most)).unwrap_or_default()
+    best.map(|line| window(line, terms, most)).unwrap_or_default()
 }
 
 /// What is around the first of the terms, `most` characters at most.

@@ -180,15 +180,21 @@ mod tests {
         assert_eq!(folder.content(), [file("a.md", "b\nc"), file("b.md", "b")]);
     }
 
+    type Change = fn(&Folder, &str, &[u8]) -> io::Result<u64>;
+
     #[test]
-    fn an_overwrite_that_fails_at_any_step_leaves_the_old_file_or_the_new_one() {
-        for step in [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder] {
-            for errno in [Errno::NOSPC, Errno::IO] {
+    fn a_change_that_fails_at_any_step_leaves_the_old_file_or_the_new_one() {
+        let over = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        let added = over.iter().copied().chain([Step::Copy]).collect::<Vec<_>>();
+        let changes: [(Change, &[Step], &str); 2] =
+            [(Folder::overwrite, &over, "new text"), (Folder::append, &added, "old\nnew text")];
+        for (change, steps, new) in changes {
+            for (step, errno) in steps.iter().flat_map(|step| [(*step, Errno::NOSPC), (*step, Errno::IO)]) {
                 let folder = Folder::with("a.md", "old");
-                let error = fault::with(step, errno, || folder.overwrite("a.md", b"new text")).unwrap_err();
+                let error = fault::with(step, errno, || change(&folder, "a.md", b"new text")).unwrap_err();
                 // Once it has its name, the new file stays, though it may not survive a power loss.
                 let (system, want) = match NotDurable::of(&error) {
-                    Some(source) if step == Step::SyncFolder => (source, "new text"),
+                    Some(source) if step == Step::SyncFolder => (source, new),
                     _ => (&error, "old"),
                 };
                 assert!(is(system, errno), "{step:?}: {error}");
@@ -206,26 +212,6 @@ mod tests {
                 assert!(is(&error, Errno::NOSPC), "{step:?}: {error}");
                 assert_eq!(folder.content(), [], "{step:?}");
                 make(&folder, "a.md", b"new").unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn an_append_that_fails_at_any_step_leaves_the_old_file() {
-        for step in
-            [Step::Create, Step::SetMode, Step::Copy, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder]
-        {
-            for errno in [Errno::NOSPC, Errno::IO] {
-                let folder = Folder::with("a.md", "old");
-                let error =
-                    fault::with(step, errno, || folder.append("a.md", b"some more text")).unwrap_err();
-                // Once it has its name, the new file stays, though it may not survive a power loss.
-                let (system, want) = match NotDurable::of(&error) {
-                    Some(source) if step == Step::SyncFolder => (source, "old\nsome more text"),
-                    _ => (&error, "old"),
-                };
-                assert!(is(system, errno), "{step:?}: {error}");
-                assert_eq!(folder.content(), [file("a.md", want)], "{step:?}");
             }
         }
     }

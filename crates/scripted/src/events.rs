@@ -32,15 +32,14 @@ pub(crate) fn steps(request: &ModelRequest, blocks: &[Block]) -> Vec<Step> {
     let mut steps = vec![Step::Event(message_start(request))];
     let mut index = 0;
     for (block, content) in blocks.iter().zip(contents(request, blocks)) {
-        let Some(content) = content else {
+        let Some((content, deltas)) = content else {
             steps.push(Step::Sleep(pause(block)));
             continue;
         };
         let start = json!({"type": "content_block_start", "index": index, "content_block": emptied(content)});
         let stop = json!({"type": "content_block_stop", "index": index});
-        let deltas = deltas(block).into_iter();
-        let deltas =
-            deltas.map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        let delta = |delta| json!({"type": "content_block_delta", "index": index, "delta": delta});
+        let deltas = deltas.into_iter().map(delta);
         steps.extend([start].into_iter().chain(deltas).chain([stop]).map(Step::Event));
         index += 1;
     }
@@ -54,7 +53,7 @@ pub(crate) fn steps(request: &ModelRequest, blocks: &[Block]) -> Vec<Step> {
 /// The answer as one message, and how long it takes to come.
 pub(crate) fn message(request: &ModelRequest, blocks: &[Block]) -> (Value, Duration) {
     let mut message = envelope(request);
-    message["content"] = contents(request, blocks).flatten().collect();
+    message["content"] = contents(request, blocks).flatten().map(|(content, _)| content).collect();
     message["stop_reason"] = stop_reason(blocks).into();
     (message, blocks.iter().map(pause).sum())
 }
@@ -94,19 +93,28 @@ fn envelope(request: &ModelRequest) -> Value {
     })
 }
 
-/// Each block as the message holds it; a pause is not part of it.
-fn contents(request: &ModelRequest, blocks: &[Block]) -> impl Iterator<Item = Option<Value>> {
+/// Each block as the message holds it, and the deltas that bring it; a pause is not part of the message.
+fn contents(request: &ModelRequest, blocks: &[Block]) -> impl Iterator<Item = Option<(Value, Vec<Value>)>> {
     let turn = request.turn();
     let mut calls = 0;
     blocks.iter().map(move |block| match block {
-        Block::Text(pieces) => Some(json!({"type": "text", "text": pieces.concat()})),
+        Block::Text(pieces) => {
+            let deltas = pieces.iter().map(|piece| json!({"type": "text_delta", "text": piece}));
+            Some((json!({"type": "text", "text": pieces.concat()}), deltas.collect()))
+        }
         Block::Think(pieces) => {
-            Some(json!({"type": "thinking", "thinking": pieces.concat(), "signature": SIGNATURE}))
+            let content = json!({"type": "thinking", "thinking": pieces.concat(), "signature": SIGNATURE});
+            let thoughts = pieces.iter().map(|piece| json!({"type": "thinking_delta", "thinking": piece}));
+            let signature = json!({"type": "signature_delta", "signature": SIGNATURE});
+            Some((content, thoughts.chain([signature]).collect()))
         }
         Block::Call { name, input, id } => {
             let id = id.clone().unwrap_or_else(|| format!("toolu_{turn}_{calls}"));
             calls += 1;
-            Some(json!({"type": "tool_use", "id": id, "name": name, "input": input}))
+            let text: Vec<char> = input.to_string().chars().collect();
+            let pieces = text.chunks(text.len().div_ceil(INPUT_PIECES)).map(String::from_iter);
+            let deltas = pieces.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+            Some((json!({"type": "tool_use", "id": id, "name": name, "input": input}), deltas.collect()))
         }
         Block::Sleep(_) => None,
     })
@@ -122,24 +130,6 @@ fn emptied(mut content: Value) -> Value {
         }
     }
     content
-}
-
-fn deltas(block: &Block) -> Vec<Value> {
-    match block {
-        Block::Text(pieces) => {
-            pieces.iter().map(|piece| json!({"type": "text_delta", "text": piece})).collect()
-        }
-        Block::Think(pieces) => {
-            let thoughts = pieces.iter().map(|piece| json!({"type": "thinking_delta", "thinking": piece}));
-            thoughts.chain([json!({"type": "signature_delta", "signature": SIGNATURE})]).collect()
-        }
-        Block::Call { input, .. } => {
-            let text: Vec<char> = input.to_string().chars().collect();
-            let pieces = text.chunks(text.len().div_ceil(INPUT_PIECES)).map(String::from_iter);
-            pieces.map(|piece| json!({"type": "input_json_delta", "partial_json": piece})).collect()
-        }
-        Block::Sleep(_) => Vec::new(),
-    }
 }
 
 fn stop_reason(blocks: &[Block]) -> &'static str {

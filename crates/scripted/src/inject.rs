@@ -112,6 +112,11 @@ struct Injection {
 }
 
 impl Run {
+    fn new(dir: &TempDir, shared: &TempDir) -> Self {
+        let (dir, shared) = (dir.path().into(), shared.path().into());
+        Self { dir, shared, number: 0, injection: None, is_short: false }
+    }
+
     /// An environment in which the program whose first argument is `command` has calls that fail; it alone, and not
     /// what it starts.
     #[must_use]
@@ -237,8 +242,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
     let run = |injection| {
         let dir = TempDir::new().expect("a folder");
         let number = number.fetch_add(1, Ordering::Relaxed);
-        let run =
-            Run { dir: dir.path().into(), shared: shared.path().into(), number, injection, is_short: false };
+        let run = Run { number, injection, ..Run::new(&dir, &shared) };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let is_well = scenario(&run);
             run.nothing_is_left();
@@ -295,13 +299,7 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
 /// If it does, or if something is left of it.
 pub fn by_halves(scenario: impl Fn(&Run)) {
     let (dir, shared) = (TempDir::new().expect("a folder"), compiled());
-    let run = Run {
-        dir: dir.path().into(),
-        shared: shared.path().into(),
-        number: 0,
-        injection: None,
-        is_short: true,
-    };
+    let run = Run { is_short: true, ..Run::new(&dir, &shared) };
     scenario(&run);
     run.nothing_is_left();
 }

@@ -92,11 +92,10 @@ impl World {
 
     /// What was printed, by lines, with the paths that a reader would see.
     pub(crate) fn tidy(&self, printed: &str) -> Vec<String> {
-        let home = self.home().display().to_string();
-        let temp = self.temp().display().to_string();
-        let bin = self.bin().display().to_string();
-        let printed =
-            printed.replace(&home, "/home/you").replace(&temp, "/tmp").replace(&bin, "/usr/local/bin");
+        let paths = [(self.home(), "/home/you"), (self.temp(), "/tmp"), (self.bin(), "/usr/local/bin")];
+        let replace =
+            |text: String, (path, shown): (PathBuf, &str)| text.replace(&*path.to_string_lossy(), shown);
+        let printed = paths.into_iter().fold(printed.to_owned(), replace);
         printed.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
