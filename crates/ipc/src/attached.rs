@@ -133,16 +133,13 @@ impl Shared {
     /// A session with its tools as they are now; the same parent as before, if there was one.
     fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
         let known = before.members.iter().find(|old| old.session.socket == session.socket);
-        let parent = match known {
-            Some(known) => Arc::clone(&known.parent),
-            None => {
-                let changed = Arc::clone(&self.member_changed);
-                let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
-                // It may just have ended.
-                Arc::new(
-                    parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?,
-                )
-            }
+        let parent = if let Some(known) = known {
+            Arc::clone(&known.parent)
+        } else {
+            let changed = Arc::clone(&self.member_changed);
+            let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
+            // It may just have ended.
+            Arc::new(parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?)
         };
         Some(Member { tools: parent.tools(), parent, session })
     }

@@ -109,7 +109,7 @@ pub(crate) struct SessionFiles {
     // In this order they go: the socket, the schema file, the lock.
     socket: Made,
     schema: Made,
-    _lock: Private<File>,
+    lock: Private<File>,
 }
 
 /// A file we made, and remove when this is dropped.
@@ -130,7 +130,7 @@ impl SessionFiles {
         let schema = Made(id.schema(dir));
         let listener = create_socket(dir, id).map_err(failed("cannot make the socket"))?;
         let socket = Made(id.socket(dir));
-        Ok((Self { id, socket, schema, _lock: lock }, listener))
+        Ok((Self { id, socket, schema, lock }, listener))
     }
 
     /// Puts another list of tools into the schema file. A reader gets the one or the other, and on an error the old one stays.
@@ -138,7 +138,7 @@ impl SessionFiles {
         let schema = &self.schema.0;
         let unfinished = self.id.unfinished_schema(schema.parent().unwrap_or(Path::new("/")));
         // The old lock goes when the new file, which is locked, has the name.
-        self._lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
+        self.lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
         Ok(())
     }
 

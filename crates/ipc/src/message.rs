@@ -68,6 +68,7 @@ fn fault(message: &str, error: &CutError) -> String {
 }
 
 /// What a bridge asks for.
+#[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
 #[derive(Debug)]
 pub(crate) enum Request {
     /// `call_tool`; with who calls, on the first request of a connection.

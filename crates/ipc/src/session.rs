@@ -247,7 +247,7 @@ async fn keep_listing(
         match running.files.replace_schema(&write_schema_file(&now)) {
             Ok(()) => revision.send_modify(|revision| *revision += 1),
             Err(error) => {
-                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list")
+                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list");
             }
         }
         listed = now;
