@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use toolbridge_core::{RawJson, RegistrationError, show_hint};
+use toolbridge_core::{Hint, RawJson, RegistrationError, show_hint};
 use toolbridge_ipc::IpcError;
 
 use crate::Transport;
@@ -242,10 +242,10 @@ impl ClaudeCodeError {
             _ => None,
         }
     }
+}
 
-    /// What to do about it, where there is something to do.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for ClaudeCodeError {
+    fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::CliNotFound { .. } => {
                 "install it with `npm install -g @anthropic-ai/claude-code` or `pip install claude-agent-sdk`, \
@@ -256,7 +256,7 @@ impl ClaudeCodeError {
                 "is that the Claude Code CLI, and a recent version? `toolbridge doctor` says which one it is"
             }
             Self::StructuredOutput { .. } => "make the schema simpler, or say in the prompt what is wanted",
-            Self::ToolNotFound { name, known } => unknown_tool(name, known).hint(),
+            Self::ToolNotFound { name, known } => return unknown_tool(name, known).hint(),
             Self::ToolsetNotRegistered => "call `set_agent_toolsets` first",
             Self::BridgeStartup { transport: Transport::Sdk, .. } => {
                 "update the Claude Code CLI, or use transport `stdio`"
@@ -269,7 +269,7 @@ impl ClaudeCodeError {
                 "update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts(true)`"
             }
             Self::Ipc(error) => return error.hint(),
-            Self::Registration(error) => error.hint(),
+            Self::Registration(error) => return error.hint(),
             Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
         })
     }
@@ -311,6 +311,8 @@ pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) 
 
 #[cfg(test)]
 mod tests {
+    use toolbridge_core::{hint_of, with_causes};
+
     use super::*;
 
     #[test]
@@ -346,8 +348,11 @@ mod tests {
             assert!(shown.starts_with(&caused), "{shown}");
             let shown = format!("{:?}", eyre::Report::from(error()));
             assert!(shown.starts_with(&caused), "{shown}");
-            let shown = format!("{:?}", anyhow::Error::from(error()).context("cannot ask"));
+            let wrapped = anyhow::Error::from(error()).context("cannot ask");
+            let shown = format!("{wrapped:?}");
             assert!(shown.contains(&format!("0: {fact}\n    1: hint: {hint}")), "{shown}");
+            assert_eq!(hint_of(wrapped.as_ref()), Some(hint));
+            assert_eq!(with_causes(wrapped.as_ref()), format!("cannot ask: {fact}"));
         }
         let no_hint = || ClaudeCodeError::invalid("the prompt is empty");
         assert!(format!("{:?}", anyhow::Error::from(no_hint())).starts_with("the prompt is empty"));

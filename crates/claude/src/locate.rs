@@ -76,6 +76,8 @@ fn is_executable(path: &Path) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use toolbridge_core::Hint as _;
+
     use super::*;
 
     #[test]

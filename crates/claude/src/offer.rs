@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{DerivedList, Selection, ServerInfo, Stateful, ToolSource, check_server_name};
+use toolbridge_core::{DerivedList, Selection, ServerInfo, ToolSource, check_server_name, set};
 use toolbridge_ipc::{IpcError, Session};
 
 use crate::builder::Options;
@@ -55,10 +55,6 @@ impl ServerTools {
         self.source.0.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name)).collect()
     }
 
-    fn wrap<S: ToolSource>(&mut self, wrap: impl FnOnce(Arc<dyn ToolSource>) -> S) {
-        self.source = Opaque(Arc::new(wrap(Arc::clone(&self.source.0))));
-    }
-
     /// The tools as a request offers them: those that it wants, with its state, restrictions and limits. None when
     /// nothing is left.
     pub(crate) fn chosen(
@@ -79,15 +75,17 @@ impl ServerTools {
             let reason = format!("both the toolset and an MCP server are called `{}`", self.server);
             return Err(ClaudeCodeError::invalid(reason));
         }
-        if !request.state.is_empty() {
-            self.wrap(|source| Stateful::new(source, request.state.clone()));
-        }
-        let (server, restrictions) = (self.server.clone(), restrictions.clone());
-        // With that tool, a model can read the file that the CLI puts a long result into.
-        let limit = (!settings.offers_builtin("Read")).then(|| max_chars(version));
-        let limited = DerivedList::default();
-        self.wrap(|source| RequestTools { source, server, restrictions, limit, limited, reports });
-        Ok(Some(self))
+        let tools = RequestTools {
+            source: self.source.0,
+            server: self.server.clone(),
+            state: (!request.state.is_empty()).then(|| Arc::new(request.state.clone())),
+            restrictions: restrictions.clone(),
+            // With that tool, a model can read the file that the CLI puts a long result into.
+            limit: (!settings.offers_builtin("Read")).then(|| max_chars(version)),
+            limited: DerivedList::default(),
+            reports,
+        };
+        Ok(Some(Self { source: Opaque(Arc::new(tools)), ..self }))
     }
 
     /// Makes the tools reachable for the CLI; and its entry for them among the MCP servers.
@@ -104,18 +102,8 @@ impl ServerTools {
             return Ok((Offer { server, way: Way::Sdk { source, info, tracer } }, entry));
         }
         let mut builder = Session::builder(source);
-        if let Some(dir) = &options.session_dir {
-            builder = builder.dir(dir);
-        }
-        if let Some(bridge) = &options.bridge {
-            builder = builder.bridge(bridge);
-        }
-        if let Some(file) = &options.trace {
-            builder = builder.trace(file);
-        }
-        if let Some(info) = &options.server {
-            builder = builder.server(info.clone());
-        }
+        let server_info = options.server.clone();
+        set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, server = server_info);
         let session = builder.start().await.map_err(failed)?;
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))

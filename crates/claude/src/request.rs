@@ -247,6 +247,8 @@ impl From<String> for Request {
 
 #[cfg(test)]
 mod tests {
+    use toolbridge_core::Hint as _;
+
     use super::*;
     use crate::part::Part;
 

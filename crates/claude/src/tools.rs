@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use toolbridge_core::{
-    CallContext, CallFuture, Changes, DerivedList, RawJson, Step, ToolCall, ToolError, ToolList, ToolSource,
-    Underway,
+    CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError, ToolList,
+    ToolSource, Underway,
 };
 
 use crate::Event;
@@ -28,6 +28,8 @@ pub(crate) struct Report {
 pub(crate) struct RequestTools {
     pub(crate) source: Arc<dyn ToolSource>,
     pub(crate) server: String,
+    /// What the calls of this request find before a toolset's own state.
+    pub(crate) state: Option<Arc<States>>,
     /// Kept here, whatever the CLI does.
     pub(crate) restrictions: Restrictions,
     /// How long results may be, where that is limited; the list says so too.
@@ -77,8 +79,11 @@ impl ToolSource for RequestTools {
         self.source.changes()
     }
 
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+    fn call(&self, call: ToolCall, mut context: CallContext) -> CallFuture<'_> {
         let name = format!("mcp__{}__{}", self.server, call.name);
+        if let Some(state) = &self.state {
+            context.set_callers_state(Arc::clone(state));
+        }
         Box::pin(async move {
             if self.restrictions.cover(&name, Some(&self.server)) {
                 let input = call.arguments.decode().unwrap_or_default();
@@ -96,5 +101,34 @@ impl ToolSource for RequestTools {
                 None => result,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbridge_core::{NoArgs, Toolset};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_state_of_a_request_goes_before_that_of_its_tools() {
+        let user = |_: NoArgs, context: CallContext| context.state::<&'static str>().to_string();
+        let tools = Toolset::builder().state("nobody").tool("user", "", user).build().unwrap();
+        let mut ada = States::default();
+        ada.insert("ada");
+        for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
+            let tools = RequestTools {
+                source: Arc::new(tools.clone()),
+                server: "tools".into(),
+                state,
+                restrictions: Restrictions::default(),
+                limit: None,
+                limited: DerivedList::default(),
+                reports: None,
+            };
+            let call = ToolCall::new("user", RawJson::empty_object());
+            let result = tools.call(call, CallContext::default()).await.unwrap();
+            assert!(result.as_str().contains(&format!(r#""text":"{want}""#)), "{result}");
+        }
     }
 }

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolbridge::claude::{Metadata, ModelResponse, ResponseStream, ResponseWithMetadata};
+use toolbridge::core::{set, with_causes};
 use toolbridge::docs::LogLevel;
-use toolbridge::{ClaudeCodeModel, Event, Part, Request};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Request, hint_of};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic, two_threads};
 use crate::docs;
 use crate::excerpt::excerpt;
-use crate::output::{Spinner, WithHint, as_json, ending_signal, print, say};
+use crate::output::{Spinner, WithHint, ending_signal, print, say};
 
 /// How much of a tool's arguments or result is shown.
 const SHOWN_CHARS: usize = 120;
@@ -23,57 +24,70 @@ const SHOWN_CHARS: usize = 120;
 pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
     match answer_to(args) {
         Err(error) if args.json => {
-            print(format!("{}\n", as_json(&error)).as_bytes())?;
+            print(format!("{}\n", error.as_json()).as_bytes())?;
             Ok(ExitCode::FAILURE)
         }
-        answered => answered,
+        answered => Ok(answered?),
     }
 }
 
-fn answer_to(args: &AskArgs) -> Result<ExitCode> {
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum Failure {
+    Model(#[from] ClaudeCodeError),
+    Other(#[from] anyhow::Error),
+}
+
+impl Failure {
+    /// `{"error":{"type","message","hint"?}}`.
+    fn as_json(&self) -> Value {
+        let type_name = match self {
+            Self::Model(error) => error.type_name(),
+            Self::Other(_) => "Error",
+        };
+        let mut entry = json!({ "type": type_name, "message": with_causes(self) });
+        if let Some(hint) = hint_of(self) {
+            entry["hint"] = json!(hint);
+        }
+        json!({ "error": entry })
+    }
+}
+
+fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
     hide_demo_panic();
     // Before signals are watched for: who waits for stdin can be interrupted as always.
     let prompt = prompt(&args.prompt)?;
-    let runtime = two_threads()?;
+    let runtime = two_threads().map_err(anyhow::Error::from)?;
     let answered = runtime.block_on(ask(args, prompt));
     // A thread that waits for a tool must not hold the program.
     runtime.shutdown_background();
     answered
 }
 
-async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode> {
-    let signalled = ending_signal()?;
+async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
+    let signalled = ending_signal().map_err(anyhow::Error::from)?;
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
-    if let Some(path) = &args.claude {
-        builder = builder.cli(path);
-    }
-    if let Some(name) = &args.model {
-        builder = builder.model(name);
-    }
-    if let Some(limit) = args.timeout {
-        builder = builder.timeout(limit);
-    }
-    if let Some(file) = &args.trace.file {
-        builder = builder.trace(file);
-    }
+    set!(builder: cli = &args.claude, model = &args.model, timeout = args.timeout, trace = &args.trace.file);
     let model = builder.build()?;
-    let mut request = Request::new(prompt).transport(args.transport);
-    match args.tools {
-        Some(AskTools::Demo) => request = request.tools(demo_tools(Arc::default())?),
-        Some(AskTools::Docs) => {
-            // What the calls do is shown by `--stream`; only a disk that fails is worth a line besides.
-            request = request.tools(docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?);
-        }
-        None => {}
-    }
-    let mut stream = model.request_stream(request).await?;
+    let mut stream = model.request_stream(request(args, prompt)?).await?;
     let code = tokio::select! {
         answer = follow(&mut stream, args) => return answer,
         code = signalled => code,
     };
     stream.cancel().await;
     Ok(code)
+}
+
+fn request(args: &AskArgs, prompt: String) -> Result<Request> {
+    let request = Request::new(prompt).transport(args.transport);
+    Ok(match args.tools {
+        Some(AskTools::Demo) => request.tools(demo_tools(Arc::default())?),
+        // What the calls do is shown by `--stream`; only a disk that fails is worth a line besides.
+        Some(AskTools::Docs) => request.tools(docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?),
+        None => request,
+    })
 }
 
 /// The prompt, or what stdin says.
@@ -84,13 +98,13 @@ fn prompt(given: &str) -> Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).map_err(|error| WithHint {
         error: format!("cannot read the prompt from stdin: {error}"),
-        hint: "the prompt is text in UTF-8".into(),
+        hint: "the prompt is text in UTF-8",
     })?;
     Ok(text)
 }
 
 /// Shows what happens, as it happens, and at last the answer.
-async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode> {
+async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode, Failure> {
     let mut spinner = Spinner::new(!args.json && io::stderr().is_terminal());
     let mut text_is_open = false;
     loop {

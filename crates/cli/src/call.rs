@@ -5,16 +5,20 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Deserialize;
-use toolbridge::core::{Step, ToolCall, ToolList, Underway};
+use toolbridge::core::trace::Outcome;
+use toolbridge::core::{Step, Underway};
 use toolbridge::ipc::Remote;
-use toolbridge::{CallContext, RawJson, ToolError, ToolSource as _};
+use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
 
 use crate::output::{WithHint, print, say};
+
+/// What to do about a message that the protocol does not carry.
+const TOO_LARGE: &str = "pass a path or an id instead of the data itself";
 
 pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Result<ExitCode> {
     let bad = |reason: String| WithHint {
         error: format!("the arguments are not a JSON object: {reason}"),
-        hint: "quote them for the shell: '{\"name\": \"value\"}'".into(),
+        hint: "quote them for the shell: '{\"name\": \"value\"}'",
     };
     let arguments = RawJson::parse(arguments.to_owned()).map_err(|error| bad(error.to_string()))?;
     if !arguments.is_object() {
@@ -22,28 +26,35 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
     }
     let remote = Remote::new(socket, ToolList::default())?;
     let runtime = toolbridge::small_runtime()?;
-    match runtime.block_on(call(&remote, ToolCall::new(tool, arguments))) {
-        Ok(result) => show(&result, json),
-        Err(error) => {
-            let hint = match error.type_name() {
-                "IPCConnectionError" => "`toolbridge sessions` lists the live sessions",
-                "ToolNotFoundError" => "`toolbridge sessions` lists the tools of each session",
-                "ToolArgumentsError" => "the session's schema file has the tool's input schema",
-                "IPCMessageSizeError" => "pass a path or an id instead of the data itself",
-                "IPCError" => "is that the socket of a toolbridge session?",
+    let (error, hint) = match runtime.block_on(call(&remote, ToolCall::new(tool, arguments))) {
+        Ok(Ok(result)) => return show(&result, json),
+        Ok(Err(error)) => {
+            let hint = match error.outcome() {
+                Outcome::Refused => "`toolbridge sessions` lists the tools of each session",
+                Outcome::TransportError => TOO_LARGE,
                 _ => "the tool itself says so; the connection works",
             };
-            Err(WithHint { error: format!("{error} (type: {})", error.type_name()), hint: hint.into() }
-                .into())
+            (error, hint)
         }
-    }
+        Err(error) => {
+            let hint = match error {
+                IpcError::MessageSize { .. } => TOO_LARGE,
+                IpcError::Invalid { .. } | IpcError::Slow { .. } | IpcError::Io { .. } => {
+                    "is that the socket of a toolbridge session?"
+                }
+                _ => "`toolbridge sessions` lists the live sessions",
+            };
+            (error.into(), hint)
+        }
+    };
+    Err(WithHint { error: format!("{error} (type: {})", error.type_name()), hint }.into())
 }
 
-async fn call(remote: &Remote, mut call: ToolCall) -> Result<RawJson, ToolError> {
+async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, ToolError>, IpcError> {
     let mut context = CallContext::default();
     call.meta.progress_token = RawJson::of("call").ok();
     let reports = context.report_progress();
-    let mut call = Underway::new(remote.call(call, context), Some(reports));
+    let mut call = Underway::new(remote.relay(call, context), Some(reports));
     loop {
         match call.next().await {
             Step::Progress(report) => {

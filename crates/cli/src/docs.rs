@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
+use toolbridge::core::set;
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::mcp::ServerInfo;
 
@@ -35,14 +36,10 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
 /// The settings as the flags say, and where they say nothing the environment.
 fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     let mut builder = roots(&args.roots)?;
-    if let Some(most) = args.hard_max_sections {
-        builder = builder.hard_max_sections(most);
-    }
-    if let Some(most) = args.hard_max_chars {
-        builder = builder.hard_max_chars(most);
-    }
-    if let Some(level) = args.log_level {
-        builder = builder.log_level(level);
+    set! { builder:
+        hard_max_sections = args.hard_max_sections,
+        hard_max_chars = args.hard_max_chars,
+        log_level = args.log_level,
     }
     Ok(builder)
 }
@@ -50,17 +47,11 @@ fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
 /// The two folders, and what may be done with them.
 pub(crate) fn roots(args: &DocsRoots) -> Result<DocumentsBuilder> {
     let mut builder = DocumentsBuilder::from_env()?;
-    if let Some(dir) = &args.workspace {
-        builder = builder.workspace(dir);
-    }
-    if let Some(dir) = &args.manuals {
-        builder = builder.manuals(dir);
-    }
-    if let Some(dir) = &args.vault {
-        builder = builder.vault(dir);
-    }
-    if args.allow_file_scope {
-        builder = builder.allow_file_scope(true);
+    set! { builder:
+        workspace = &args.workspace,
+        manuals = &args.manuals,
+        vault = &args.vault,
+        allow_file_scope = args.allow_file_scope.then_some(true),
     }
     Ok(builder.read_only(args.read_only))
 }

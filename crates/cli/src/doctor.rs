@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use serde_json::json;
-use toolbridge::Session;
 use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
+use toolbridge::core::with_causes;
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
+use toolbridge::{Session, hint_of};
 
 use crate::demo::{Client, demo_tools, two_threads};
-use crate::output::{fact, hint, print};
+use crate::output::print;
 
 /// One line: what was looked at, how it is (`ok`, `warn` or `fail`), and what to do about it.
 #[derive(Serialize)]
@@ -35,7 +36,12 @@ impl Check {
     }
 
     fn fail(what: &'static str, error: &anyhow::Error) -> Self {
-        Self { health: "fail", what, text: fact(error), hint: hint(error) }
+        Self {
+            health: "fail",
+            what,
+            text: with_causes(error.as_ref()),
+            hint: hint_of(error.as_ref()).map(Into::into),
+        }
     }
 }
 

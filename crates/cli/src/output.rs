@@ -1,14 +1,14 @@
 //! Data on stdout, talk on stderr.
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use toolbridge::core::Hint;
-use toolbridge::{ClaudeCodeError, IpcError};
+use toolbridge::core::{show_hint, with_causes};
+use toolbridge::{Hint, hint_of};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;
 #[cfg(feature = "otel")]
@@ -46,44 +46,32 @@ pub(crate) fn say(text: &str) {
 }
 
 /// An error with what to do about it.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
 pub(crate) struct WithHint {
     pub(crate) error: String,
-    pub(crate) hint: String,
+    pub(crate) hint: &'static str,
 }
 
-/// What to do about an error, where there is something to do.
-pub(crate) fn hint(error: &anyhow::Error) -> Option<String> {
-    let among_causes = error.chain().find_map(|cause| cause.downcast_ref::<Hint>());
-    let hint = among_causes.map(Hint::text);
-    hint.or_else(|| error.downcast_ref::<WithHint>().map(|with| with.hint.as_str())).map(Into::into)
+impl fmt::Display for WithHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
+    }
 }
 
-/// What happened, with its causes.
-pub(crate) fn fact(error: &anyhow::Error) -> String {
-    let causes = error.chain().filter(|cause| !cause.is::<Hint>()).map(ToString::to_string);
-    causes.collect::<Vec<_>>().join(": ")
+impl Hint for WithHint {
+    fn hint(&self) -> Option<&'static str> {
+        Some(self.hint)
+    }
 }
+
+show_hint!(WithHint);
 
 /// Reports an error: the fact, then what to do.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    say(&format!("error: {}", fact(error)));
-    if let Some(hint) = hint(error) {
+    say(&format!("error: {}", with_causes(error.as_ref())));
+    if let Some(hint) = hint_of(error.as_ref()) {
         say(&format!("hint: {hint}"));
     }
     ExitCode::FAILURE
-}
-
-/// An error as data: `{"error":{"type","message","hint"?}}`.
-pub(crate) fn as_json(error: &anyhow::Error) -> Value {
-    let type_name = (error.downcast_ref::<ClaudeCodeError>().map(ClaudeCodeError::type_name))
-        .or_else(|| error.downcast_ref::<IpcError>().map(IpcError::type_name));
-    let mut entry = json!({ "type": type_name.unwrap_or("Error"), "message": fact(error) });
-    if let Some(hint) = hint(error) {
-        entry["hint"] = json!(hint);
-    }
-    json!({ "error": entry })
 }
 
 /// Something that turns on a terminal while nothing else happens.

@@ -124,7 +124,7 @@ fn look(clean: bool) -> Result<Vec<Shown>> {
     for dir in session_dirs() {
         let cannot_read = |error| WithHint {
             error: format!("cannot read `{}`: {error}", dir.display()),
-            hint: "set TMPDIR to the directory that the sessions' processes use".into(),
+            hint: "set TMPDIR to the directory that the sessions' processes use",
         };
         if clean {
             let swept = sweep(&dir).map_err(cannot_read)?;

@@ -12,7 +12,7 @@ use crate::Client;
 use crate::call::CallMeta;
 use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
-use crate::trace::Marks;
+use crate::trace::{Mark, Marks};
 
 /// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
 /// [`State`](crate::State).
@@ -76,7 +76,8 @@ impl CallContext {
         receiver
     }
 
-    pub(crate) fn set_callers_state(&mut self, state: Arc<States>) {
+    /// Lets the call find this state before the toolset's own: that of one request, or of one user.
+    pub fn set_callers_state(&mut self, state: Arc<States>) {
         self.callers = Some(state);
     }
 
@@ -86,22 +87,22 @@ impl CallContext {
 
     /// Notes that the call's turn has come, for a trace.
     pub(crate) fn mark_began(&self) {
-        if let Some(marks) = &self.marks {
-            marks.set(&marks.began);
-        }
+        self.mark(|marks| &marks.began);
     }
 
     /// Notes that the call has been passed on to another process, for a trace.
     pub fn mark_sent(&self) {
-        if let Some(marks) = &self.marks {
-            marks.set(&marks.sent);
-        }
+        self.mark(|marks| &marks.sent);
     }
 
     /// Notes that the other process has answered, for a trace.
     pub fn mark_answered(&self) {
+        self.mark(|marks| &marks.answered);
+    }
+
+    fn mark(&self, moment: fn(&Marks) -> &Mark) {
         if let Some(marks) = &self.marks {
-            marks.set(&marks.answered);
+            marks.set(moment(marks));
         }
     }
 

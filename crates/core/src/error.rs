@@ -141,69 +141,74 @@ pub(crate) fn class_name(type_name: &str) -> &str {
     }
 }
 
-fn with_causes(error: &dyn Error) -> String {
+/// What an error and its causes say, on one line; without hints, which are not for a model.
+#[must_use]
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Many errors already repeat their cause; and hints are not for the model.
-        if !text.contains(&more) && !error.is::<Hint>() {
-            text.push_str(": ");
-            text.push_str(&more);
+    for cause in causes(error).filter(|cause| !cause.is::<Advice>()).map(ToString::to_string) {
+        // Many errors already repeat their cause.
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
         }
-        cause = error.source();
     }
     text
 }
 
-/// Shows what an error's method `hint` says wherever the error is shown: as its [`Hint`] and in its `Debug`, which is what
-/// `main` prints. Its `Display` is the fact alone, and complete: a model or the wire gets nothing else.
+/// What to do about an error, which may have one with a [`Hint`] as a cause.
+#[must_use]
+pub fn hint_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    causes(error).find_map(|cause| cause.downcast_ref()).map(|Advice(text)| *text)
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
+}
+
+/// An error that may know what to do about it.
+pub trait Hint {
+    /// What to do about it, where there is something to do.
+    fn hint(&self) -> Option<&'static str>;
+}
+
+/// Has what [`Hint`] says shown wherever the error is shown: `main` prints its `Debug`, `anyhow` and `eyre` its causes, of
+/// which the hint is the last. Its `Display` is complete without, so a cause in a field is not among them: it would be said twice.
+///
+/// A macro, because thiserror only takes sources that are fields, and a trait of others cannot be implemented for all `T: Hint`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! show_hint {
     ($error:ty) => {
         impl std::error::Error for $error {
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-                Some($crate::Hint::of(Option::from(self.hint())?))
+                $crate::Hint::hint(self).map($crate::__private::advice)
             }
         }
 
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{self}")?;
-                let hint: Option<&str> = self.hint().into();
-                hint.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+                $crate::Hint::hint(self).map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
             }
         }
     };
 }
 
-/// What to do about an error, as the last of its causes: `anyhow` and `eyre` show those, and never an error's `Debug`,
-/// which is what `main` prints of any other one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// A hint as a cause.
+#[derive(Debug, thiserror::Error)]
 #[error("hint: {0}")]
-pub struct Hint(&'static str);
+struct Advice(&'static str);
 
-impl Hint {
-    /// A hint that says `text`; one for each text there is.
-    #[must_use]
-    pub fn of(text: &'static str) -> &'static Self {
-        static ALL: Mutex<Vec<&'static Hint>> = Mutex::new(Vec::new());
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hint) = all.iter().find(|hint| hint.0 == text) {
-            return hint;
-        }
-        // A source must live as long as its error; and there are not many texts.
-        let hint: &Self = Box::leak(Box::new(Self(text)));
-        all.push(hint);
-        hint
+/// The cause that says `text`; one for each text there is.
+pub fn advice(text: &'static str) -> &'static (dyn Error + 'static) {
+    static ALL: Mutex<Vec<&'static Advice>> = Mutex::new(Vec::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(advice) = all.iter().find(|advice| advice.0 == text) {
+        return *advice;
     }
-
-    /// What to do.
-    #[must_use]
-    pub fn text(&self) -> &'static str {
-        self.0
-    }
+    // A source must live as long as its error; and there are not many texts.
+    let advice: &Advice = Box::leak(Box::new(Advice(text)));
+    all.push(advice);
+    advice
 }
 
 /// Why a set of tools cannot be registered.
@@ -285,11 +290,9 @@ impl From<crate::DuplicateName> for RegistrationError {
     }
 }
 
-impl RegistrationError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> &'static str {
-        match self {
+impl Hint for RegistrationError {
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::EmptyName => "give every tool a name, such as `search_orders`",
             Self::BadName { .. } | Self::BadServerName { .. } => {
                 "use letters, digits, `_` and `-`, such as `search_orders`"
@@ -299,7 +302,7 @@ impl RegistrationError {
             Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",
             Self::UnknownTool { known, .. } if known.is_empty() => "register tools before choosing from them",
             Self::UnknownTool { .. } => "choose from the names above",
-        }
+        })
     }
 }
 

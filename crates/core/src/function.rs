@@ -6,6 +6,7 @@
 //! answer: `(&&&Probe::<T>::NEW).place()` is tried with as many references as are written, and then with one less each time.
 //! The impl for the most references comes first therefore; where its bounds do not hold, the next one is taken. This works where
 //! `T` is known, which it is in generated code, and nowhere else.
+#![expect(missing_docs, clippy::missing_errors_doc, reason = "only generated code refers to it")]
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::RawJson;
 pub use crate::extract::FromContext;
 use crate::handler::{FromArguments, IntoHandler};
 pub use crate::returned::{IntoToolError, IntoToolResult, Json, Returned};
@@ -72,37 +74,33 @@ fn forget(schema: &mut Value, property: &str) {
 pub struct Probe<T>(PhantomData<fn() -> T>);
 
 impl<T> Probe<T> {
-    /// The question.
     pub const NEW: Self = Self(PhantomData);
 }
 
 /// First: a type that comes from the call.
 pub trait AskCall<T> {
-    /// Where it comes from.
     fn place(&self) -> OfCall<T>;
 }
 
 impl<T: FromContext> AskCall<T> for &&Probe<T> {
     fn place(&self) -> OfCall<T> {
-        OfCall(PhantomData)
+        PhantomData
     }
 }
 
 /// Then: an argument.
 pub trait AskArguments<T> {
-    /// Where it comes from.
     fn place(&self) -> OfArguments<T>;
 }
 
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> AskArguments<T> for &Probe<T> {
     fn place(&self) -> OfArguments<T> {
-        OfArguments(PhantomData)
+        PhantomData
     }
 }
 
 /// Else it cannot be a parameter, and the error says what can.
 pub trait AskNobody<T> {
-    /// Cannot be called.
     fn place(&self) -> OfNobody<T>
     where
         T: Argument;
@@ -113,7 +111,7 @@ impl<T> AskNobody<T> for Probe<T> {
     where
         T: Argument,
     {
-        OfNobody(PhantomData)
+        PhantomData
     }
 }
 
@@ -128,46 +126,20 @@ pub trait Argument {}
 
 /// Where the values of a parameter come from.
 pub trait Parameter: Copy {
-    /// The type in the function's signature.
     type Value;
-    /// The type of the field in the struct of arguments.
     type Field;
 
-    /// The value for one call.
-    ///
-    /// # Errors
-    ///
-    /// When the call does not have it.
     fn value(self, field: Self::Field, context: &CallContext) -> Result<Self::Value, ToolError>;
 
-    /// Whether the model sends it.
-    fn is_argument(self) -> bool;
+    fn is_argument(self) -> bool {
+        false
+    }
 }
 
-macro_rules! origins {
-    ($($(#[$doc:meta])* $name:ident,)*) => {$(
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name<T>(PhantomData<fn() -> T>);
-
-        impl<T> Clone for $name<T> {
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-
-        impl<T> Copy for $name<T> {}
-    )*};
-}
-
-origins! {
-    /// The parameter comes from the call.
-    OfCall,
-    /// The parameter is an argument.
-    OfArguments,
-    /// The parameter cannot be one.
-    OfNobody,
-}
+// Copied into each call, whatever `T` is.
+pub type OfCall<T> = PhantomData<fn() -> (CallContext, T)>;
+pub type OfArguments<T> = PhantomData<fn() -> (RawJson, T)>;
+pub type OfNobody<T> = PhantomData<fn() -> (Absent, T)>;
 
 /// So that there is one error for it, and not several.
 impl<T> Parameter for OfNobody<T> {
@@ -177,10 +149,6 @@ impl<T> Parameter for OfNobody<T> {
     fn value(self, Absent: Absent, _: &CallContext) -> Result<T, ToolError> {
         unreachable!("nothing is an `Argument`")
     }
-
-    fn is_argument(self) -> bool {
-        false
-    }
 }
 
 impl<T: FromContext> Parameter for OfCall<T> {
@@ -189,10 +157,6 @@ impl<T: FromContext> Parameter for OfCall<T> {
 
     fn value(self, Absent: Absent, context: &CallContext) -> Result<T, ToolError> {
         T::from_context(context)
-    }
-
-    fn is_argument(self) -> bool {
-        false
     }
 }
 
@@ -241,7 +205,6 @@ impl JsonSchema for Absent {
 pub struct Reply<T>(PhantomData<fn() -> T>);
 
 impl<T> Reply<T> {
-    /// The question, about that value's type.
     #[must_use]
     pub fn to(_: &T) -> Self {
         Self(PhantomData)
@@ -250,11 +213,6 @@ impl<T> Reply<T> {
 
 /// First: what says itself how it is returned.
 pub trait ReplyByItself<T, M> {
-    /// The value as a result.
-    ///
-    /// # Errors
-    ///
-    /// The function's own error, or that its value cannot be written as JSON.
     fn finish(&self, value: T) -> Result<Returned, ToolError>;
 }
 
@@ -266,11 +224,6 @@ impl<T: IntoToolResult<M>, M> ReplyByItself<T, M> for &&&&Reply<T> {
 
 /// Then: a `Result` of what serde can write.
 pub trait ReplyWrittenOrError<T, E, N> {
-    /// The value as a result.
-    ///
-    /// # Errors
-    ///
-    /// The function's own error, or that its value cannot be written as JSON.
     fn finish(&self, value: Result<T, E>) -> Result<Returned, ToolError>;
 }
 
@@ -282,11 +235,6 @@ impl<T: Serialize, E: IntoToolError<N>, N> ReplyWrittenOrError<T, E, N> for &&&R
 
 /// Then: any other `Result`, which does not fit, even if serde can write it. The error says what would.
 pub trait ReplyNoError<T, E> {
-    /// Cannot be called.
-    ///
-    /// # Errors
-    ///
-    /// None.
     fn finish<M>(&self, value: Result<T, E>) -> Result<Returned, ToolError>
     where
         Result<T, E>: IntoToolResult<M>;
@@ -303,11 +251,6 @@ impl<T, E> ReplyNoError<T, E> for &&Reply<Result<T, E>> {
 
 /// Then: what serde can write.
 pub trait ReplyWritten<T> {
-    /// The value as a result.
-    ///
-    /// # Errors
-    ///
-    /// When the value cannot be written as JSON.
     fn finish(&self, value: T) -> Result<Returned, ToolError>;
 }
 
@@ -319,11 +262,6 @@ impl<T: Serialize> ReplyWritten<T> for &Reply<T> {
 
 /// Else it does not fit, and the error says what would.
 pub trait ReplyNothing<T> {
-    /// Cannot be called.
-    ///
-    /// # Errors
-    ///
-    /// None.
     fn finish<M>(&self, value: T) -> Result<Returned, ToolError>
     where
         T: IntoToolResult<M>;

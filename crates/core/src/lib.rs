@@ -55,7 +55,6 @@ mod server_info;
 mod shape;
 mod source;
 mod spec;
-mod stateful;
 mod tool;
 mod toolset;
 
@@ -66,7 +65,7 @@ pub use client::Client;
 pub use combined::Combined;
 pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
-pub use error::{Hint, RegistrationError, ToolError, Warning};
+pub use error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
 pub use extract::{FromContext, State};
 #[doc(hidden)]
 pub use fault::Fault;
@@ -83,10 +82,20 @@ pub use selection::Selection;
 pub use server_info::ServerInfo;
 pub use source::{CallFuture, ToolSource};
 pub use spec::{DuplicateName, ToolList, ToolSpec};
-pub use stateful::Stateful;
 pub use tokio_util::sync::CancellationToken;
 pub use tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
+
+/// Calls the builder's method of the same name for each setting that was given.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! set {
+    ($builder:ident: $($name:ident = $value:expr),* $(,)?) => {
+        $(if let Some(value) = $value {
+            $builder = $builder.$name(value);
+        })*
+    };
+}
 
 /// What the code that `#[tool]` and `#[tools]` write refers to. It may change with every version.
 #[doc(hidden)]
@@ -94,5 +103,6 @@ pub mod __private {
     pub use schemars;
     pub use serde;
 
+    pub use crate::error::advice;
     pub use crate::function::*;
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use toolbridge_core::show_hint;
+use toolbridge_core::{Hint, show_hint};
 
 /// Why the document tools cannot start.
 #[non_exhaustive]
@@ -75,11 +75,9 @@ impl fmt::Display for DocsError {
 
 show_hint!(DocsError);
 
-impl DocsError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> &'static str {
-        match self {
+impl Hint for DocsError {
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::MissingRoot { .. } => {
                 "make the folder, name another one, or have both made with an example manual (`--init`)"
             }
@@ -87,6 +85,6 @@ impl DocsError {
             Self::OverlappingRoots { .. } => "choose two folders of which neither lies in the other",
             Self::InvalidSetting { .. } => "correct the value, or leave it out for the default",
             Self::Init { .. } => "choose a workspace that you may write to",
-        }
+        })
     }
 }

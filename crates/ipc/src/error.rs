@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use toolbridge_core::trace::{Outcome, TraceError};
-use toolbridge_core::{RegistrationError, ToolError, show_hint};
+use toolbridge_core::{Hint, RegistrationError, ToolError, show_hint};
 
 use crate::user::strangeness;
 
@@ -182,10 +182,10 @@ impl IpcError {
             | Self::Start { .. } => "IPCError",
         }
     }
+}
 
-    /// What to do about it, where there is something to do.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for IpcError {
+    fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Connect { .. } => {
                 "is the process that opened the session still running? `toolbridge sessions` lists the live ones"
@@ -196,8 +196,8 @@ impl IpcError {
                 "the file is a JSON array of objects with `name`, `description` and `input_schema`; it is this user's \
                  own, and its mode is 0600"
             }
-            Self::Registration(error) => error.hint(),
-            Self::Trace(error) => error.hint(),
+            Self::Registration(error) => return error.hint(),
+            Self::Trace(error) => return error.hint(),
             Self::PathTooLong { .. } => "set TMPDIR to a shorter directory",
             Self::Start { .. } => "set TMPDIR to a directory that exists, can be written and has space",
             Self::NoBridge { .. } => {

@@ -86,6 +86,19 @@ impl Remote {
         Self { link: Arc::new(parent), follower: OnceLock::new() }
     }
 
+    /// Calls a tool; the outer error is one of the connection, the inner one is what the parent answered.
+    ///
+    /// # Errors
+    ///
+    /// When the parent cannot be reached, or the request or its answer cannot be carried.
+    pub async fn relay(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Result<Result<RawJson, ToolError>, IpcError> {
+        self.link.relay(call, context).await
+    }
+
     /// How many calls the session has begun to answer; `None` when it does not say.
     pub async fn count_calls(&self) -> Option<u64> {
         let mut connection = self.link.connect().await.ok()?.connection;

@@ -6,10 +6,10 @@ use pyo3::PyResult;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolbridge::claude::{Conversation, Settings, find_cli};
+use toolbridge::core::set;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request};
 
 use crate::error::invalid;
-use crate::set;
 
 /// What is the same for all requests of a model.
 #[derive(Clone, Deserialize)]

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use toolbridge::ToolSource as _;
+use toolbridge::core::set;
 use toolbridge::docs::{DocsError, DocumentsBuilder, LogLevel};
 use tracing::Level;
 
 use crate::error::{docs_exception, invalid};
-use crate::{log, set};
+use crate::log;
 
 /// The logger of the lines about calls.
 const LOGGER: &str = "toolbridge.documents";

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
-use toolbridge::{ClaudeCodeError, IpcError};
+use toolbridge::{ClaudeCodeError, Hint as _, IpcError};
 
 /// Where the exception classes are.
 const MODULE: &str = "toolbridge.errors";
@@ -62,11 +62,11 @@ pub(crate) fn ipc_exception(error: &IpcError) -> PyErr {
 pub(crate) fn docs_exception(error: &DocsError) -> PyErr {
     let hint = match error {
         DocsError::MissingRoot { .. } => {
-            "make the folder, name another one, or have both made with an example manual (`init=True`)"
+            Some("make the folder, name another one, or have both made with an example manual (`init=True`)")
         }
         error => error.hint(),
     };
-    make(INVALID, &error.to_string(), Facts { hint: Some(hint), ..Facts::default() })
+    make(INVALID, &error.to_string(), Facts { hint, ..Facts::default() })
 }
 
 pub(crate) fn invalid(message: impl std::fmt::Display) -> PyErr {

@@ -20,16 +20,6 @@ mod task;
 mod threads;
 mod tools;
 
-/// Calls the builder's method of the same name for each setting that was given.
-macro_rules! set {
-    ($builder:ident: $($name:ident = $value:expr),* $(,)?) => {
-        $(if let Some(value) = $value {
-            $builder = $builder.$name(value);
-        })*
-    };
-}
-pub(crate) use set;
-
 /// What Python gets as bytes, and reads itself.
 pub(crate) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("text, numbers and JSON can be written")

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use toolbridge::core::set;
 use toolbridge::ipc;
 
 use crate::error::{exception, invalid, ipc_exception};
@@ -11,7 +12,7 @@ use crate::event_loop::EventLoop;
 use crate::process::{Own, lock};
 use crate::task::Task;
 use crate::tools::Offer;
-use crate::{json, log, runtime, set};
+use crate::{json, log, runtime};
 
 /// Tools of this process on a socket, for an MCP client that another program starts.
 #[pyclass(frozen, module = "toolbridge._native")]

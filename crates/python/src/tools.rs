@@ -6,13 +6,12 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::core::ResultJson;
+use toolbridge::core::{ResultJson, set};
 use toolbridge::{CallContext, ClaudeCodeError, Combined, RawJson, Tool, Toolset, ToolsetBuilder};
 
 use crate::call::Asker;
 use crate::documents::Documents;
 use crate::event_loop::EventLoop;
-use crate::set;
 use crate::threads::Threads;
 
 /// What Python offers to a model: its own tools, and documents.

@@ -87,9 +87,9 @@ pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
     CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
-    FromContext, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress, RawJson,
-    RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall, ToolError,
-    ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
+    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress,
+    RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall,
+    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning, hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use tokio::runtime::{Builder, Runtime};
+use toolbridge::core::set;
 use toolbridge::{Combined, Session, SessionBuilder};
 
 use self::calls::{all_calls, median_round_trip};
@@ -33,11 +34,9 @@ pub(crate) fn two_threads() -> io::Result<Runtime> {
     toolbridge::runtime(builder)
 }
 
-fn traced(session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
-    match file {
-        Some(file) => session.trace(file),
-        None => session,
-    }
+fn traced(mut session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
+    set!(session: trace = file);
+    session
 }
 
 /// Hosts the demo tools, starts a bridge, and calls each of them through it.

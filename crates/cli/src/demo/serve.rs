@@ -52,7 +52,7 @@ fn in_json(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         let error =
             format!("the path of the session, `{}`, is not UTF-8 and fits into no config", path.display());
-        WithHint { error, hint: "set TMPDIR to a directory whose path is UTF-8".into() }.into()
+        WithHint { error, hint: "set TMPDIR to a directory whose path is UTF-8" }.into()
     })
 }
 

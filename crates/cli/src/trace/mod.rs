@@ -41,7 +41,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode> {
     if events.is_empty() && !faults.is_empty() {
         return Err(WithHint {
             error: format!("`{}` is not a trace: no line of it is an event", args.file.display()),
-            hint: "give a file that was written with `--trace FILE` or TOOLBRIDGE_TRACE".into(),
+            hint: "give a file that was written with `--trace FILE` or TOOLBRIDGE_TRACE",
         }
         .into());
     }
@@ -68,14 +68,14 @@ fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<Ex
     if is_same(&out, file) {
         return Err(WithHint {
             error: format!("the page would take the place of the trace `{}`", file.display()),
-            hint: "name another file: `--html OUT`".into(),
+            hint: "name another file: `--html OUT`",
         }
         .into());
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     std::fs::write(&out, page::page(&name, timeline)?).map_err(|error| WithHint {
         error: format!("cannot write the page to `{}`: {error}", out.display()),
-        hint: "name another file: `--html OUT`".into(),
+        hint: "name another file: `--html OUT`",
     })?;
     say(&format!("wrote `{}`: {}", out.display(), unit::calls(timeline.calls.len())));
     Ok(ExitCode::SUCCESS)

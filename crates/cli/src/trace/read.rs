@@ -21,7 +21,7 @@ pub(super) struct Fault {
 pub(super) fn read(path: &Path) -> Result<(Vec<Event>, Vec<Fault>)> {
     let cannot = |error: std::io::Error| WithHint {
         error: format!("cannot read the trace `{}`: {error}", path.display()),
-        hint: "a session writes one with `--trace FILE` or TOOLBRIDGE_TRACE=FILE".into(),
+        hint: "a session writes one with `--trace FILE` or TOOLBRIDGE_TRACE=FILE",
     };
     let mut lines = BufReader::new(File::open(path).map_err(cannot)?);
     let (mut events, mut faults) = (Vec::new(), Vec::new());

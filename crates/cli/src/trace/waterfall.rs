@@ -7,19 +7,13 @@ use super::unit::{fit, time};
 const NAME_COLUMNS: usize = 18;
 const TIME_COLUMNS: usize = 10;
 
-/// The parts of a call, and what the legend calls them.
-const PHASES: [(Phase, &str); 4] =
-    [(Phase::Bridge, "bridge"), (Phase::Queue, "queue"), (Phase::Tool, "tool"), (Phase::Parent, "parent")];
-
-/// How a part of a call is drawn, and in which colour.
-fn ink(kind: Phase) -> (char, &'static str) {
-    match kind {
-        Phase::Bridge => ('░', "90"),
-        Phase::Queue => ('▒', "33"),
-        Phase::Tool => ('█', "36"),
-        Phase::Parent => ('▓', "35"),
-    }
-}
+/// The parts of a call in their order: what the legend calls them, how they are drawn, and in which colour.
+const PHASES: [(Phase, &str, &str, &str); 4] = [
+    (Phase::Bridge, "bridge", "░", "90"),
+    (Phase::Queue, "queue", "▒", "33"),
+    (Phase::Tool, "tool", "█", "36"),
+    (Phase::Parent, "parent", "▓", "35"),
+];
 
 /// The bars share one scale, from the start of the first of these calls to the end of the last.
 pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> String {
@@ -32,11 +26,8 @@ pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> 
     let legend: Vec<_> = PHASES
         .iter()
         // The last one is for calls of which one side is not known.
-        .filter(|(kind, _)| *kind != Phase::Parent || is_drawn(*kind))
-        .map(|(kind, name)| {
-            let (ink, colour) = ink(*kind);
-            format!("{} {name}", style.paint(colour, &ink.to_string()))
-        })
+        .filter(|(kind, ..)| *kind != Phase::Parent || is_drawn(*kind))
+        .map(|(_, name, ink, colour)| format!("{} {name}", style.paint(colour, ink)))
         .collect();
     let mut text = format!("{}  {}\n", fit("", NAME_COLUMNS), legend.join("  "));
     let (begin, middle, end) = (time(from), time(from + scale.length / 2), time(to));
@@ -77,9 +68,9 @@ fn bar(call: &Call, scale: &Scale, style: &Style) -> String {
         let is_start = (from..to).contains(&call.start_ns);
         let is_last = column + 1 == scale.columns && call.start_ns >= to;
         if let Some(part) = most.filter(|part| within(part.from_ns, part.to_ns) > 0 || is_start || is_last) {
-            let (ink, colour) = ink(part.kind);
+            let (_, _, ink, colour) = PHASES[part.kind as usize];
             bar += &" ".repeat(column - last);
-            bar += &style.paint(colour, &ink.to_string());
+            bar += &style.paint(colour, ink);
             last = column + 1;
         } else if is_start || is_last {
             bar += &" ".repeat(column - last);

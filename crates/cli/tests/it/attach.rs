@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbridge::{ClaudeCodeModel, NoArgs, Session, Tool, Toolset};
 use toolbridge_scripted::{
-    Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment, processes_of,
+    Block, ModelRequest, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment, processes_of,
 };
 
 use crate::support::{
@@ -56,12 +56,12 @@ impl World {
         client.initialize();
         client
     }
+}
 
-    /// Waits for a list that is as it should be.
-    #[track_caller]
-    fn until(&self, client: &mut McpClient, what: &str, is_so: impl Fn(&[String]) -> bool) {
-        eventually(what, PATIENCE, || is_so(&listed(client)));
-    }
+/// Waits for a list that is as it should be.
+#[track_caller]
+fn until(client: &mut McpClient, what: &str, is_so: impl Fn(&[String]) -> bool) {
+    eventually(what, PATIENCE, || is_so(&listed(client)));
 }
 
 struct Host {
@@ -87,10 +87,10 @@ fn a_client_that_was_told_once_has_whatever_runs() {
     assert_eq!(listed(&mut client), ["sessions"]);
     assert!(client.call_text("sessions", json!({})).contains("toolbridge demo --serve --name demo"));
     let shop = world.host("shop");
-    world.until(&mut client, "the session shows", |names| has(names, "add"));
+    until(&mut client, "the session shows", |names| has(names, "add"));
     assert_eq!(client.call_text("add", json!({ "a": 40, "b": 2 })), "42");
     let mut bar = world.host("bar");
-    world.until(&mut client, "names clash", |names| has(names, "shop__add") && has(names, "bar__add"));
+    until(&mut client, "names clash", |names| has(names, "shop__add") && has(names, "bar__add"));
     assert_eq!(client.call_text("bar__add", json!({ "a": 1, "b": 2 })), "3");
     // Only those that were asked for.
     let mut only = world.attach(&["bar"]);
@@ -108,12 +108,10 @@ fn a_client_that_was_told_once_has_whatever_runs() {
         error.contains("lost in the middle of a call") && error.ends_with("(type: IPCConnectionError)"),
         "{error}"
     );
-    world.until(&mut client, "the dead session is gone", |names| {
-        has(names, "add") && !has(names, "shop__add")
-    });
+    until(&mut client, "the dead session is gone", |names| has(names, "add") && !has(names, "shop__add"));
     assert_eq!(client.call_text("add", json!({ "a": 2, "b": 2 })), "4");
     // The one that attached to it has nothing now; and nothing of the dead one is left.
-    world.until(&mut only, "nothing is there", |names| names == ["sessions"]);
+    until(&mut only, "nothing is there", |names| names == ["sessions"]);
     assert_eq!(files(&world.names()).len(), 1);
     eventually("its files are gone", AFTERWARDS, || !bar.socket.exists());
     drop(shop);
@@ -125,10 +123,10 @@ fn a_host_that_is_killed_and_started_again_is_used_by_the_same_client_every_time
     let mut client = world.attach(&[]);
     for round in 0..100 {
         let mut host = world.host("shop");
-        world.until(&mut client, "the session shows", |names| has(names, "add"));
+        until(&mut client, "the session shows", |names| has(names, "add"));
         assert_eq!(client.call_text("add", json!({ "a": round, "b": 1 })), (round + 1).to_string());
         host.process.0.kill().unwrap();
-        world.until(&mut client, "the session is gone", |names| names == ["sessions"]);
+        until(&mut client, "the session is gone", |names| names == ["sessions"]);
     }
     client.end_input();
     assert!(client.bridge.wait_within(PATIENCE).success());
@@ -162,7 +160,7 @@ fn fifty_clients_share_one_session_and_it_counts_their_calls() {
     );
     drop(host);
     for client in &mut clients {
-        world.until(client, "the session is gone", |names| names == ["sessions"]);
+        until(client, "the session is gone", |names| names == ["sessions"]);
     }
 }
 
@@ -210,7 +208,7 @@ fn call(tool: &str, arguments: Value) -> Turn {
 }
 
 fn last_result(request: &ModelRequest) -> String {
-    request.tool_results().first().map(|result| result.text()).unwrap_or_default()
+    request.tool_results().first().map(ToolResultBlock::text).unwrap_or_default()
 }
 
 /// A session of this process, beside those of others.

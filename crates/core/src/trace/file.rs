@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::{Event, TRACE_VARIABLE};
-use crate::show_hint;
+use crate::{Hint, show_hint};
 
 /// Why a trace file cannot be used.
 pub struct TraceError {
@@ -19,11 +19,9 @@ pub struct TraceError {
     pub reason: String,
 }
 
-impl TraceError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> &'static str {
-        "name a file of your own, new or with an earlier trace, in a directory that can be written"
+impl Hint for TraceError {
+    fn hint(&self) -> Option<&'static str> {
+        Some("name a file of your own, new or with an earlier trace, in a directory that can be written")
     }
 }
 

@@ -14,8 +14,8 @@ mod otel;
 mod parent;
 mod tracer;
 
-pub(crate) use call::Marks;
 pub use call::{CallTrace, NewCall};
+pub(crate) use call::{Mark, Marks};
 pub use event::{Call, CallEnd, Event, Outcome, Process, What};
 pub use file::{TraceError, TraceFile, trace_path};
 pub use parent::TraceParent;

@@ -2,7 +2,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbridge_core::{
-    CallContext, NoArgs, RawJson, Tool, ToolCall, ToolSource, Toolset, ToolsetBuilder, check_server_name,
+    CallContext, Hint as _, NoArgs, RawJson, Tool, ToolCall, ToolSource, Toolset, ToolsetBuilder,
+    check_server_name,
 };
 
 fn nothing(name: &str) -> Tool {
@@ -57,7 +58,7 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
     for (tools, message, hint) in rows {
         let error = tools.into_iter().fold(Toolset::builder(), ToolsetBuilder::with).build().unwrap_err();
         assert_eq!(error.to_string(), message);
-        assert_eq!(error.hint(), hint, "{message}");
+        assert_eq!(error.hint(), Some(hint), "{message}");
     }
     let broken = with_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}));
     let error = Toolset::builder().with(broken).build().unwrap_err().to_string();
@@ -176,7 +177,7 @@ fn a_filter_keeps_exactly_the_named_tools() {
     assert!(names(&[]).is_empty());
     let error = tools.filter(["a", "x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are: a, b, c");
-    assert_eq!(error.hint(), "choose from the names above");
+    assert_eq!(error.hint(), Some("choose from the names above"));
     let orders = Toolset::builder().with(nothing("search_orders")).with(nothing("echo")).build().unwrap();
     let error = orders.filter(["search_order"]).unwrap_err().to_string();
     assert_eq!(
@@ -185,5 +186,5 @@ fn a_filter_keeps_exactly_the_named_tools() {
     );
     let error = Toolset::builder().build().unwrap().filter(["x"]).unwrap_err();
     assert_eq!(error.to_string(), "there is no tool `x` to choose; there are none");
-    assert_eq!(error.hint(), "register tools before choosing from them");
+    assert_eq!(error.hint(), Some("register tools before choosing from them"));
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
-use toolbridge_core::{CallContext, CallFuture, NoArgs, RawJson, ToolCall, ToolList, ToolSource, Toolset};
+use toolbridge_core::{
+    CallContext, CallFuture, Hint as _, NoArgs, RawJson, ToolCall, ToolList, ToolSource, Toolset,
+};
 use toolbridge_ipc::{Remote, Session, read_schema_file};
 
 use crate::{files, tools};

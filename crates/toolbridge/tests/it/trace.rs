@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbridge::ipc::McpServer;
-use toolbridge::{NoArgs, Session, Tool, ToolResult, Toolset};
+use toolbridge::{Hint as _, NoArgs, Session, Tool, ToolResult, Toolset};
 
 fn tools() -> Toolset {
     Toolset::builder()

@@ -1,7 +1,7 @@
 //! Tools that come and go while a request runs, and what a server says of itself.
 
 use toolbridge::{CallContext, NoArgs, ServerInfo, Tool, Toolset};
-use toolbridge_scripted::{Block, ModelRequest, Turn};
+use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{TRANSPORTS, World};
 
@@ -17,7 +17,7 @@ fn call(tool: &str) -> Turn {
 fn plan(request: &ModelRequest) -> Turn {
     let is_offered = request.tools().contains(&"mcp__tools__greet");
     let results = request.tool_results();
-    let last = results.first().map(|result| result.text()).unwrap_or_default();
+    let last = results.first().map(ToolResultBlock::text).unwrap_or_default();
     match last.as_str() {
         _ if request.turn() > MANY_TURNS => Turn::text("it never came"),
         "" => call("learn"),

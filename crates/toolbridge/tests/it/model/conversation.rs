@@ -1,7 +1,7 @@
 //! Conversations that the CLI itself keeps.
 
-use toolbridge::Request;
 use toolbridge::claude::{Conversation, Settings};
+use toolbridge::{Hint as _, Request};
 
 use super::support::World;
 

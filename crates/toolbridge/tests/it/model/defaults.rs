@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request};
 use toolbridge_scripted::{claude_cli, clean_environment};
 
 use super::support::{PICTURE, TRANSPORTS, Tools, World, processes_of, program, told};

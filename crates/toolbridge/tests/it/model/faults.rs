@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use toolbridge::ClaudeCodeError;
 use toolbridge::claude::{ClaudeCodeModelBuilder, ExecutionKind};
+use toolbridge::{ClaudeCodeError, Hint as _};
 
 use super::support::{TRANSPORTS, Tools, World, program};
 
