@@ -39,20 +39,23 @@ impl Runtime {
     }
 
     /// Makes the environment, if it is not there; returns its interpreter, of Node the server.
-    pub(crate) fn install(self, project: &Project) -> Result<PathBuf> {
-        let installed =
-            if self == Self::Node { self.install_node(project) } else { self.install_python(project) };
+    pub(crate) fn install(self, project: &Project, profile: &str) -> Result<PathBuf> {
+        let installed = if self == Self::Node {
+            self.install_node(project)
+        } else {
+            self.install_python(project, profile)
+        };
         let action = "leave the peers out with `--floor-only`";
         installed.with_context(|| format!("the environment of {self:?} cannot be set up; {action}"))
     }
 
-    fn install_python(self, project: &Project) -> Result<PathBuf> {
+    fn install_python(self, project: &Project, profile: &str) -> Result<PathBuf> {
         let (folder, requirements) = self.places();
         let interpreters = python::INTERPRETERS;
         let python = Environment { folder, requirements, interpreters }.install(project)?;
         if self == Self::Toolbridge {
-            eprintln!("building the wheel (release)");
-            let wheel = wheel::build(project, "release", &project.target.join("bench/wheel"))?;
+            eprintln!("building the wheel ({profile})");
+            let wheel = wheel::build(project, profile, &project.target.join("bench/wheel"))?;
             wheel::install(&python, &wheel)?;
         }
         Ok(python)

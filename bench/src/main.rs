@@ -64,7 +64,7 @@ fn run(options: &Options) -> Result<()> {
     // Before we load it ourselves.
     let machine = Machine::read()?;
     let contenders = options.contenders();
-    let programs = Programs::build(&contenders, options.before.as_deref())?;
+    let programs = Programs::build(&contenders, &options.profile, options.before.as_deref())?;
     let report = measure(machine, &programs, contenders, options, earlier)?;
     if let Some(folder) = &options.svg {
         chart::draw(&report, folder)?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use xtask::project::DIST;
 
 use crate::contender::Contender;
 
@@ -13,6 +14,9 @@ pub(crate) struct Options {
     /// Rough figures, to see that it works.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// The profile of cargo's with which ours is built.
+    #[arg(long, value_name = "NAME", default_value = DIST)]
+    pub(crate) profile: String,
     /// Without the peers and the Python package, which need the network the first time.
     #[arg(long, conflicts_with = "with")]
     floor_only: bool,

@@ -28,15 +28,15 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Builds what these contenders need.
-    pub(crate) fn build(contenders: &[Contender], before: Option<&Path>) -> Result<Self> {
+    pub(crate) fn build(contenders: &[Contender], profile: &str, before: Option<&Path>) -> Result<Self> {
         let project = Project::find()?;
         let before = before.map(earlier).transpose()?;
         // The quick one first: what is missing shows before a long build.
         let floor = build_floor(&project)?;
-        let [toolbridge, parent] = build_release(&project)?;
-        let bridge = bridge::release(&project)?;
+        let [toolbridge, parent] = build_ours(&project, profile)?;
+        let bridge = bridge::build(&project, profile)?;
         let runtimes: BTreeSet<_> = contenders.iter().filter_map(|one| one.runtime).collect();
-        let install = |runtime: Runtime| Ok((runtime, runtime.install(&project)?));
+        let install = |runtime: Runtime| Ok((runtime, runtime.install(&project, profile)?));
         let runtimes = runtimes.into_iter().map(install).collect::<Result<_>>()?;
         Ok(Self { toolbridge, bridge, floor, parent, before, runtimes, root: project.root })
     }
@@ -71,10 +71,11 @@ impl Programs {
 }
 
 /// Builds our two executables; cargo says itself where it has put them.
-fn build_release(project: &Project) -> Result<[PathBuf; 2]> {
-    eprintln!("building toolbridge (release)");
+fn build_ours(project: &Project, profile: &str) -> Result<[PathBuf; 2]> {
+    eprintln!("building toolbridge ({profile})");
     let packages = "--package toolbridge-cli --package bench-parent";
-    let build = format!("build --release --quiet {packages} --message-format=json-render-diagnostics");
+    let build =
+        format!("build --profile {profile} --quiet {packages} --message-format=json-render-diagnostics");
     let said = stdout_of(project.cargo(&build).stderr(Stdio::inherit()))?;
     let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let executable = |name: &str| {

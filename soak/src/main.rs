@@ -15,6 +15,7 @@ mod random;
 mod seat;
 mod trouble;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,9 @@ struct Options {
     /// How many bridges there are at a time.
     #[arg(long, value_name = "N", default_value_t = 50)]
     bridges: usize,
+    /// Builds nothing: the executables are in DIR.
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
     /// The choices of an earlier run.
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..) >> 32, hide_default_value = true)]
     seed: u64,
@@ -57,13 +61,16 @@ fn minutes(text: &str) -> Result<Duration> {
 /// Builds what is needed, and lets it run.
 fn run(options: &Options) -> Result<()> {
     let project = Project::find()?;
-    let packages = format!("--package toolbridge-cli --package {} --package bench-parent", bridge::NAME);
-    run_command(&mut project.cargo(&format!("build --quiet {packages}")))?;
+    if options.built.is_none() {
+        let packages = format!("--package toolbridge-cli --package {} --package bench-parent", bridge::NAME);
+        run_command(&mut project.cargo(&format!("build --quiet {packages}")))?;
+    }
+    let built = options.built.clone().unwrap_or_else(|| project.built("dev"));
     // Under names of their own, so that nobody has to leave cargo alone while this runs.
     let programs = tempfile::tempdir_in(&project.target)?;
     let program = |name: &str| {
         let path = programs.path().join(name);
-        std::fs::hard_link(project.target.join("debug").join(name), &path).map(|()| path)
+        std::fs::hard_link(built.join(name), &path).map(|()| path)
     };
     let dir = tempfile::tempdir()?;
     let place = Place {

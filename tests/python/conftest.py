@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 # Longer than anything here takes on a busy machine. A test that runs into it has failed.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="session")

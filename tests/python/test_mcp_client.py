@@ -166,9 +166,9 @@ async def test_reading_calls_run_together(host, mode):
         started = time.monotonic()
         async with anyio.create_task_group() as group:
             for _ in range(8):
-                group.start_soon(client.call_tool, "wait", {"ms": 500})
-        # One after the other they would take 4 s.
-        assert 0.5 <= time.monotonic() - started < 2
+                group.start_soon(client.call_tool, "wait", {"ms": 3_000})
+        # One after the other they take longer on any machine.
+        assert 3 <= time.monotonic() - started < 24
 
 
 async def test_a_cancelled_call_frees_what_it_held(host, mode):
@@ -184,7 +184,7 @@ async def test_a_cancelled_call_frees_what_it_held(host, mode):
             group.start_soon(client.call_tool, "countdown", {"from": 1_000}, None, on_progress)
             await started.wait()
             group.cancel_scope.cancel()
-        result = await client.call_tool("write_note", {"text": "next"}, read_timeout_seconds=10)
+        result = await client.call_tool("write_note", {"text": "next"}, read_timeout_seconds=60)
         assert not result.is_error
 
 
@@ -192,7 +192,7 @@ async def test_a_call_that_times_out_in_the_client_frees_what_it_held(host, mode
     async with host.client(mode=mode) as client:
         with pytest.raises(MCPError, match="(?i)timed? ?out"):
             await client.call_tool("write_note", {"text": "long", "ms": 600_000}, read_timeout_seconds=0.5)
-        result = await client.call_tool("write_note", {"text": "next"}, read_timeout_seconds=10)
+        result = await client.call_tool("write_note", {"text": "next"}, read_timeout_seconds=60)
         assert not result.is_error
 
 

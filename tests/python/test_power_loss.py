@@ -73,7 +73,7 @@ def write_until_the_power_fails(exe: str, workspace: Path, vault: Path, mode: st
     # Every later write fails, and says so.
     server.stdin.close()
     rest = [json.loads(line) for line in server.stdout]
-    assert server.wait(timeout=30) == 0
+    assert server.wait(timeout=120) == 0
     for answer in rest:
         if not answer["result"].get("isError"):
             confirmed = max(confirmed, answer["id"])

@@ -1,10 +1,11 @@
 //! Development tasks: `cargo xtask test`, `cargo xtask bench`, `cargo xtask fuzz`, `cargo xtask soak`,
-//! `cargo xtask package`, `cargo xtask wheel`.
+//! `cargo xtask package`, `cargo xtask release-check`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod fuzz;
 mod old_cli;
 mod package;
+mod release_check;
 mod strace;
 mod test;
 mod unchecked;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use xtask::project::{Project, end};
+use xtask::project::{DIST, Project, end};
 use xtask::wheel;
 
 /// Development tasks of toolbridge.
@@ -22,7 +23,7 @@ use xtask::wheel;
 #[command(bin_name = "cargo xtask")]
 enum Task {
     /// Runs everything that must hold before a change lands.
-    Test,
+    Test(test::Options),
     /// Compares with a relay that does nothing, and with others.
     #[command(disable_help_flag = true)]
     Bench(Arguments),
@@ -43,10 +44,12 @@ enum Task {
         #[arg(long)]
         no_verify: bool,
     },
+    /// Runs what must hold before a release, beside the tests.
+    ReleaseCheck(test::Options),
     /// Builds the Python package, with its executables in it.
     Wheel {
         /// A profile of cargo's.
-        #[arg(long, default_value = "release")]
+        #[arg(long, default_value = DIST)]
         profile: String,
         /// Where to put it, instead of `target/wheels`.
         #[arg(long, value_name = "DIR")]
@@ -68,7 +71,8 @@ fn main() -> ExitCode {
 fn start(task: Task) -> Result<ExitCode> {
     let project = Project::find()?;
     match task {
-        Task::Test => test::run(&project)?,
+        Task::Test(options) => return Ok(exit_code(test::run(&project, &options)?)),
+        Task::ReleaseCheck(options) => return Ok(exit_code(release_check::run(&project, &options)?)),
         Task::Bench(arguments) => return program(&project, "toolbridge-bench", &arguments),
         Task::Fuzz { seconds, targets } => fuzz::run(&project, seconds, targets)?,
         Task::Soak(arguments) => return program(&project, "toolbridge-soak", &arguments),
@@ -85,5 +89,9 @@ fn start(task: Task) -> Result<ExitCode> {
 fn program(project: &Project, package: &str, Arguments { arguments }: &Arguments) -> Result<ExitCode> {
     let mut command = project.cargo(&format!("run --quiet --package {package} --"));
     let status = command.args(arguments).current_dir(std::env::current_dir()?).status()?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit_code(status.success()))
+}
+
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

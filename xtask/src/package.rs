@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::project::{Project, metadata, run as run_command, stdout_of};
+use xtask::project::{DIST, Project, published, run as run_command, stdout_of};
 use xtask::wheel;
 
 /// A C library that is linked in, so that one file runs on any Linux.
@@ -16,13 +16,13 @@ pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
     for krate in crates(project, verify)? {
         show(&krate)?;
     }
-    show(&wheel::build(project, "release", &target.join("wheels"))?)?;
-    show(&target.join("release/toolbridge"))?;
+    show(&wheel::build(project, DIST, &target.join("wheels"))?)?;
+    show(&project.built(DIST).join("toolbridge"))?;
     let installed = stdout_of(Command::new("rustup").args(["target", "list", "--installed"]));
     if installed.is_ok_and(|systems| systems.lines().any(|system| system == STATIC)) {
-        let build = format!("build --quiet --release --package toolbridge-cli --target {STATIC}");
+        let build = format!("build --quiet --profile {DIST} --package toolbridge-cli --target {STATIC}");
         run_command(&mut project.cargo(&build))?;
-        show(&target.join(STATIC).join("release/toolbridge"))?;
+        show(&target.join(STATIC).join(DIST).join("toolbridge"))?;
     } else {
         eprintln!("note: no static executable was built; `rustup target add {STATIC}` makes that possible");
     }
@@ -33,14 +33,11 @@ pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
 fn crates(project: &Project, verify: bool) -> Result<Vec<PathBuf>> {
     let mut cargo = project.cargo("package --locked --allow-dirty");
     cargo.args((!verify).then_some("--no-verify"));
-    let metadata = metadata()?;
-    let published = metadata["packages"].as_array().into_iter().flatten();
     let mut files = Vec::new();
-    for package in published.filter(|package| package["publish"].is_null()) {
-        let (name, version) = (package["name"].as_str().context("no name")?, &package["version"]);
-        cargo.args(["--package", name]);
-        let version = version.as_str().context("no version")?;
-        files.push(project.target.join("package").join(format!("{name}-{version}.crate")));
+    for name in published()? {
+        cargo.args(["--package", &name]);
+        // All have the version of the workspace.
+        files.push(project.target.join(format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION"))));
     }
     let output = cargo.output().context("cannot run cargo")?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -57,6 +54,9 @@ fn show(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use xtask::project::metadata;
+
     use super::*;
 
     #[test]
@@ -96,6 +96,15 @@ mod tests {
             for key in ["keywords", "categories"] {
                 assert!(package[key].as_array().is_some_and(|all| !all.is_empty()), "{name} has no {key}");
             }
+            // Others than these do not compile.
+            let targets = package["metadata"]["docs"]["rs"]["targets"].as_array();
+            let is_unix = |target: &Value| {
+                target.as_str().is_some_and(|it| it.contains("linux") || it.contains("apple"))
+            };
+            assert!(
+                targets.is_some_and(|all| all.iter().all(is_unix)),
+                "{name} is documented for other systems"
+            );
             let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
             for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
                 assert!(folder.join(file).is_file(), "{name} has no {file}");

@@ -6,6 +6,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+/// The profile of what is shipped and measured.
+pub const DIST: &str = "dist";
+
 /// The workspace.
 pub struct Project {
     /// Its root.
@@ -25,6 +28,12 @@ impl Project {
         let path =
             |key: &str| metadata[key].as_str().map(PathBuf::from).with_context(|| format!("no `{key}`"));
         Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
+    }
+
+    /// Where cargo puts what it builds with a profile.
+    #[must_use]
+    pub fn built(&self, profile: &str) -> PathBuf {
+        self.target.join(if profile == "dev" { "debug" } else { profile })
     }
 
     /// The cargo that runs us, in the root, with arguments that have no spaces in them.
@@ -49,6 +58,19 @@ pub fn metadata() -> Result<Value> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     Ok(serde_json::from_str(&stdout_of(&mut command)?)?)
+}
+
+/// The names of the crates that are published.
+///
+/// # Errors
+///
+/// When cargo fails.
+pub fn published() -> Result<Vec<String>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let names =
+        packages.filter(|package| package["publish"].is_null()).filter_map(|one| one["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// The end of a program, which says what went wrong.

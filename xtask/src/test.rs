@@ -1,107 +1,268 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: everything that must hold before a change lands, in named parts.
+//!
+//! Two parts run at a time. Parts that compile take turns, because cargo has one lock for each profile; what they
+//! built is run beside the next of them. What comes from the network is fetched from the first moment on.
 
-use std::ffi::OsStr;
-use std::path::Path;
-use std::process::Command;
+pub(crate) mod part;
+pub(crate) mod report;
+mod setup;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
-use xtask::project::{Project, run as run_command};
-use xtask::{python, wheel};
+use anyhow::{Result, anyhow};
+use xtask::project::{Project, metadata};
 
+use self::part::{Kind, PARTS, Part, Stage};
+use self::report::{Outcome, Report};
+use self::setup::Setup;
 use crate::unchecked::Unchecked;
-use crate::{old_cli, strace};
 
-/// Runs every check, in the order of their cost. Each says how long it took.
-pub(crate) fn run(project: &Project) -> Result<()> {
-    let Project { root, target } = project;
-    let unchecked = Unchecked::begin(target)?;
-    let cargo = |args: &str| project.cargo(args);
-    step("formatting", &mut cargo("fmt --all --check"))?;
-    step("lints", &mut cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
-    step(
-        "lints of the export to OpenTelemetry",
-        &mut cargo("clippy --package toolbridge-cli --features otel --all-targets --quiet -- -D warnings"),
-    )?;
-    // The tests of the model need the real CLI, which comes with this.
-    let python = timed("Python packages and the Claude Code CLI", || python::CLIENT.install(project))?;
-    let path = timed("strace", || strace::path(target))?;
-    step("tests and doctests", unchecked.tell(cargo("test --workspace --quiet").env("PATH", &path)))?;
-    for version in old_cli::VERSIONS {
-        let cli = timed("an old Claude Code CLI", || old_cli::install(project, &python, version))?;
-        let mut tests = cargo("test --workspace --test it --quiet -- model::versions");
-        unchecked.tell(tests.env(old_cli::VARIABLE, cli));
-        step(&format!("tests of the model with Claude Code {version}"), &mut tests)?;
+/// How many parts run at the same time.
+const WORKERS: usize = 2;
+
+/// Which parts of a list were asked for.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Shows the parts, and runs none.
+    #[arg(long)]
+    list: bool,
+    /// Parts, or crates of which the tests are run; all parts, unless some are named.
+    #[arg(value_name = "PART or CRATE")]
+    names: Vec<String>,
+}
+
+/// Runs everything that must hold before a change lands; whether it does.
+pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    run_parts(project, PARTS, options)
+}
+
+/// Runs parts of a list; whether all of them passed.
+pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Options) -> Result<bool> {
+    if options.list {
+        for part in all {
+            println!("{:<14} {}", part.name, part.what);
+        }
+        return Ok(true);
     }
-    step(
-        "export to OpenTelemetry",
-        &mut cargo("test --package toolbridge-cli --features otel --bins --test otel --quiet"),
-    )?;
-    step("documentation", cargo("doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"))?;
-    step(
-        "build without default features",
-        &mut cargo("check --package toolbridge --no-default-features --quiet"),
-    )?;
-    step("executable", &mut cargo("build --package toolbridge-cli --quiet"))?;
-    let executable = target.join("debug/toolbridge");
-    step("demo", Command::new(&executable).arg("demo"))?;
-    // Long enough to meet most of what it does; `cargo xtask soak` takes its time.
-    step("soak, shortly", &mut cargo("xtask soak --minutes 0.2"))?;
-    step("tests of other languages", unchecked.tell_pytest(root, &mut pytest(root, &python, &executable)))?;
-    python_package(project, &python, &unchecked, &path)?;
-    // With two of the peers, so that what compares with them does not rot; and without the optimisation that takes
-    // minutes, because nobody looks at these figures. It fails when a promise is missed, though.
-    let mut bench = cargo("xtask bench --quick --with python-mcp,python-bridge");
-    bench.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    step("benchmark, shortly", &mut bench)?;
-    if cargo("deny --version").output().is_ok_and(|output| output.status.success()) {
-        step("licences and sources", &mut cargo("deny check licenses bans sources"))?;
-    } else {
-        eprintln!(
-            "note: cargo-deny is not installed, licences were not checked (`cargo install cargo-deny`)"
+    let (parts, crates) = chosen(all, &options.names)?;
+    let report = Report::begin(project, parts.len() + crates.len())?;
+    let stage = Stage { project, setup: Setup::default(), unchecked: Unchecked::begin(&project.target)? };
+    let queue = Queue::new(&parts);
+    std::thread::scope(|scope| {
+        for need in parts.iter().flat_map(|part| part.needs).collect::<BTreeSet<_>>() {
+            // Whoever needs it says what went wrong with it.
+            let stage = &stage;
+            scope.spawn(move || _ = need.install(stage));
+        }
+        for _ in 0..WORKERS {
+            scope.spawn(|| queue.work(&stage, &report));
+        }
+    });
+    for name in crates {
+        let started = Instant::now();
+        let done = part::tests_of(&stage, &report.output(&name)?, &name);
+        report.ended(&name, started.elapsed(), Outcome::of(done));
+    }
+    Ok(report.finish(&stage.unchecked.verdict()?))
+}
+
+/// The parts that are named with those that they build on, in their order; and the crates that are named.
+fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>, Vec<String>)> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let packages: Vec<_> = packages.filter_map(|package| package["name"].as_str()).collect();
+    let (mut parts, mut crates) = (BTreeSet::new(), Vec::new());
+    for name in names {
+        // A part comes before a crate; `ipc` is `toolbridge-ipc`.
+        let long = format!("toolbridge-{name}");
+        if all.iter().any(|part| part.name == name) {
+            parts.insert(name.as_str());
+        } else if let Some(package) = packages.iter().find(|package| **package == *name || **package == long)
+        {
+            crates.push((*package).to_owned());
+        } else {
+            return Err(anyhow!("`{name}` is neither a part nor a crate; `--list` shows the parts"));
+        }
+    }
+    // Each part comes after those that it builds on, so one way through the list backwards finds all.
+    for part in all.iter().rev().filter(|_| !names.is_empty()) {
+        if parts.contains(part.name) {
+            parts.extend(part.after);
+        }
+    }
+    let is_chosen = |part: &&Part| names.is_empty() || parts.contains(part.name);
+    Ok((all.iter().filter(is_chosen).collect(), crates))
+}
+
+/// The parts that are still to run, and what is known of the others.
+struct Queue(Mutex<State>, Condvar);
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<&'static Part>,
+    running: Vec<&'static Part>,
+    failed: BTreeSet<&'static str>,
+}
+
+impl State {
+    /// The first part that can begin now.
+    fn next(&self) -> Option<usize> {
+        let is_busy = |kind| self.running.iter().any(|part| part.kind == kind);
+        let is_open = |name: &&str| self.waiting.iter().chain(&self.running).any(|part| part.name == *name);
+        self.waiting.iter().position(|part| {
+            let has_room = match part.kind {
+                Kind::Build => !is_busy(Kind::Build),
+                Kind::Run => true,
+                Kind::Alone => self.running.is_empty() && self.waiting.len() == 1,
+            };
+            has_room && !part.after.iter().any(is_open)
+        })
+    }
+}
+
+impl Queue {
+    fn new(parts: &[&'static Part]) -> Self {
+        Self(Mutex::new(State { waiting: parts.to_vec(), ..State::default() }), Condvar::new())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one part after the other until none is left.
+    fn work(&self, stage: &Stage<'_>, report: &Report) {
+        let mut queue = self.lock();
+        while !queue.waiting.is_empty() {
+            let Some(place) = queue.next() else {
+                queue = self.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let part = queue.waiting.remove(place);
+            let missing = part.after.iter().find(|name| queue.failed.contains(**name)).copied();
+            queue.running.push(part);
+            drop(queue);
+            let started = Instant::now();
+            let outcome = match missing {
+                Some(name) => Outcome::Failed(anyhow!("not run: `{name}` failed, on which it builds")),
+                None => Outcome::of(perform(part, stage, report)),
+            };
+            let failed = matches!(outcome, Outcome::Failed(_));
+            report.ended(part.name, started.elapsed(), outcome);
+            queue = self.lock();
+            queue.running.retain(|running| running.name != part.name);
+            if failed {
+                queue.failed.insert(part.name);
+            }
+            self.1.notify_all();
+        }
+    }
+}
+
+/// Runs a part. A panic is its failure, and nobody waits for it in vain.
+fn perform(part: &Part, stage: &Stage<'_>, report: &Report) -> Result<()> {
+    let output = report.begin_part(part.name, part.what)?;
+    let done = catch_unwind(AssertUnwindSafe(|| (part.run)(stage, &output)));
+    done.unwrap_or_else(|_| Err(anyhow!("it panicked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(of: &[&str]) -> Vec<&'static str> {
+        let of: Vec<_> = of.iter().map(|&name| name.to_owned()).collect();
+        chosen(PARTS, &of).unwrap().0.iter().map(|part| part.name).collect()
+    }
+
+    #[test]
+    fn a_part_brings_those_that_it_builds_on() {
+        for (place, part) in PARTS.iter().enumerate() {
+            let before: Vec<_> = PARTS[..place].iter().map(|part| part.name).collect();
+            assert!(part.after.iter().all(|name| before.contains(name)), "`{}` comes too early", part.name);
+        }
+        assert_eq!(names(&["demo"]), ["build", "demo"]);
+        assert_eq!(names(&["python-oldest"]), ["build", "wheel", "python-oldest"]);
+        assert_eq!(names(&[]).len(), PARTS.len());
+        assert_eq!(
+            chosen(PARTS, &["ipc".into(), "toolbridge".into()]).unwrap().1,
+            ["toolbridge-ipc", "toolbridge"]
         );
+        assert!(names(&["ipc"]).is_empty());
+        let error = chosen(PARTS, &["everything".into()]).err().unwrap().to_string();
+        assert!(error.starts_with("`everything` is neither a part nor a crate"), "{error}");
     }
-    eprintln!("{}", unchecked.verdict()?);
-    Ok(())
-}
 
-fn step(name: &str, command: &mut Command) -> Result<()> {
-    timed(name, || run_command(command))
-}
-
-fn timed<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    eprintln!("── {name}");
-    let started = Instant::now();
-    let done = work().with_context(|| name.to_owned())?;
-    eprintln!("── {name}: ok, {:.0} s\n", started.elapsed().as_secs_f64());
-    Ok(done)
-}
-
-/// Builds the wheel, and tests it in clean environments, with the newest and the oldest pydantic-ai.
-fn python_package(project: &Project, client: &Path, unchecked: &Unchecked, path: &OsStr) -> Result<()> {
-    let newest = timed("Python packages for the wheel", || python::NEWEST.install(project))?;
-    let wheel = timed("wheel", || wheel::build(project, "dev", &project.target.join("wheels-dev")))?;
-    timed("wheel, installed", || wheel::install(&newest, &wheel))?;
-    for mut check in wheel::checks(&project.root, &newest) {
-        step("style and types of the Python package", &mut check)?;
+    #[test]
+    fn parts_that_compile_take_turns_and_one_that_measures_is_alone() {
+        let mut state = State { waiting: PARTS.iter().collect(), ..State::default() };
+        let mut at_once = 0;
+        while !state.waiting.is_empty() {
+            while let Some(place) = state.next().filter(|_| state.running.len() < WORKERS) {
+                let next = state.waiting.remove(place);
+                state.running.push(next);
+            }
+            at_once = at_once.max(state.running.len());
+            assert!(state.running.iter().filter(|part| part.kind == Kind::Build).count() < 2);
+            if state.running.iter().any(|part| part.kind == Kind::Alone) {
+                assert_eq!(state.running.len(), 1);
+            }
+            assert!(!state.running.is_empty(), "nothing can begin of {:?}", state.waiting);
+            // The one that began last ends first.
+            state.running.pop();
+        }
+        assert_eq!(at_once, WORKERS);
     }
-    step("scripted model", &mut project.cargo("build --quiet --package toolbridge-scripted --bins"))?;
-    let cli = wheel::bundled_cli(client)?;
-    let mut tests = wheel::pytest(project, &newest, &cli);
-    step("tests of the Python package", unchecked.tell_pytest(&project.root, tests.env("PATH", path)))?;
 
-    let oldest = timed("the oldest pydantic-ai", || python::OLDEST.install(project))?;
-    timed("wheel, installed there", || wheel::install(&oldest, &wheel))?;
-    let some = ["-k", "agent or errors or tools or direct or session"];
-    step(
-        "tests of the Python package with the oldest pydantic-ai",
-        wheel::pytest(project, &oldest, &cli).args(some),
-    )
-}
-
-fn pytest(root: &Path, python: &Path, executable: &Path) -> Command {
-    let mut command = Command::new(python);
-    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
-    command.env("TOOLBRIDGE_EXE", executable).env("PYTHONDONTWRITEBYTECODE", "1");
-    command
+    #[test]
+    fn a_failing_part_does_not_hide_the_others() {
+        const PARTS: [Part; 4] = [
+            Part {
+                name: "first",
+                what: "",
+                kind: Kind::Build,
+                needs: &[],
+                after: &[],
+                run: |_, _| Err(anyhow!("no")),
+            },
+            Part {
+                name: "on it",
+                what: "",
+                kind: Kind::Run,
+                needs: &[],
+                after: &["first"],
+                run: |_, _| Ok(()),
+            },
+            Part {
+                name: "panics",
+                what: "",
+                kind: Kind::Run,
+                needs: &[],
+                after: &[],
+                run: |_, _| panic!("oh"),
+            },
+            Part { name: "last", what: "", kind: Kind::Alone, needs: &[], after: &[], run: |_, _| Ok(()) },
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let project = Project { root: dir.path().to_owned(), target: dir.path().join("target") };
+        let stage = Stage {
+            project: &project,
+            setup: Setup::default(),
+            unchecked: Unchecked::begin(&project.target).unwrap(),
+        };
+        let report = Report::begin(&project, PARTS.len()).unwrap();
+        let queue = Queue::new(&PARTS.iter().collect::<Vec<_>>());
+        std::thread::scope(|scope| {
+            for _ in 0..WORKERS {
+                scope.spawn(|| queue.work(&stage, &report));
+            }
+        });
+        let summary = report.summary("");
+        for said in ["first: no", "on it: not run: `first` failed", "panics: it panicked"] {
+            assert!(summary.contains(said), "{summary}");
+        }
+        assert!(summary.ends_with("1 passed, 3 failed"), "{summary}");
+    }
 }

@@ -21,21 +21,26 @@ const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let Project { root, target } = project;
     let python = python::NEWEST.install(project)?;
-    let packages = format!("--package toolbridge-cli --package {}", bridge::NAME);
-    run(&mut project.cargo(&format!("build --quiet {packages} --profile {profile}")))?;
-    // The directory of the profile `dev` is `debug`.
-    let built = target.join(if profile == "dev" { "debug" } else { profile });
-    let bridge = if profile == "release" { bridge::release(project)? } else { built.join(bridge::NAME) };
-    for executable in [built.join("toolbridge"), bridge] {
+    run(&mut project.cargo(&format!("build --quiet --package toolbridge-cli --profile {profile}")))?;
+    for executable in [project.built(profile).join("toolbridge"), bridge::build(project, profile)?] {
         put(&executable, &root.join(EXECUTABLES))?;
     }
     _ = std::fs::remove_dir_all(out);
     let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
-    let mut files = std::fs::read_dir(out)?.filter_map(|entry| Some(entry.ok()?.path()));
+    find(out)
+}
+
+/// The wheel in a folder.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn find(folder: &Path) -> Result<PathBuf> {
+    let mut files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
-    files.find(is_wheel).context("maturin left no wheel")
+    files.find(is_wheel).with_context(|| format!("there is no wheel in `{}`", folder.display()))
 }
 
 /// Puts an executable into the package.

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     /// Those who were killed are there until somebody else, the system's first process, has reaped them.
-    const AFTERWARDS: Duration = Duration::from_secs(5);
+    const AFTERWARDS: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> (Process, Pipes) {
         let mut command = Command::new("/bin/sh");

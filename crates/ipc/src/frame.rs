@@ -20,6 +20,10 @@ const FRAME_DEADLINE: Duration = Duration::from_secs(30);
 /// Room made before a read.
 const READ_BYTES: usize = 16 * 1024;
 
+/// How many times what has arrived of a frame there may be room for the rest. Room is no memory before something is in it,
+/// but each copy is, and in threads glibc gives the pages of each one back at once.
+const EARNED_TIMES: usize = 8;
+
 /// A buffer that grew beyond this goes with the frame that made it grow.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
@@ -36,9 +40,9 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
         return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
     }
     if buf.len() < LENGTH_PREFIX_BYTES + size {
-        // What has arrived earns as much again, so a large frame is not copied over and over.
+        // What has arrived earns a multiple of it, so a large frame is copied at most a few times while it is small.
         let missing = LENGTH_PREFIX_BYTES + size - buf.len();
-        buf.reserve(missing.min(buf.len().max(READ_BYTES)));
+        buf.reserve(missing.min((EARNED_TIMES * buf.len()).max(READ_BYTES)));
         return Ok(None);
     }
     buf.advance(LENGTH_PREFIX_BYTES);

@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from toolbridge import ClaudeCodeModel
 
 # Longer than anything here takes on a busy machine. A test that runs into it has failed.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 Transport = Literal["stdio", "sdk"]
 
@@ -178,7 +178,7 @@ class World:
 
     def nothing_is_left(self) -> None:
         """Soon there is no file of a session and no process of this world."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_SECONDS
         while left := [*self.processes.values(), *map(str, self.files)]:
             assert time.monotonic() < until, f"left behind: {left}"
             time.sleep(0.02)

@@ -287,7 +287,7 @@ async def test_a_sync_tool_that_blocks_does_not_hold_a_cancellation(
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < PATIENCE_SECONDS / 2
     go_on.set()
 
 

@@ -19,7 +19,7 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import BinaryContent, DocumentUrl, NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
-from support import PICTURE, Transport, World, prompt
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
 
 from toolbridge import ClaudeCodeModel, read_only, report_progress
 
@@ -254,12 +254,15 @@ async def test_read_only_tools_run_side_by_side(
 ) -> None:
     here = world("call look {}\ncall look {}\ncall look {}\ncall look {}\n---\ntext ok")
     running, most = 0, 0
+    all_there = asyncio.Event()
 
     async def look() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.3)
+        if most == 4:
+            all_there.set()
+        await asyncio.wait_for(all_there.wait(), PATIENCE_SECONDS / 2)
         running -= 1
 
     await asked(here.model(), Tool(look, metadata=metadata), transport=transport)

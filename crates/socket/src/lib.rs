@@ -280,7 +280,7 @@ mod tests {
         assert!(tokio::time::timeout(patience, far.write_all(&chunk)).await.is_err(), "nobody reads");
         assert!(far.full.is_some());
         drop(near);
-        let written = tokio::time::timeout(Duration::from_secs(10), far.write_all(&chunk)).await.unwrap();
+        let written = tokio::time::timeout(Duration::from_secs(120), far.write_all(&chunk)).await.unwrap();
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 

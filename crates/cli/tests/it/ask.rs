@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -13,9 +12,6 @@ use toolbridge_scripted::{ScriptedModel, claude_cli, clean_environment};
 use crate::support::{PATIENCE, Process, eventually, files, run, toolbridge};
 
 const ADD: &str = "text Let me | see.\ncall add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.";
-
-/// How long anything may be there after the end; a little more than is promised, for a busy machine.
-const AFTERWARDS: Duration = Duration::from_secs(4);
 
 /// `toolbridge ask` in a world of its own: a home and a temporary directory.
 fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
@@ -29,7 +25,7 @@ fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
 
 #[track_caller]
 fn nothing_is_left(home: &TempDir) {
-    eventually("nothing is left", AFTERWARDS, || sessions(home).is_empty() && processes(home.path()) == 0);
+    eventually("nothing is left", PATIENCE, || sessions(home).is_empty() && processes(home.path()) == 0);
 }
 
 /// Everything in the temporary directory: sessions, and the rooms of requests.
@@ -283,7 +279,7 @@ fn a_killed_asker_leaves_no_cli_behind() {
         BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
         child.signal(Signal::KILL);
         child.wait_within(PATIENCE);
-        eventually("nobody is left", AFTERWARDS, || processes(home.path()) == 0);
+        eventually("nobody is left", PATIENCE, || processes(home.path()) == 0);
         // The next session removes the files.
         let next = ScriptedModel::start("text ok");
         assert_eq!(run(&mut ask(&next, &home, &["go", "--tools", "demo"])).0, 0);

@@ -188,7 +188,7 @@ fn a_host_says_where_it_is_and_ends_on_each_kind_of_end() {
             None => drop(host.stdin.take()),
             Some(signal) => host.process.signal(signal),
         }
-        assert_eq!(host.process.wait_within(std::time::Duration::from_secs(2)).code(), Some(0), "{signal:?}");
+        assert_eq!(host.process.wait_within(PATIENCE).code(), Some(0), "{signal:?}");
         assert_eq!(host.files(), Vec::<String>::new(), "{signal:?}");
     }
 }
@@ -400,7 +400,7 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         let mut demo = Process(child);
         crate::support::eventually("the demo has a session", PATIENCE, || files(dir.path()).len() == 3);
         demo.signal(signal);
-        assert_eq!(demo.wait_within(std::time::Duration::from_secs(2)).code(), Some(want));
+        assert_eq!(demo.wait_within(PATIENCE).code(), Some(want));
         assert_eq!(files(dir.path()), Vec::<String>::new());
     }
 }

@@ -55,7 +55,7 @@ fn a_host_killed_with_calls_under_way_leaves_nothing_after_the_next_start() {
             assert_eq!(client.answer(call)["result"]["isError"], true);
         }
         client.end_input();
-        assert_eq!(client.bridge.wait_within(Duration::from_secs(2)).code(), Some(0));
+        assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
         dir = host.dir;
     }
     assert_next_start_is_clean(dir);

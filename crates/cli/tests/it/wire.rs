@@ -20,9 +20,6 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;
 /// Long enough for something to arrive that must not.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
-/// An orderly end is bounded by two seconds; the rest is for a busy machine.
-pub(crate) const ORDERLY_END: Duration = Duration::from_secs(5);
-
 /// One connection. Every read and write is bounded by [`PATIENCE`].
 pub(crate) struct Wire(UnixStream);
 

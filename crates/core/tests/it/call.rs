@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -612,7 +612,7 @@ async fn a_limit_ends_handlers_that_wait_and_handlers_that_block() {
     let limit = Duration::from_millis(50);
     let (free, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
-    let blocks = move || _ = released.lock().unwrap().recv_timeout(Duration::from_secs(20));
+    let blocks = move || _ = released.lock().unwrap().recv_timeout(Duration::from_secs(120));
     let blocks = Arc::new(blocks);
     let blocks_too = Arc::clone(&blocks);
     let want = Err("ToolTimeoutError: tool `t` timed out after 50 ms".to_owned());
@@ -651,7 +651,7 @@ async fn a_dropped_call_cancels_its_handler() {
     });
     seen.notified().await;
     task.abort();
-    tokio::time::timeout(Duration::from_secs(10), seen.notified()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), seen.notified()).await.unwrap();
 }
 
 #[tokio::test]
@@ -778,21 +778,25 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
         most: AtomicUsize,
     }
     let overlap = Arc::new(Overlap::default());
-    let enter = |overlap: &Overlap| {
+    let enter = |overlap: &Overlap, context: &CallContext| {
         let now = overlap.now.fetch_add(1, Ordering::SeqCst) + 1;
         overlap.most.fetch_max(now, Ordering::SeqCst);
+        // Past the end of its call.
+        while !context.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(60));
         overlap.now.fetch_sub(1, Ordering::SeqCst);
     };
     let in_thread = {
         let overlap = Arc::clone(&overlap);
-        move |_: NoArgs| enter(&overlap)
+        move |_: NoArgs, context: CallContext| enter(&overlap, &context)
     };
     let in_async = {
         let overlap = Arc::clone(&overlap);
-        move |_: NoArgs| {
+        move |_: NoArgs, context: CallContext| {
             let overlap = Arc::clone(&overlap);
-            async move { enter(&overlap) }
+            async move { enter(&overlap, &context) }
         }
     };
     let tools = Toolset::builder()
@@ -803,7 +807,8 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
     let tools = dispatcher(tools);
     for tool in ["thread", "async", "thread", "async"] {
         let error = dispatched(&tools, tool).await.unwrap_err();
-        assert_eq!(error.type_name(), "ToolTimeoutError");
+        // Busy, if the one before takes long to end on a busy machine.
+        assert!(["ToolTimeoutError", "ToolBusyError"].contains(&error.type_name()), "{error}");
     }
     assert_eq!(overlap.most.load(Ordering::SeqCst), 1);
 }
@@ -908,10 +913,13 @@ async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
 async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() {
     let (free, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
+    let is_stuck = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_stuck);
     let stuck = move |_: NoArgs, context: CallContext| {
+        tell.store(true, Ordering::SeqCst);
         // A clone that is kept elsewhere does not keep the turn.
         std::mem::forget(context.clone());
-        _ = released.lock().unwrap().recv_timeout(Duration::from_secs(20));
+        _ = released.lock().unwrap().recv_timeout(Duration::from_secs(120));
     };
     let tools = Toolset::builder()
         .with(Tool::new("stuck", "", stuck).timeout(Duration::from_millis(10)))
@@ -921,10 +929,22 @@ async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() 
     let tools = dispatcher(tools);
     let call =
         async |tool: &str| dispatched(&tools, tool).await.map_err(|error| error.type_name().to_owned());
-    assert_eq!(call("stuck").await.unwrap_err(), "ToolTimeoutError");
+    // On a busy machine the limit may be over before the handler begins.
+    while !is_stuck.load(Ordering::SeqCst) {
+        assert_eq!(call("stuck").await.unwrap_err(), "ToolTimeoutError");
+    }
     assert_eq!(call("next").await.unwrap_err(), "ToolBusyError");
     drop(free);
-    assert_eq!(call("next").await.unwrap().as_str(), text("done"));
+    let free = async {
+        loop {
+            match call("next").await {
+                Ok(result) => break result,
+                Err(error) => assert_eq!(error, "ToolBusyError"),
+            }
+        }
+    };
+    let result = tokio::time::timeout(Duration::from_secs(120), free).await.expect("the turn is free again");
+    assert_eq!(result.as_str(), text("done"));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -123,9 +123,9 @@ fn what_cannot_be_read_is_skipped_and_nothing_is_written() {
     assert_eq!(names(workspace.dir.path()), before);
 }
 
-/// The figures are for a release build; a build for tests gets more time, but not without a bound.
+/// The benchmark has the figures.
 #[test]
-fn ten_thousand_sections_are_searched_in_time() {
+fn ten_thousand_sections_are_read_once_and_searched_often() {
     let workspace = Workspace::new();
     for file in 0..100 {
         let mut text = String::new();
@@ -137,7 +137,6 @@ fn ten_thousand_sections_are_searched_in_time() {
         }
         workspace.manual(&format!("f{file}.md"), format!("{text}# needle{file}\n"));
     }
-    let slack = if cfg!(debug_assertions) { 15 } else { 1 };
     let client = workspace.open();
     let time = |query: &str| {
         let started = Instant::now();
@@ -145,8 +144,7 @@ fn ten_thousand_sections_are_searched_in_time() {
         started.elapsed()
     };
     let first = time("needle7");
-    assert!(first < Duration::from_secs(2) * slack, "{first:?}");
     // On a busy machine one may take longer, but not all of them.
-    let later: Vec<_> = (8..40).map(|needle| time(&format!("needle{needle}"))).collect();
-    assert!(later.iter().any(|later| *later < Duration::from_millis(20) * slack), "{later:?}");
+    let later = (8..40).map(|needle| time(&format!("needle{needle}"))).min().unwrap();
+    assert!(later * 2 < first, "{first:?} for the first, {later:?} for the quickest of the others");
 }

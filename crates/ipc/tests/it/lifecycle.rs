@@ -4,7 +4,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -15,7 +15,7 @@ use toolbridge_ipc::{Remote, Session, read_schema_file};
 
 use crate::{files, tools};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn start(dir: &TempDir) -> Session {
     Session::builder(tools()).dir(dir.path()).start().await.unwrap()
@@ -90,9 +90,7 @@ async fn stop_does_not_wait_for_a_handler_that_hangs() {
     let remote = remote(&session);
     let call = tokio::spawn(async move { call(&remote, "hang").await });
     wait_for_connection(session.socket_path()).await;
-    let started = Instant::now();
-    session.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(2));
+    tokio::time::timeout(PATIENCE, session.stop()).await.expect("it stops");
     assert!(files(dir.path()).is_empty());
     let error = call.await.unwrap().unwrap_err();
     assert!(
@@ -107,7 +105,7 @@ async fn stop_does_not_wait_for_a_handler_that_blocks_its_thread() {
     let released = std::sync::Mutex::new(released);
     let tools = Toolset::builder()
         .tool("block", "Blocks", move |_: NoArgs| {
-            _ = released.lock().unwrap().recv_timeout(PATIENCE);
+            _ = released.lock().unwrap().recv();
         })
         .build()
         .unwrap();
@@ -116,9 +114,7 @@ async fn stop_does_not_wait_for_a_handler_that_blocks_its_thread() {
     let remote = remote(&session);
     let call = tokio::spawn(async move { call(&remote, "block").await });
     wait_for_connection(session.socket_path()).await;
-    let started = Instant::now();
-    session.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(3));
+    tokio::time::timeout(PATIENCE, session.stop()).await.expect("it stops");
     assert!(call.await.unwrap().is_err());
     drop(free);
 }
@@ -332,7 +328,7 @@ async fn large_requests_share_a_budget_and_small_ones_are_free() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(6 * PATIENCE, is_held).await.expect("what there is room for is taken");
+        tokio::time::timeout(PATIENCE, is_held).await.expect("what there is room for is taken");
     }
     for _ in 0..100 {
         assert_hello(call(&remote, "hello").await);
@@ -345,7 +341,7 @@ async fn large_requests_share_a_budget_and_small_ones_are_free() {
             done.unwrap().unwrap();
         }
     };
-    tokio::time::timeout(6 * PATIENCE, rest).await.expect("everybody is answered");
+    tokio::time::timeout(PATIENCE, rest).await.expect("everybody is answered");
     assert_eq!(held(), ROOM + 10);
     session.stop().await;
     assert!(files(dir.path()).is_empty());

@@ -14,7 +14,7 @@ const OURS: &str = "0123456789ab8def8123456789abcdef";
 const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn socket(dir: &Path, id: &str) -> PathBuf {
     dir.join(format!("claudecode_ipc_{id}.sock"))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Longer than any answer takes, so that a test fails and does not hang.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use rustix::process::{Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
 use toolbridge::{ClaudeCodeError, Event, Transport};
@@ -48,19 +49,25 @@ async fn a_request_that_takes_too_long_is_ended_with_its_tools() {
 }
 
 async fn too_long(transport: Transport) {
-    let world = World::new("call hang {}\n---\ntext done");
-    let tools = Tools::new();
-    let model = world.builder().timeout(Duration::from_secs(10)).build().unwrap();
-    model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
-    let error = model.request("go").await.unwrap_err();
-    assert!(
-        matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
-        "{error}"
-    );
-    assert_eq!(error.to_string(), "no result within 10 s");
-    assert!(error.is_recoverable());
-    told("the handler is dropped", &tools.0.cancelled).await;
-    world.nothing_is_left();
+    // On a busy machine the tool may not have been called by then.
+    for limit in [5, 20, 80, 320] {
+        let world = World::new("call hang {}\n---\ntext done");
+        let tools = Tools::new();
+        let model = world.builder().timeout(Duration::from_secs(limit)).build().unwrap();
+        model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
+        let error = model.request("go").await.unwrap_err();
+        assert!(
+            matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(_), .. }),
+            "{error}"
+        );
+        assert!(error.is_recoverable());
+        if tools.0.hanging.notified().now_or_never().is_some() {
+            assert_eq!(error.to_string(), format!("no result within {limit} s"));
+            told("the handler is dropped", &tools.0.cancelled).await;
+            return world.nothing_is_left();
+        }
+    }
+    panic!("the tool is not called");
 }
 
 #[tokio::test]
@@ -247,9 +254,7 @@ async fn a_cancelled_stream_is_ended_even_after_its_result() {
     let model = world.builder().cli(cli).build().unwrap();
     let mut stream = model.request_stream("hi").await.unwrap();
     assert!(matches!(stream.next().await, Some(Ok(Event::Result(_)))));
-    let started = Instant::now();
-    stream.cancel().await;
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    tokio::time::timeout(PATIENCE, stream.cancel()).await.expect("it ends");
     world.nothing_is_left();
 }
 

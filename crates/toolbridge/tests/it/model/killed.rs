@@ -14,9 +14,6 @@ use toolbridge_scripted::{Block, Turn, claude_cli, clean_environment};
 use super::support::{PATIENCE, World, bridge, is_cli, pid_of, processes_of, program};
 use super::traps::files_below;
 
-/// How long anything may be there after the kill; a little more than is promised, for a busy machine.
-const AFTERWARDS: Duration = Duration::from_secs(4);
-
 /// The program, killed at the latest when the test ends.
 struct Killed {
     world: World,
@@ -103,7 +100,7 @@ fn a_program_killed_at_any_moment_leaves_no_cli_and_no_command_and_asks_no_more(
         let processes = caller.left().len();
         caller.kill([Signal::KILL, Signal::TERM][kill % 2]);
         let (killed, asked) = (Instant::now(), caller.world.scripted.requests().len());
-        caller.eventually(AFTERWARDS, "nothing is left", BTreeSet::is_empty);
+        caller.eventually(PATIENCE, "nothing is left", BTreeSet::is_empty);
         let took = killed.elapsed();
         eprintln!("killed after {moment:?}: {processes} processes, {asked} requests; gone after {took:?}");
         slowest = slowest.max(took);
@@ -129,7 +126,7 @@ fn a_program_killed_while_a_command_runs_leaves_nothing_and_asks_no_more() {
         caller.eventually(PATIENCE, "the commands run", is_up);
         assert!(!files_below(caller.world.sessions.path()).is_empty(), "the request has a directory");
         caller.kill(signal);
-        caller.eventually(AFTERWARDS, "nothing is left", BTreeSet::is_empty);
+        caller.eventually(PATIENCE, "nothing is left", BTreeSet::is_empty);
         assert_eq!(caller.world.scripted.requests().len(), 1);
         // Nor a file of the request's.
         caller.world.nothing_is_left_soon();
@@ -154,7 +151,7 @@ fn without_a_guardian_the_cli_still_dies_with_the_program() {
         assert!(has_cli(&caller.left()));
         caller.kill(signal);
         let asked = caller.world.scripted.requests().len();
-        caller.eventually(AFTERWARDS, "the CLI is gone", |left| !has_cli(left));
+        caller.eventually(PATIENCE, "the CLI is gone", |left| !has_cli(left));
         assert!(caller.world.scripted.requests().len() <= asked + 1);
     }
 }

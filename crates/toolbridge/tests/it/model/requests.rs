@@ -267,17 +267,18 @@ async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
         let mut servers = Vec::new();
         while let Some(event) = stream.next().await {
             if let Event::Started(started) = event.unwrap() {
-                servers =
-                    started.mcp_servers.into_iter().map(|server| (server.name, server.status)).collect();
+                // On a busy machine the CLI does not wait until it is connected to them.
+                let is_there = |status: &str| ["connected", "pending"].contains(&status);
+                assert!(started.mcp_servers.iter().all(|server| is_there(&server.status)), "{started:?}");
+                servers = started.mcp_servers.into_iter().map(|server| server.name).collect();
             }
         }
         servers.sort();
         servers
     };
-    let connected = |name: &str| (name.to_owned(), "connected".to_owned());
-    assert_eq!(sees(true, false).await, []);
-    assert_eq!(sees(true, true).await, [connected("given")]);
-    assert_eq!(sees(false, false).await, [connected("mine")]);
+    assert_eq!(sees(true, false).await, [""; 0]);
+    assert_eq!(sees(true, true).await, ["given"]);
+    assert_eq!(sees(false, false).await, ["mine"]);
     other.stop().await;
 }
 

@@ -1,0 +1,88 @@
+//! `cargo xtask release-check`: what must hold before a release, beside the tests. It needs more tools, and more time.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use xtask::project::{Project, published, stdout_of};
+
+use crate::package;
+use crate::test::part::{Kind, Part, Stage};
+use crate::test::report::Output;
+use crate::test::{Options, run_parts};
+
+/// Apple's, for which the compiler needs no C compiler until it links.
+const MACOS: &str = "aarch64-apple-darwin";
+
+const PARTS: &[Part] = &[
+    part("deny", "licences, sources, versions and advisories", deny),
+    part("semver", "the public API, compared with the last tag", semver),
+    part("msrv", "the oldest compiler that is supported", msrv),
+    part("macos", "macOS, without a warning", macos),
+    part("package", "what is given away, each crate built from its package", |stage, _| {
+        package::run(stage.project, true)
+    }),
+];
+
+const fn part(name: &'static str, what: &'static str, run: fn(&Stage<'_>, &Output) -> Result<()>) -> Part {
+    Part { name, what, kind: Kind::Build, needs: &[], after: &[], run }
+}
+
+/// Runs the parts; whether all of them passed.
+pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    run_parts(project, PARTS, options)
+}
+
+/// Fails with the command that installs a tool, if the tool does not answer.
+fn installed(tool: &mut Command, install: &str) -> Result<()> {
+    let answers = tool.output().is_ok_and(|output| output.status.success());
+    ensure!(answers, "a tool is missing; this installs it: {install}");
+    Ok(())
+}
+
+fn deny(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    installed(&mut stage.cargo("deny --version"), "cargo install --locked cargo-deny")?;
+    output.run(&mut stage.cargo("deny --all-features check"))
+}
+
+fn semver(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    installed(&mut stage.cargo("semver-checks --version"), "cargo install --locked cargo-semver-checks")?;
+    let mut git = Command::new("git");
+    let tags = stdout_of(
+        git.args(["tag", "--merged", "--sort=-v:refname", "--list", "v*"]).current_dir(&stage.project.root),
+    )?;
+    let Some(tag) = tags.lines().next() else {
+        eprintln!("note: there is no tag `v…` yet, so there is no API to compare with");
+        return Ok(());
+    };
+    output.run(stage.cargo("semver-checks --workspace --baseline-rev").arg(tag))
+}
+
+fn msrv(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    let rustup = |arguments: &[&str]| {
+        let mut command = Command::new("rustup");
+        // The compiler that runs us is not the one that is asked for.
+        command.args(["run", version]).args(arguments).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+        command.current_dir(&stage.project.root);
+        command
+    };
+    let install = format!("rustup toolchain install {version} --profile minimal");
+    installed(&mut rustup(&["rustc", "--version"]), &install)?;
+    // In a folder of its own: two compilers would throw away each other's work.
+    let target = stage.project.target.join("msrv");
+    let check = ["cargo", "check", "--workspace", "--quiet", "--target-dir"];
+    output.run(rustup(&check).arg(target))
+}
+
+fn macos(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let targets = stdout_of(Command::new("rustup").args(["target", "list", "--installed"]))?;
+    ensure!(
+        targets.lines().any(|target| target == MACOS),
+        "the compiler lacks a target; this installs it: rustup target add {MACOS}"
+    );
+    let mut check = stage.cargo(&format!("check --quiet --target {MACOS}"));
+    for name in published()? {
+        check.args(["--package", &name]);
+    }
+    output.run(check.env("RUSTFLAGS", "-D warnings"))
+}

@@ -1,0 +1,293 @@
+//! The parts of `cargo xtask test`.
+
+use std::process::Command;
+
+use anyhow::Result;
+use xtask::project::Project;
+use xtask::wheel;
+
+use super::report::Output;
+use super::setup::{Need, Setup};
+use crate::old_cli;
+use crate::unchecked::Unchecked;
+
+/// A part, as it is named on the command line.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) kind: Kind,
+    /// What it needs from the network.
+    pub(crate) needs: &'static [Need],
+    /// The parts that it builds on; they come before it in the list.
+    pub(crate) after: &'static [&'static str],
+    pub(crate) run: fn(&Stage<'_>, &Output) -> Result<()>,
+}
+
+/// What a part may run beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It compiles: one at a time.
+    Build,
+    /// It runs what was built.
+    Run,
+    /// It measures: nothing runs beside it, and it comes last.
+    Alone,
+}
+
+/// What all parts share.
+pub(crate) struct Stage<'a> {
+    pub(crate) project: &'a Project,
+    pub(crate) setup: Setup,
+    pub(crate) unchecked: Unchecked,
+}
+
+/// With the features of the whole workspace, so that a part does not compile again what another one has.
+const OTEL: &str = "--workspace --features toolbridge-cli/otel --bin toolbridge --test otel";
+
+/// All parts, in the order in which they begin if they can.
+pub(crate) const PARTS: &[Part] = &[
+    Part {
+        name: "format",
+        what: "formatting",
+        kind: Kind::Run,
+        needs: &[],
+        after: &[],
+        run: |stage, output| output.run(&mut stage.cargo("fmt --all --check")),
+    },
+    // Before `build`: both put an executable of the same name into the same place, and others run it.
+    Part {
+        name: "otel",
+        what: "export to OpenTelemetry",
+        kind: Kind::Build,
+        needs: &[],
+        after: &[],
+        run: |stage, output| output.run(&mut stage.tests(OTEL)),
+    },
+    Part {
+        name: "build",
+        what: "executables, tests and examples",
+        kind: Kind::Build,
+        needs: &[],
+        after: &[],
+        run: |stage, output| output.run(&mut stage.cargo("build --workspace --all-targets --quiet")),
+    },
+    Part {
+        name: "rust",
+        what: "tests in Rust, with the real Claude Code CLI",
+        kind: Kind::Run,
+        needs: &[Need::Client, Need::Strace],
+        after: &["build"],
+        run: rust,
+    },
+    Part {
+        name: "wheel",
+        what: "the Python package, optimised as for people",
+        kind: Kind::Build,
+        needs: &[Need::Newest],
+        after: &[],
+        run: build_wheel,
+    },
+    Part {
+        name: "python",
+        what: "tests of the Python package with the newest pydantic-ai",
+        kind: Kind::Run,
+        needs: &[Need::Newest, Need::Client, Need::Strace],
+        after: &["build", "wheel"],
+        run: python,
+    },
+    Part {
+        name: "python-oldest",
+        what: "tests of the Python package with the oldest pydantic-ai",
+        kind: Kind::Run,
+        needs: &[Need::Oldest, Need::Client],
+        after: &["build", "wheel"],
+        run: python_oldest,
+    },
+    Part {
+        name: "python-client",
+        what: "the official Python client",
+        kind: Kind::Run,
+        needs: &[Need::Client],
+        after: &["build"],
+        run: python_client,
+    },
+    Part {
+        name: "old-cli",
+        what: "tests of the model with old versions of the CLI",
+        kind: Kind::Run,
+        needs: &[Need::Client, Need::OldCli],
+        after: &["build"],
+        run: old_cli,
+    },
+    Part {
+        name: "lints",
+        what: "clippy",
+        kind: Kind::Build,
+        needs: &[],
+        after: &[],
+        run: |stage, output| {
+            output.run(&mut stage.cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
+            output.run(&mut stage.cargo(&format!("clippy {OTEL} --quiet -- -D warnings")))
+        },
+    },
+    Part {
+        name: "docs",
+        what: "documentation",
+        kind: Kind::Build,
+        needs: &[],
+        after: &[],
+        run: |stage, output| {
+            let mut doc = stage.cargo("doc --workspace --no-deps --quiet");
+            output.run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        },
+    },
+    Part {
+        name: "doctests",
+        what: "examples in the documentation",
+        kind: Kind::Build,
+        needs: &[],
+        after: &["build"],
+        run: |stage, output| output.run(&mut stage.cargo("test --workspace --doc --quiet")),
+    },
+    Part {
+        name: "no-default",
+        what: "without default features",
+        kind: Kind::Build,
+        needs: &[],
+        after: &[],
+        run: |stage, output| {
+            output.run(&mut stage.cargo("check --package toolbridge --no-default-features --quiet"))
+        },
+    },
+    Part {
+        name: "python-style",
+        what: "style and types of the Python package",
+        kind: Kind::Run,
+        needs: &[Need::Newest],
+        after: &["wheel"],
+        run: |stage, output| {
+            let python = stage.newest()?;
+            wheel::checks(&stage.project.root, &python).iter_mut().try_for_each(|check| output.run(check))
+        },
+    },
+    Part {
+        name: "demo",
+        what: "the demo",
+        kind: Kind::Run,
+        needs: &[],
+        after: &["build"],
+        run: |stage, output| output.run(Command::new(stage.built("toolbridge")).arg("demo")),
+    },
+    // Long enough to meet most of what it does; `cargo xtask soak` takes its time.
+    Part {
+        name: "soak",
+        what: "calls, cancellations and kills at random, shortly",
+        kind: Kind::Run,
+        needs: &[],
+        after: &["build"],
+        run: |stage, output| {
+            let mut soak = Command::new(stage.built("toolbridge-soak"));
+            output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built("dev")))
+        },
+    },
+    // With two of the peers, so that what compares with them does not rot. Nobody looks at these figures, but it fails
+    // when a promise is missed.
+    Part {
+        name: "bench",
+        what: "benchmark, shortly",
+        kind: Kind::Alone,
+        needs: &[],
+        after: &["build", "wheel"],
+        run: |stage, output| {
+            let mut bench = Command::new(stage.built("toolbridge-bench"));
+            bench.args(["--quick", "--profile", "release", "--with", "python-mcp,python-bridge"]);
+            output.run(bench.current_dir(&stage.project.root))
+        },
+    },
+];
+
+impl Stage<'_> {
+    pub(crate) fn cargo(&self, arguments: &str) -> Command {
+        self.project.cargo(arguments)
+    }
+
+    /// Runs tests by nextest, each in a process of its own, where it is installed.
+    fn tests(&self, arguments: &str) -> Command {
+        let has_nextest =
+            self.cargo("nextest --version").output().is_ok_and(|output| output.status.success());
+        let mut command = if has_nextest {
+            self.cargo(&format!("nextest run --no-fail-fast --cargo-quiet {arguments}"))
+        } else {
+            self.cargo(&format!("test --no-fail-fast --quiet {arguments}"))
+        };
+        self.unchecked.tell(&mut command);
+        command
+    }
+
+    /// An executable that the part `build` made.
+    fn built(&self, name: &str) -> std::path::PathBuf {
+        self.project.built("dev").join(name)
+    }
+
+    /// The wheel that the part `wheel` made.
+    fn wheels(&self) -> std::path::PathBuf {
+        self.project.target.join("wheels-test")
+    }
+}
+
+fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    // The tests of the model need the real CLI, which comes with this.
+    stage.client()?;
+    output.run(stage.tests("--workspace --all-targets").env("PATH", stage.path()?))
+}
+
+fn old_cli(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    for version in old_cli::VERSIONS {
+        let mut tests = stage.tests("--workspace --all-targets model::versions");
+        output.run(tests.env(old_cli::VARIABLE, stage.old_cli(version)?))?;
+    }
+    Ok(())
+}
+
+/// The tests of one crate, and the examples in its documentation.
+pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Result<()> {
+    stage.client()?;
+    output.run(stage.tests(&format!("--package {package}")).env("PATH", stage.path()?))?;
+    // A crate without a library has none.
+    let source = |package: &str| stage.project.root.join(package).join("src/lib.rs");
+    let folder = format!("crates/{}", package.strip_prefix("toolbridge-").unwrap_or(package));
+    if package != "toolbridge-python" && source(&folder).is_file() {
+        output.run(&mut stage.cargo(&format!("test --package {package} --doc --quiet")))?;
+    }
+    Ok(())
+}
+
+fn build_wheel(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let wheel = wheel::build(stage.project, "release", &stage.wheels())?;
+    // The benchmark's, with the crates that are compiled now.
+    output
+        .run(&mut stage.cargo("build --release --quiet --package toolbridge-cli --package bench-parent"))?;
+    wheel::install(&stage.newest()?, &wheel)
+}
+
+fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let mut tests = wheel::pytest(stage.project, &stage.newest()?, &wheel::bundled_cli(&stage.client()?)?);
+    tests.env("PATH", stage.path()?).arg("--durations=10");
+    output.run(stage.unchecked.tell_pytest(&stage.project.root, &mut tests))
+}
+
+fn python_oldest(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let python = stage.oldest()?;
+    wheel::install(&python, &wheel::find(&stage.wheels())?)?;
+    let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
+    output.run(tests.args(["-k", "agent or errors or tools or direct or session"]))
+}
+
+fn python_client(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    let root = &stage.project.root;
+    let mut tests = Command::new(stage.client()?);
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
+    tests.env("TOOLBRIDGE_EXE", stage.built("toolbridge")).env("PYTHONDONTWRITEBYTECODE", "1");
+    output.run(stage.unchecked.tell_pytest(root, &mut tests))
+}

@@ -1,0 +1,133 @@
+//! What is said while parts run, and at the end.
+
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result, ensure};
+use xtask::project::Project;
+
+/// How a part ended.
+pub(crate) enum Outcome {
+    Passed,
+    Failed(Error),
+}
+
+impl Outcome {
+    pub(crate) fn of(done: Result<()>) -> Self {
+        done.map_or_else(Self::Failed, |()| Self::Passed)
+    }
+}
+
+/// Where a part's commands write: to us if it is the only part, else to a file of its own.
+pub(crate) struct Output(Option<File>);
+
+impl Output {
+    /// Runs a command that must succeed.
+    pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
+        if let Some(file) = &self.0 {
+            command.stdout(file.try_clone()?).stderr(file.try_clone()?);
+        }
+        let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+        ensure!(status.success(), "{} failed with {status}", shown(command));
+        Ok(())
+    }
+}
+
+/// A command as a person would type it.
+fn shown(command: &Command) -> String {
+    let program = command.get_program().to_string_lossy();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    format!("`{program} {}`", words.join(" "))
+}
+
+/// All parts of a run.
+pub(crate) struct Report {
+    folder: PathBuf,
+    count: usize,
+    started: Instant,
+    ended: Mutex<Vec<(String, Duration, Option<Error>)>>,
+}
+
+impl Report {
+    /// Begins a run of so many parts, and forgets the outputs of the last one.
+    pub(crate) fn begin(project: &Project, count: usize) -> Result<Self> {
+        let folder = project.target.join("test");
+        _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        Ok(Self { folder, count, started: Instant::now(), ended: Mutex::default() })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.log"))
+    }
+
+    /// Where the commands of a part write.
+    pub(crate) fn output(&self, name: &str) -> Result<Output> {
+        let file = (self.count > 1).then(|| File::create(self.file(name))).transpose()?;
+        Ok(Output(file))
+    }
+
+    /// Says that a part begins.
+    pub(crate) fn begin_part(&self, name: &str, what: &str) -> Result<Output> {
+        eprintln!("{:>5}   {name}: {what}", seconds(self.started.elapsed()));
+        self.output(name)
+    }
+
+    /// Says how a part ended, and shows the output of one that failed.
+    pub(crate) fn ended(&self, name: &str, took: Duration, outcome: Outcome) {
+        let at = seconds(self.started.elapsed());
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = match outcome {
+            Outcome::Passed => {
+                eprintln!("{at:>5} {} {name}: {}", paint("✓", 32), seconds(took));
+                None
+            }
+            Outcome::Failed(error) => {
+                let said = std::fs::read(self.file(name)).unwrap_or_default();
+                eprintln!("{at:>5} {} {name}: {error:#}", paint("✗", 31));
+                eprint!("{}", String::from_utf8_lossy(&said));
+                Some(error)
+            }
+        };
+        ended.push((name.to_owned(), took, error));
+    }
+
+    /// Says how all parts ended; whether all of them passed.
+    pub(crate) fn finish(&self, unchecked: &str) -> bool {
+        eprintln!("\n{}", self.summary(unchecked));
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().all(|(_, _, error)| error.is_none())
+    }
+
+    /// The times, what failed, what could not be checked, and the closing line.
+    pub(crate) fn summary(&self, unchecked: &str) -> String {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = Vec::new();
+        for (name, took, error) in &*ended {
+            let mark = if error.is_none() { "" } else { "  failed" };
+            lines.push(format!("  {name:<14} {:>6}{mark}", seconds(*took)));
+        }
+        lines.push(format!("  {:<14} {:>6}\n", "together", seconds(self.started.elapsed())));
+        let failed: Vec<_> =
+            ended.iter().filter_map(|(name, _, error)| Some((name, error.as_ref()?))).collect();
+        for (name, error) in &failed {
+            lines.push(format!("{name}: {error:#}\n  what it said: {}", self.file(name).display()));
+        }
+        lines.extend((!unchecked.is_empty()).then(|| unchecked.to_owned()));
+        lines.push(format!("{} passed, {} failed", ended.len() - failed.len(), failed.len()));
+        lines.join("\n")
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.0} s", time.as_secs_f64())
+}
+
+fn paint(text: &str, colour: u8) -> String {
+    if std::io::stderr().is_terminal() { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}

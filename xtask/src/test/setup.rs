@@ -1,0 +1,88 @@
+//! What the tests need from the network, under `target/`: fetched once, while the compiler works.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
+use xtask::python;
+
+use super::part::Stage;
+use crate::{old_cli, strace};
+
+/// One thing that has to be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// The official MCP client, and the newest Claude Code CLI.
+    Client,
+    /// The newest pydantic-ai, and what builds and checks the Python package.
+    Newest,
+    /// The oldest pydantic-ai.
+    Oldest,
+    /// Old versions of the CLI.
+    OldCli,
+    /// strace.
+    Strace,
+}
+
+impl Need {
+    /// Fetches it, if it is not there.
+    pub(crate) fn install(self, stage: &Stage<'_>) -> Result<()> {
+        match self {
+            Self::Client => stage.client().map(drop),
+            Self::Newest => stage.newest().map(drop),
+            Self::Oldest => stage.oldest().map(drop),
+            Self::OldCli => old_cli::VERSIONS.iter().try_for_each(|version| stage.old_cli(version).map(drop)),
+            Self::Strace => stage.path().map(drop),
+        }
+    }
+}
+
+/// Where it all is. Whoever comes while something is fetched waits for it.
+#[derive(Default)]
+pub(crate) struct Setup {
+    client: Once<PathBuf>,
+    newest: Once<PathBuf>,
+    oldest: Once<PathBuf>,
+    old_cli: [Once<PathBuf>; old_cli::VERSIONS.len()],
+    path: Once<OsString>,
+}
+
+/// Errors are kept as text, for all who need the same thing.
+type Once<T> = OnceLock<Result<T, String>>;
+
+fn once<T: Clone>(cell: &Once<T>, install: impl FnOnce() -> Result<T>) -> Result<T> {
+    cell.get_or_init(|| install().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(|error| anyhow!(error))
+}
+
+impl Stage<'_> {
+    /// The interpreter of the official MCP client.
+    pub(crate) fn client(&self) -> Result<PathBuf> {
+        once(&self.setup.client, || python::CLIENT.install(self.project))
+    }
+
+    /// The interpreter with the newest pydantic-ai.
+    pub(crate) fn newest(&self) -> Result<PathBuf> {
+        once(&self.setup.newest, || python::NEWEST.install(self.project))
+    }
+
+    /// The interpreter with the oldest pydantic-ai.
+    pub(crate) fn oldest(&self) -> Result<PathBuf> {
+        once(&self.setup.oldest, || python::OLDEST.install(self.project))
+    }
+
+    /// The executable of an old version of the CLI.
+    pub(crate) fn old_cli(&self, version: &str) -> Result<PathBuf> {
+        let known = old_cli::VERSIONS.iter().position(|known| *known == version);
+        let place = known.ok_or_else(|| anyhow!("no test is made for Claude Code {version}"))?;
+        let install = || old_cli::install(self.project, &self.client()?, version);
+        once(&self.setup.old_cli[place], install)
+    }
+
+    /// A PATH with strace.
+    pub(crate) fn path(&self) -> Result<OsString> {
+        once(&self.setup.path, || strace::path(&self.project.target))
+    }
+}
