@@ -62,14 +62,13 @@ fn listed(source: &impl ToolSource) -> Vec<String> {
 /// Waits until the source lists just those tools.
 async fn lists(source: &impl ToolSource, want: &[&str]) {
     let mut changes = source.changes();
-    let wait = async {
+    let done = async {
         while listed(source) != want {
             changes.next().await;
         }
     };
-    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
-        panic!("it lists {:?}, not {want:?}", listed(source));
-    }
+    let in_time = tokio::time::timeout(PATIENCE, done).await;
+    assert!(in_time.is_ok(), "it lists {:?}, not {want:?}", listed(source));
 }
 
 async fn call(source: &impl ToolSource, name: &str) -> Result<String, String> {
