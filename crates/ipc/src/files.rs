@@ -125,7 +125,7 @@ impl SessionFiles {
     ) -> Result<(Self, Private<UnixListener>), IpcError> {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         check_socket_path(&id.socket(dir))?;
-        let lock = create_locked(dir, &id.schema(dir), &id.unfinished_schema(dir), tools)
+        let lock = create_locked(&id.schema(dir), &id.unfinished_schema(dir), tools)
             .map_err(failed("cannot make the schema file"))?;
         let schema = Made(id.schema(dir));
         let listener = create_socket(dir, id).map_err(failed("cannot make the socket"))?;
@@ -160,14 +160,13 @@ impl Drop for Made {
 }
 
 /// Writes a file, locks it, and only then gives it its name; refuses if the name is taken.
-pub(crate) fn create_locked(
-    dir: &Path,
-    path: &Path,
-    unfinished: &Path,
-    text: &[u8],
-) -> io::Result<Private<File>> {
+pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::Result<Private<File>> {
     #[cfg(target_os = "linux")]
-    match rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
+    match rustix::fs::open(
+        path.parent().unwrap_or(Path::new("/")),
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    ) {
         Ok(file) => {
             // A file without a name: nobody sees it before it is complete, nothing is left if we are killed.
             let file = fill_and_lock(Private::new(file.into()), text)?;
