@@ -77,7 +77,7 @@ pub(crate) enum Command {
         /// Host the demo tools until stdin ends or SIGINT/SIGTERM; print one JSON line with `socket`, `schema` and `mcp_config`
         #[arg(long, conflicts_with = "json")]
         serve: bool,
-        /// With --serve: the name under which `toolbridge attach` finds the tools
+        /// The name under which `toolbridge attach` finds the tools that --serve hosts
         #[arg(long, requires = "serve")]
         name: Option<String>,
         /// Print one JSON object instead of a table

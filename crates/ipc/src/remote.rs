@@ -217,7 +217,12 @@ impl Parent {
                 Some(link) => link,
                 None => self.connect().await?,
             };
-            if !reused && let (Some(request), Some(client)) = (&mut exchange.request, &client) {
+            // An extension, as `watch_tools` is.
+            let is_ours = self.schema.is_some();
+            if is_ours
+                && !reused
+                && let (Some(request), Some(client)) = (&mut exchange.request, &client)
+            {
                 introduce(request, client);
             }
             let parent_fails = link.parent_fails();
