@@ -14,6 +14,8 @@ struct Goal(&'static str, Contender, Limit);
 enum Limit {
     /// Times the floor's median.
     Ratio(f64),
+    /// Times the median of another contender.
+    Beside(Contender, f64),
     Megabytes(f64),
     /// What the specification promises, on any machine: the criterion, and milliseconds. Its limits are a hundred times
     /// what is measured on an idle one, so the median misses them only if the product does, and not because somebody
@@ -27,7 +29,7 @@ const OVERHEAD: Limit = Limit::Promise("SC-010", 10.0);
 /// A bridge lists its tools so long after its start.
 const READINESS: Limit = Limit::Promise("SC-011", 500.0);
 
-const GOALS: [Goal; 20] = [
+const GOALS: [Goal; 23] = [
     Goal("text_100_b_any_cpu", Contender::BridgeAndParent, OVERHEAD),
     Goal("text_100_b_any_cpu", Contender::BridgeAndPython, OVERHEAD),
     Goal("text_10_kb_any_cpu", Contender::BridgeAndParent, OVERHEAD),
@@ -50,6 +52,9 @@ const GOALS: [Goal; 20] = [
     Goal("structured_1_mb", Contender::Bridge, Limit::Ratio(1.3)),
     Goal("memory_fresh", Contender::Bridge, Limit::Megabytes(4.0)),
     Goal("memory_used", Contender::Bridge, Limit::Megabytes(4.0)),
+    Goal("text_100_b", Contender::Attached, Limit::Beside(Contender::BridgeAndParent, 1.3)),
+    Goal("text_10_kb", Contender::Attached, Limit::Beside(Contender::BridgeAndParent, 1.3)),
+    Goal("memory_fresh", Contender::Attached, Limit::Megabytes(4.0)),
 ];
 
 /// A Python tool through our bridge: times the floor and Python's own work together.
@@ -83,6 +88,9 @@ pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
         let median = row.figure(*contender)?.median;
         let (measured, limit, unit, against, is_promise) = match *limit {
             Limit::Ratio(limit) => (row.to_floor(*contender)?, limit, "×", "floor", false),
+            Limit::Beside(other, limit) => {
+                (median / row.figure(other)?.median, limit, "×", other.name, false)
+            }
             Limit::Megabytes(limit) => (median / 1e6, limit, " MB", "", false),
             Limit::Promise(criterion, limit) => (median * 1e3, limit, " ms", criterion, true),
         };

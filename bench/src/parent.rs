@@ -31,8 +31,16 @@ pub(crate) struct Started {
 }
 
 impl Parent {
-    pub(crate) fn start(program: &Path) -> Result<Self> {
-        Ok(Self(Process::start("bench-parent", Command::new(program))?))
+    /// Starts the program, whose named sessions are in `names`.
+    pub(crate) fn start(program: &Path, names: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.env("XDG_RUNTIME_DIR", names);
+        Ok(Self(Process::start("bench-parent", command)?))
+    }
+
+    /// Starts a session with so many tools that is called `name`.
+    pub(crate) fn name_session(&mut self, tools: usize, name: &str) -> Result<()> {
+        self.tell(&format!("name {tools} {name}")).map(|IgnoredAny| ())
     }
 
     /// Starts a session with so many tools.

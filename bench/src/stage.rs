@@ -56,7 +56,12 @@ impl<'a> Stage<'a> {
             command.arg(kind).arg(dir.path().join(socket));
             others.push(ready(name, command)?.0);
         }
-        let (parent, sessions) = host(&programs.parent)?;
+        let (mut parent, sessions) = host(&programs.parent, dir.path())?;
+        if contenders.contains(&Contender::Attached) {
+            for tools in [FEW_TOOLS, MANY_TOOLS] {
+                parent.name_session(tools, &tools.to_string())?;
+            }
+        }
         if contenders.contains(&Contender::PythonBridge) {
             let mut command = programs.python(Runtime::Mcp, "python_parent.py")?;
             command.arg(dir.path().join(PYTHON_SOCKET));
@@ -69,7 +74,7 @@ impl<'a> Stage<'a> {
             others.push(process);
             python = Some(serde_json::from_slice(&said)?);
         }
-        let before = programs.before.as_ref().map(|[_, program]| host(program)).transpose()?;
+        let before = programs.before.as_ref().map(|[_, program]| host(program, dir.path())).transpose()?;
         Ok(Self { programs, contenders, parent, sessions, python, before, _others: others, dir })
     }
 
@@ -98,6 +103,12 @@ impl<'a> Stage<'a> {
             Contender::Bridge => self.bridge(&cheap),
             Contender::WholeBridge => bridge(&self.programs.toolbridge, &cheap),
             Contender::BridgeAndParent => self.bridge(own),
+            Contender::Attached => {
+                let mut command = Command::new(&self.programs.toolbridge);
+                command.arg("attach").arg(tools.to_string()).env("XDG_RUNTIME_DIR", self.dir.path());
+                command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
+                command
+            }
             Contender::Sdk => return Ok(None),
             Contender::BridgeAndPython => self.bridge(self.python.as_ref().context("no session in Python")?),
             Contender::Before | Contender::BeforeAndParent => {
@@ -185,8 +196,8 @@ fn answer_control(process: &mut Process, subtype: &str, response: &Value) -> Res
 }
 
 /// A program with tools, running, with its sessions.
-fn host(program: &Path) -> Result<(Parent, Sessions)> {
-    let mut parent = Parent::start(program)?;
+fn host(program: &Path, names: &Path) -> Result<(Parent, Sessions)> {
+    let mut parent = Parent::start(program, names)?;
     let sessions = [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
     Ok((parent, sessions))
 }

@@ -21,9 +21,15 @@ fn request(frame: &Bytes) {
             let is_double = node.all("method").len() > 1
                 || node.all("params").len() > 1
                 || inner.is_some_and(|inner| {
-                    ["name", "arguments", "meta"].iter().any(|key| inner.all(key).len() > 1)
+                    ["name", "arguments", "meta", "client", "revision"]
+                        .iter()
+                        .any(|key| inner.all(key).len() > 1)
                 });
             assert!(!node.is_object() || is_double, "a request was taken for none");
+        }
+        Request::Watch => {
+            let method = node.as_ref().and_then(|node| node.get("method")).and_then(Node::as_text);
+            assert_eq!(method.as_deref(), Some("watch_tools"));
         }
         Request::Refused(type_name) => {
             let node = node.expect("what is refused is JSON");

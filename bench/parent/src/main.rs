@@ -1,6 +1,7 @@
 //! A program with tools, as a user would write one. `cargo xtask bench` tells it what to do, a line at a time:
 //!
 //! - `start TOOLS` starts a session with so many tools, and says where it is and how long that took;
+//! - `name TOOLS NAME` starts one that has a name;
 //! - `stop` stops the session that was started last;
 //! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
 //!
@@ -50,6 +51,11 @@ async fn obey(line: &str, sessions: &mut Vec<Session>) -> Result<Value> {
             });
             sessions.push(session);
             Ok(answer)
+        }
+        ("name", what) => {
+            let (tools, name) = what.split_once(' ').context("a number and a name")?;
+            sessions.push(Session::builder(toolset(tools.parse()?)?).name(name).start().await?);
+            Ok(json!({}))
         }
         ("stop", "") => {
             sessions.pop().context("there is no session")?.stop().await;

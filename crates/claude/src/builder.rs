@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use toolbridge_core::RawJson;
+use toolbridge_core::{RawJson, ServerInfo};
 
 use crate::ClaudeCodeError;
 use crate::model::{ClaudeCodeModel, Inner};
@@ -24,6 +24,7 @@ pub(crate) struct Options {
     pub(crate) guard: Option<PathBuf>,
     pub(crate) session_dir: Option<PathBuf>,
     pub(crate) trace: Option<PathBuf>,
+    pub(crate) server: Option<ServerInfo>,
     pub(crate) clears_env: bool,
     pub(crate) strict_mcp_config: Option<bool>,
     pub(crate) allow_own_tools: Option<bool>,
@@ -73,6 +74,13 @@ impl ClaudeCodeModelBuilder {
     /// the CLI still ends with this process, but commands it has started may go on.
     pub fn guard(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.guard = Some(path.into());
+        self
+    }
+
+    /// How the server of the tools introduces itself: what it is called, its version, and what a model should know before it
+    /// uses the tools.
+    pub fn server(mut self, info: ServerInfo) -> Self {
+        self.options.server = Some(info);
         self
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use toolbridge_core::RawJson;
-use toolbridge_mcp::{Incoming as _, LineReader, ServerInfo, serve_traced};
+use toolbridge_mcp::{Incoming as _, LineReader, Serving, serve_with};
 use tracing::Instrument as _;
 
 use crate::ClaudeCodeError;
@@ -132,12 +132,13 @@ impl Driver {
         let control = Arc::new(Control::new(pipes.stdin));
         let mut work = JoinSet::new();
         let mut sdk = None;
-        if let Some(Offer { server, way: Way::Sdk { source, tracer } }) = &offer {
+        if let Some(Offer { server, way: Way::Sdk { source, info, tracer } }) = &offer {
             let (into, incoming, outgoing) = SdkServer::new(server, Arc::clone(&control));
             sdk = Some(into);
-            let (source, tracer) = (Arc::clone(source), tracer.clone());
+            let source = Arc::clone(source);
+            let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
             let serving = async move {
-                _ = serve_traced(source, ServerInfo::default(), incoming, outgoing, tracer).await;
+                _ = serve_with(source, serving, incoming, outgoing).await;
             };
             work.spawn(serving.in_current_span());
         }

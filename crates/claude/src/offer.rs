@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{DerivedList, Selection, ToolSource, check_server_name, set};
+use toolbridge_core::{DerivedList, Selection, ServerInfo, ToolSource, check_server_name, set};
 use toolbridge_ipc::{IpcError, Session};
 
 use crate::builder::Options;
@@ -38,7 +38,7 @@ pub(crate) enum Way {
     /// By a bridge that it starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
-    Sdk { source: Arc<dyn ToolSource>, tracer: Tracer },
+    Sdk { source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer },
 }
 
 impl ServerTools {
@@ -98,10 +98,12 @@ impl ServerTools {
             let file = trace_path(options.trace.as_deref());
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
-            return Ok((Offer { server, way: Way::Sdk { source, tracer } }, entry));
+            let info = options.server.clone().unwrap_or_default();
+            return Ok((Offer { server, way: Way::Sdk { source, info, tracer } }, entry));
         }
         let mut builder = Session::builder(source);
-        set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace);
+        let server_info = options.server.clone();
+        set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, server = server_info);
         let session = builder.start().await.map_err(failed)?;
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))

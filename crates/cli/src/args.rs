@@ -57,6 +57,17 @@ pub(crate) enum Command {
         #[command(flatten)]
         trace: TraceTo,
     },
+    /// Be an MCP server with the tools of all live sessions that have a name
+    #[command(after_help = "Examples:
+  claude mcp add live -- toolbridge attach          once; every CLI then has the tools of whatever runs
+  toolbridge attach shop                            only those of sessions called `shop`")]
+    Attach {
+        /// The sessions' names [default: all that have one]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        trace: TraceTo,
+    },
     /// Call demo tools in this process through a real bridge, as the CLI would
     #[command(after_help = "Examples:
   toolbridge demo
@@ -66,6 +77,9 @@ pub(crate) enum Command {
         /// Host the demo tools until stdin ends or SIGINT/SIGTERM; print one JSON line with `socket`, `schema` and `mcp_config`
         #[arg(long, conflicts_with = "json")]
         serve: bool,
+        /// The name under which `toolbridge attach` finds the tools that --serve hosts
+        #[arg(long, requires = "serve")]
+        name: Option<String>,
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
@@ -120,12 +134,16 @@ HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it nev
     /// List the live and stale sessions of this user
     #[command(after_help = "Examples:
   toolbridge sessions
+  toolbridge sessions --watch           again each second, with calls per second
   toolbridge sessions --clean           remove what dead sessions left behind")]
     Sessions {
         /// Remove the stale ones
         #[arg(long)]
         clean: bool,
-        /// Print one JSON array
+        /// Show them again each second, until SIGINT or SIGTERM
+        #[arg(long, conflicts_with = "clean")]
+        watch: bool,
+        /// Print one JSON array; with --watch, one on each line
         #[arg(long)]
         json: bool,
     },

@@ -28,10 +28,13 @@ fn main() -> ExitCode {
     if let Some((socket, schema)) = plain_bridge() {
         return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
     }
+    if let Some(names) = plain_attach() {
+        return toolbridge::run_attach(names, None);
+    }
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
     // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
-    let is_bridge = matches!(args.command, Command::Bridge { .. });
+    let is_bridge = matches!(args.command, Command::Bridge { .. } | Command::Attach { .. });
     let default = if is_bridge { LevelFilter::OFF } else { LevelFilter::WARN };
     let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
     // Dropped at the very end: it sends what has not been sent yet.
@@ -40,13 +43,15 @@ fn main() -> ExitCode {
         Command::Bridge { socket, schema, trace } => {
             return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
         }
-        Command::Demo { serve: true, trace, .. } => demo::serve(trace.file.as_deref()),
+        Command::Attach { names, trace } => return toolbridge::run_attach(names, trace.file.as_deref()),
+        Command::Demo { serve: true, name, trace, .. } => demo::serve(name, trace.file.as_deref()),
         Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),
         Command::Ask(args) => ask::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Doctor { claude, json } => doctor::run(claude.as_deref(), json),
         Command::Call { socket, tool, arguments, json } => call::run(&socket, &tool, &arguments, json),
-        Command::Sessions { clean, json } => sessions::run(clean, json),
+        Command::Sessions { watch: true, json, .. } => sessions::watch(json),
+        Command::Sessions { clean, json, .. } => sessions::run(clean, json),
         Command::Trace(args) => trace::run(&args),
         Command::Generate { what } => generate::run(what),
     };
@@ -63,7 +68,23 @@ fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     let (command, socket, schema) = (args.next()?, args.next()?, args.next()?);
     let plain = |path: &std::ffi::OsString| !path.as_encoded_bytes().starts_with(b"-");
     let exact = command == "bridge" && args.next().is_none() && plain(&socket) && plain(&schema);
+    (exact && is_silent()).then_some((socket, schema))
+}
+
+/// The names, when the command line is exactly `attach <name>…` and no log is wanted: a CLI starts one each time.
+fn plain_attach() -> Option<Vec<String>> {
+    let mut args = std::env::args_os().skip(1);
+    let is_attach = args.next()? == "attach";
+    let names = args.map(std::ffi::OsString::into_string).collect::<Result<Vec<_>, _>>().ok()?;
+    let exact = is_attach && names.iter().all(|name| !name.starts_with('-'));
+    (exact && is_silent()).then_some(names)
+}
+
+/// Nobody wants to know what happens.
+fn is_silent() -> bool {
     #[cfg(feature = "otel")]
-    let exact = exact && !otel::is_wanted();
-    (exact && std::env::var_os(args::LOG_VARIABLE).is_none()).then_some((socket, schema))
+    if otel::is_wanted() {
+        return false;
+    }
+    std::env::var_os(args::LOG_VARIABLE).is_none()
 }

@@ -1,14 +1,29 @@
 //! `toolbridge sessions`: what sessions this user has, and what dead ones left.
 
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use toolbridge::ipc::{SessionInfo, SessionState, read_schema_file, session_dirs, sessions, sweep};
+use toolbridge::ipc::{
+    Remote, SessionInfo, SessionState, named_sessions, names_dirs, read_schema_file, session_dirs, sessions,
+    sweep,
+};
 
-use crate::output::{WithHint, print};
+use crate::output::{WithHint, ending_signal, print};
+
+/// How often `--watch` looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How long a session may take to say how many calls it has had; one that is stopped says nothing.
+const COUNT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Goes to the top of a terminal, and clears it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A session as it is shown.
 #[derive(Serialize)]
@@ -19,10 +34,24 @@ struct Shown {
     schema: String,
     age_seconds: u64,
     tools: Vec<String>,
+    /// Who holds it, where it has a name.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    holder: Option<Holder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls_per_second: Option<f64>,
+}
+
+#[derive(Clone, Serialize)]
+struct Holder {
+    name: String,
+    program: String,
+    pid: u32,
 }
 
 impl Shown {
-    fn new(state: &'static str, session: &SessionInfo) -> Self {
+    fn new(state: &'static str, session: &SessionInfo, holders: &HashMap<PathBuf, Holder>) -> Self {
         let list = read_schema_file(&session.schema);
         Self {
             state,
@@ -30,11 +59,67 @@ impl Shown {
             schema: session.schema.to_string_lossy().into(),
             age_seconds: SystemTime::now().duration_since(session.since).unwrap_or_default().as_secs(),
             tools: list.map(|list| list.iter().map(|tool| tool.name.clone()).collect()).unwrap_or_default(),
+            holder: holders.get(&session.socket).cloned(),
+            calls: None,
+            calls_per_second: None,
+        }
+    }
+
+    /// Asks a live session how many calls it has had.
+    async fn count(&mut self) {
+        if self.state == "live"
+            && let Ok(remote) = Remote::open(&*self.socket, &*self.schema)
+        {
+            self.calls = tokio::time::timeout(COUNT_PATIENCE, remote.count_calls()).await.ok().flatten();
         }
     }
 }
 
 pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
+    let mut shown = look(clean)?;
+    toolbridge::small_runtime()?.block_on(async {
+        for session in &mut shown {
+            session.count().await;
+        }
+    });
+    print(text(&shown, json).as_bytes())
+}
+
+/// Shows them again and again, until a signal comes or nobody reads.
+pub(crate) fn watch(json: bool) -> Result<ExitCode> {
+    toolbridge::small_runtime()?.block_on(async {
+        let mut signalled = std::pin::pin!(ending_signal()?);
+        let mut before = HashMap::<String, (u64, Instant)>::new();
+        let clear = if !json && stdout().is_terminal() { CLEAR } else { "" };
+        loop {
+            let mut shown = look(false)?;
+            for session in &mut shown {
+                session.count().await;
+                let Some(calls) = session.calls else { continue };
+                if let Some((old, since)) = before.insert(session.socket.clone(), (calls, Instant::now())) {
+                    #[expect(clippy::cast_precision_loss, reason = "it is shown with one digit")]
+                    let new = calls.saturating_sub(old) as f64;
+                    session.calls_per_second =
+                        Some((new / since.elapsed().as_secs_f64() * 10.0).round() / 10.0);
+                }
+            }
+            print(format!("{clear}{}", text(&shown, json)).as_bytes())?;
+            tokio::select! {
+                _ = &mut signalled => return Ok(ExitCode::SUCCESS),
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+    })
+}
+
+fn look(clean: bool) -> Result<Vec<Shown>> {
+    let holders: HashMap<_, _> = named_sessions(&names_dirs())
+        .into_iter()
+        .map(|session| {
+            let program = session.program.to_string_lossy().into();
+            (session.socket, Holder { name: session.name, program, pid: session.pid })
+        })
+        .collect();
     let (mut shown, mut removed) = (Vec::new(), Vec::new());
     for dir in session_dirs() {
         let cannot_read = |error| WithHint {
@@ -42,7 +127,8 @@ pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
             hint: "set TMPDIR to the directory that the sessions' processes use",
         };
         if clean {
-            removed.extend(sweep(&dir).map_err(cannot_read)?.iter().map(|one| Shown::new("removed", one)));
+            let swept = sweep(&dir).map_err(cannot_read)?;
+            removed.extend(swept.iter().map(|one| Shown::new("removed", one, &holders)));
         }
         shown.extend(sessions(&dir).map_err(cannot_read)?.iter().map(|session| {
             let state = match session.state {
@@ -50,21 +136,35 @@ pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
                 SessionState::Stale => "stale",
                 _ => "unclear",
             };
-            Shown::new(state, session)
+            Shown::new(state, session, &holders)
         }));
     }
     shown.extend(removed);
-    let text = if json { format!("{}\n", json!(shown)) } else { table(&shown) };
-    print(text.as_bytes())
+    Ok(shown)
+}
+
+fn text(shown: &[Shown], json: bool) -> String {
+    if json { format!("{}\n", json!(shown)) } else { table(shown) }
 }
 
 fn table(shown: &[Shown]) -> String {
     if shown.is_empty() {
         return "no sessions\n".into();
     }
-    let row = |Shown { state, socket, age_seconds, tools, .. }: &Shown| {
-        let tools = if tools.is_empty() { String::new() } else { format!("  {}", tools.join(", ")) };
-        format!("{state:8} {age_seconds:>6} s  {socket}{tools}\n")
+    let row = |Shown { state, socket, age_seconds, tools, holder, calls, calls_per_second, .. }: &Shown| {
+        let mut row = format!("{state:8} {age_seconds:>6} s  {socket}");
+        if let Some(Holder { name, program, pid }) = holder {
+            row.push_str(&format!("  {name} ({program}, pid {pid})"));
+        }
+        match (calls_per_second, calls) {
+            (Some(rate), Some(calls)) => row.push_str(&format!("  {rate:.1} calls/s of {calls}")),
+            (None, Some(calls @ 1..)) => row.push_str(&format!("  {calls} calls")),
+            _ => {}
+        }
+        if !tools.is_empty() {
+            row.push_str(&format!("  {}", tools.join(", ")));
+        }
+        row + "\n"
     };
     let mut text: String = shown.iter().map(row).collect();
     if shown.iter().any(|session| session.state == "stale") {

@@ -1,7 +1,9 @@
 //! A call on its way to a tool.
 
-use crate::RawJson;
+use std::sync::Arc;
+
 use crate::trace::TraceParent;
+use crate::{Client, RawJson};
 
 /// One call: which tool, with what, and what the caller said about it.
 #[derive(Debug, Clone)]
@@ -31,4 +33,6 @@ pub struct CallMeta {
     pub progress_token: Option<RawJson>,
     /// The call's place in a trace that the caller keeps.
     pub traceparent: Option<TraceParent>,
+    /// Who calls.
+    pub client: Option<Arc<Client>>,
 }

@@ -17,6 +17,12 @@ impl Changes {
         Self::default()
     }
 
+    /// Whether nothing can change any more.
+    #[must_use]
+    pub fn is_never(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The changes that `receiver` is told of.
     #[must_use]
     pub fn of(receiver: watch::Receiver<()>) -> Self {

@@ -8,6 +8,8 @@ use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::Client;
+use crate::call::CallMeta;
 use crate::lane::Turn;
 use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
 use crate::trace::{Mark, Marks};
@@ -47,6 +49,7 @@ pub struct CallContext {
     cancelled: CancellationToken,
     reporter: Option<Reporter>,
     tool_use_id: Option<String>,
+    client: Option<Arc<Client>>,
     /// The state that belongs to the caller; it goes before the toolset's.
     callers: Option<Arc<States>>,
     state: Arc<States>,
@@ -127,13 +130,8 @@ impl CallContext {
     }
 
     /// The same for one call of a toolset.
-    pub(crate) fn with(
-        self,
-        tool_use_id: Option<String>,
-        state: Arc<States>,
-        cancelled: CancellationToken,
-    ) -> Self {
-        Self { cancelled, tool_use_id, state, ..self }
+    pub(crate) fn with(self, meta: CallMeta, state: Arc<States>, cancelled: CancellationToken) -> Self {
+        Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state, ..self }
     }
 
     /// Whether the caller no longer wants the answer. An asynchronous handler is dropped then anyway; a
@@ -170,6 +168,12 @@ impl CallContext {
     #[must_use]
     pub fn tool_use_id(&self) -> Option<&str> {
         self.tool_use_id.as_deref()
+    }
+
+    /// Who calls, as far as it is known: one of the many clients that may share a session.
+    #[must_use]
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_deref()
     }
 
     /// The state of type `T`: that of the request, where it brought one, else the toolset's.

@@ -232,7 +232,7 @@ impl ToolSource for Toolset {
             // Whatever ends this future also tells a handler that blocks its thread.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
-            let context = context.with(call.meta.tool_use_id, Arc::clone(&self.0.state), cancelled);
+            let context = context.with(call.meta, Arc::clone(&self.0.state), cancelled);
             let outcome = match tool.spec.timeout {
                 None => run(ready, context).await,
                 Some(limit) => run_within(limit, ready, context).await,

@@ -91,6 +91,13 @@ pub enum IpcError {
         /// What the system said.
         error: io::Error,
     },
+    /// A session cannot be called so.
+    Name {
+        /// The name.
+        name: String,
+        /// How many characters it may have.
+        limit: usize,
+    },
     /// The CLI would not take a tool or server of that name.
     Registration(RegistrationError),
     /// The trace cannot be written.
@@ -139,6 +146,10 @@ impl fmt::Display for IpcError {
             Self::Start { dir, what, error } => {
                 write!(f, "cannot start a session in `{}`: {what}: {error}", dir.display())
             }
+            Self::Name { name, limit } => write!(
+                f,
+                "`{name}` cannot be a session's name: it has 1 to {limit} characters, each of `A-Z a-z 0-9 _ -`"
+            ),
             Self::Registration(error) => error.fmt(f),
             Self::Trace(error) => error.fmt(f),
             Self::NoBridge { reason } => write!(f, "no bridge executable: {reason}"),
@@ -165,6 +176,7 @@ impl IpcError {
             | Self::Slow { .. }
             | Self::Io { .. }
             | Self::PathTooLong { .. }
+            | Self::Name { .. }
             | Self::Registration(_)
             | Self::Trace(_)
             | Self::Start { .. } => "IPCError",
@@ -198,6 +210,7 @@ impl Hint for IpcError {
             | Self::ForeignPeer { .. }
             | Self::Invalid { .. }
             | Self::Slow { .. }
+            | Self::Name { .. }
             | Self::Io { .. } => {
                 return None;
             }

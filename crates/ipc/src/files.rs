@@ -105,15 +105,16 @@ impl FileKind {
 /// The files of a live session. Dropping it removes them; that needs no runtime.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
+    id: SessionId,
     // In this order they go: the socket, the schema file, the lock.
     socket: Made,
     schema: Made,
-    _lock: Private<File>,
+    lock: Private<File>,
 }
 
 /// A file we made, and remove when this is dropped.
 #[derive(Debug)]
-struct Made(PathBuf);
+pub(crate) struct Made(pub(crate) PathBuf);
 
 impl SessionFiles {
     /// Makes the files of session `id` in `dir`: first the schema file with `tools` in it, then the socket.
@@ -124,11 +125,21 @@ impl SessionFiles {
     ) -> Result<(Self, Private<UnixListener>), IpcError> {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         check_socket_path(&id.socket(dir))?;
-        let lock = create_schema_file(dir, id, tools).map_err(failed("cannot make the schema file"))?;
+        let lock = create_locked(&id.schema(dir), &id.unfinished_schema(dir), tools)
+            .map_err(failed("cannot make the schema file"))?;
         let schema = Made(id.schema(dir));
         let listener = create_socket(dir, id).map_err(failed("cannot make the socket"))?;
         let socket = Made(id.socket(dir));
-        Ok((Self { socket, schema, _lock: lock }, listener))
+        Ok((Self { id, socket, schema, lock }, listener))
+    }
+
+    /// Puts another list of tools into the schema file. A reader gets the one or the other, and on an error the old one stays.
+    pub(crate) fn replace_schema(&mut self, tools: &[u8]) -> io::Result<()> {
+        let schema = &self.schema.0;
+        let unfinished = self.id.unfinished_schema(schema.parent().unwrap_or(Path::new("/")));
+        // The old lock goes when the new file, which is locked, has the name.
+        self.lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
+        Ok(())
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -148,16 +159,19 @@ impl Drop for Made {
     }
 }
 
-/// Writes the schema file, locks it, and only then gives it its name; refuses if the name is taken.
-fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<Private<File>> {
-    let mode = Mode::RUSR | Mode::WUSR;
+/// Writes a file, locks it, and only then gives it its name; refuses if the name is taken.
+pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::Result<Private<File>> {
     #[cfg(target_os = "linux")]
-    match rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+    match rustix::fs::open(
+        path.parent().unwrap_or(Path::new("/")),
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    ) {
         Ok(file) => {
             // A file without a name: nobody sees it before it is complete, nothing is left if we are killed.
-            let file = fill_and_lock(Private::new(file.into()), tools)?;
+            let file = fill_and_lock(Private::new(file.into()), text)?;
             let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file.get()));
-            match rustix::fs::linkat(CWD, fd, CWD, id.schema(dir), AtFlags::SYMLINK_FOLLOW) {
+            match rustix::fs::linkat(CWD, fd, CWD, path, AtFlags::SYMLINK_FOLLOW) {
                 Ok(()) => return Ok(file),
                 // No /proc here.
                 Err(rustix::io::Errno::NOENT) => {}
@@ -168,20 +182,28 @@ fn create_schema_file(dir: &Path, id: SessionId, tools: &[u8]) -> io::Result<Pri
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
-    let unfinished = id.unfinished_schema(dir);
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&unfinished, flags, mode)?;
-    fill_and_lock(Private::new(file.into()), tools)
-        .and_then(|file| put_in_place(&unfinished, &id.schema(dir)).map(|()| file))
-        .inspect_err(|_| _ = fs::remove_file(&unfinished))
+    create_unfinished(unfinished, text, || put_in_place(unfinished, path))
 }
 
-fn fill_and_lock(private: Private<File>, tools: &[u8]) -> io::Result<Private<File>> {
+/// The same under a name that is not the final one; `finish` gives it that.
+fn create_unfinished(
+    unfinished: &Path,
+    text: &[u8],
+    finish: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Private<File>> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?;
+    fill_and_lock(Private::new(file.into()), text)
+        .and_then(|file| finish().map(|()| file))
+        .inspect_err(|_| _ = fs::remove_file(unfinished))
+}
+
+fn fill_and_lock(private: Private<File>, text: &[u8]) -> io::Result<Private<File>> {
     let mut file = private.get();
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?;
     // Whatever the umask made of it.
     rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
-    file.write_all(tools)?;
+    file.write_all(text)?;
     Ok(private)
 }
 
@@ -249,7 +271,7 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
 }
 
 /// The temporary directory; an empty TMPDIR is as good as none.
-fn temp_dir() -> PathBuf {
+pub(crate) fn temp_dir() -> PathBuf {
     let dir = std::env::temp_dir();
     if dir.as_os_str().is_empty() { SHORT_DIR.into() } else { dir }
 }

@@ -11,6 +11,8 @@ use crate::message::{self, BadRequest, Parts};
 pub enum Request {
     /// It can be run.
     Call(ToolCall),
+    /// It waits for another list of tools.
+    Watch,
     /// It is answered with an error of this type.
     Refused(String),
     /// It ends the connection.
@@ -31,7 +33,8 @@ pub enum Reply {
 /// Reads a request.
 pub fn read_request(frame: &Bytes) -> Request {
     match message::read_request(frame) {
-        Ok(call) => Request::Call(call),
+        Ok(message::Request::Call(call, _)) => Request::Call(call),
+        Ok(message::Request::Watch(_)) => Request::Watch,
         Err(BadRequest::Refused(error)) => Request::Refused(error.type_name().into()),
         Err(BadRequest::Invalid(_)) => Request::Invalid,
     }

@@ -10,7 +10,9 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod guard;
 
+mod attached;
 mod connection;
+mod dir_watch;
 mod error;
 mod files;
 mod fork;
@@ -18,6 +20,7 @@ mod frame;
 mod idle;
 mod locate;
 mod message;
+mod names;
 mod outbox;
 mod peer;
 mod remains;
@@ -28,13 +31,16 @@ mod server;
 mod session;
 mod sweep;
 mod user;
+mod watch;
 
+pub use attached::Attached;
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
 pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
 pub use locate::{McpServer, bridge_executable, this_program_is_a_bridge};
+pub use names::{NamedSession, named_sessions, names_dirs};
 pub use remains::{SessionInfo, SessionState, sessions, sweep};
 pub use remote::Remote;
 pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};
 pub use server::{MAX_CONNECTIONS, Server};
-pub use session::{Session, SessionBuilder};
+pub use session::{Session, SessionBuilder, own_server_info};

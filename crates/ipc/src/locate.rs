@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Access, access};
 use serde::Serialize;
-use toolbridge_core::trace::TRACE_VARIABLE;
 
 use crate::IpcError;
 
@@ -84,16 +83,20 @@ pub struct McpServer {
     pub command: PathBuf,
     /// Its arguments: `bridge`, the socket, the schema file.
     pub args: [PathBuf; 3],
-    /// What its environment has besides: where the trace goes, if there is one.
+    /// What its environment has besides: where the trace goes, and how the server introduces itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<&'static str, PathBuf>,
+    pub env: BTreeMap<&'static str, String>,
 }
 
 impl McpServer {
-    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path, trace: Option<&Path>) -> Self {
+    pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path) -> Self {
         let args = ["bridge".into(), socket.into(), schema.into()];
-        // Not an argument: a bridge of somebody else's need not know of traces.
-        let env = trace.map(|file| (TRACE_VARIABLE, file.to_owned())).into_iter().collect();
-        Self { r#type: "stdio", command, args, env }
+        Self { r#type: "stdio", command, args, env: BTreeMap::new() }
+    }
+
+    /// The same with a variable. Not an argument: a bridge of somebody else's need not know of it.
+    pub(crate) fn with(mut self, variable: &'static str, value: impl Into<String>) -> Self {
+        self.env.insert(variable, value.into());
+        self
     }
 }

@@ -7,9 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::json::{Answer, CutError, Inner, Span, answer, envelope};
 use toolbridge_core::trace::{Outcome, TraceParent};
-use toolbridge_core::{CallMeta, Progress, RawJson, ToolCall, ToolError};
+use toolbridge_core::{CallMeta, Client, Progress, RawJson, ToolCall, ToolError};
 
 use crate::IpcError;
+use crate::watch::WATCH_TOOLS;
 
 /// The only method there is.
 const CALL_TOOL: &str = "call_tool";
@@ -66,20 +67,37 @@ fn fault(message: &str, error: &CutError) -> String {
     }
 }
 
+/// What a bridge asks for.
+#[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// `call_tool`; with who calls, on the first request of a connection.
+    Call(ToolCall, Option<Client>),
+    /// `watch_tools`: the revision that is known.
+    Watch(Option<u64>),
+}
+
 /// Reads a request.
-pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
+pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     let invalid = |reason: String| BadRequest::Invalid(IpcError::Invalid { reason });
     let refuse = |type_name, reason: &str| {
         Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
     };
     let text = text(frame).map_err(BadRequest::Invalid)?;
-    let found = envelope(text, &["method"], "params", &["name", "arguments", "meta"])
+    let found = envelope(text, &["method"], "params", &["name", "arguments", "meta", "client", "revision"])
         .map_err(|error| invalid(fault("the request", &error)))?
         .ok_or_else(|| invalid("a request is a JSON object".into()))?;
 
     let method = found.outer[0].map(Span::decode::<String>);
     match method {
         Some(Ok(method)) if method == CALL_TOOL => {}
+        Some(Ok(method)) if method == WATCH_TOOLS => {
+            let known = match found.inner {
+                Inner::Object([.., Some(revision)]) => revision.decode().ok(),
+                _ => None,
+            };
+            return Ok(Request::Watch(known));
+        }
         Some(Ok(method)) => {
             return refuse(
                 "UnknownMethodError",
@@ -88,7 +106,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
         }
         _ => return refuse("UnknownMethodError", &format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
     }
-    let Inner::Object([name, arguments, meta]) = found.inner else {
+    let Inner::Object([name, arguments, meta, client, _]) = found.inner else {
         return refuse("InvalidParamsError", "`params` must be an object with `name` and `arguments`");
     };
     let Some(Ok(name)) = name.map(Span::decode::<String>) else {
@@ -111,12 +129,22 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<ToolCall, BadRequest> {
             tool_use_id: meta.tool_use_id,
             progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
             traceparent: meta.traceparent.and_then(|text| text.parse().ok()),
+            client: None,
         },
         Some(Err(error)) => {
             return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
         }
     };
-    Ok(ToolCall { name, arguments, meta })
+    // Nothing depends on it.
+    let client =
+        client.filter(|client| client.get().starts_with('{')).and_then(|client| client.decode().ok());
+    Ok(Request::Call(ToolCall { name, arguments, meta }, client))
+}
+
+/// Puts who calls into a request, for the first one of a connection.
+pub(crate) fn introduce(request: &mut Parts, client: &Client) {
+    let client = serde_json::to_string(client).expect("strings can always be written");
+    request.tail.splice(0..0, format!(r#","client":{client}"#).into_bytes());
 }
 
 /// Writes a request.
@@ -238,6 +266,48 @@ mod tests {
         [&parts.head, parts.payload.as_bytes(), &parts.tail].concat().into()
     }
 
+    fn read_call(frame: &Bytes) -> ToolCall {
+        let Request::Call(call, _) = read_request(frame).unwrap() else { panic!("no call: {frame:?}") };
+        call
+    }
+
+    #[test]
+    fn who_calls_is_said_once_and_what_cannot_be_read_does_no_harm() {
+        let mut client = Client::default();
+        (client.name, client.session_id) = (Some("c".into()), Some("s".into()));
+        let mut call = ToolCall::new("a", RawJson::empty_object());
+        call.meta.tool_use_id = Some("t".into());
+        let mut request = write_request(call);
+        introduce(&mut request, &client);
+        let text = r#"{"method":"call_tool","params":{"name":"a","arguments":{},"client":CLIENT,"meta":{"toolUseId":"t"}}}"#;
+        assert_eq!(whole(&request), text.replace("CLIENT", r#"{"name":"c","sessionId":"s"}"#));
+        let read = |text: String| match read_request(&Bytes::from(text)).unwrap() {
+            Request::Call(call, client) => (call.meta.tool_use_id.unwrap(), client),
+            Request::Watch(_) => panic!("no call"),
+        };
+        assert_eq!(
+            read(text.replace("CLIENT", r#"{"name":"c","sessionId":"s","new":1}"#)),
+            ("t".into(), Some(client))
+        );
+        for odd in ["null", "5", "[]", r#"["c"]"#, r#"{"name":5}"#] {
+            assert_eq!(read(text.replace("CLIENT", odd)), ("t".into(), None), "{odd}");
+        }
+    }
+
+    #[test]
+    fn watching_asks_for_another_revision_or_for_any() {
+        for known in [None, Some(0), Some(u64::MAX)] {
+            let request = whole(&crate::watch::write_watch(known));
+            assert!(
+                matches!(read_request(&request), Ok(Request::Watch(read)) if read == known),
+                "{request:?}"
+            );
+        }
+        for text in [r#"{"method":"watch_tools"}"#, r#"{"method":"watch_tools","params":{"revision":"x"}}"#] {
+            assert!(matches!(read_request(&text.into()), Ok(Request::Watch(None))), "{text}");
+        }
+    }
+
     #[test]
     fn requests_are_written_as_the_protocol_says() {
         let mut call = ToolCall::new("a\"b", RawJson::parse(r#"{"x": 1e400}"#).unwrap());
@@ -252,7 +322,7 @@ mod tests {
             frame,
             r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400},"meta":{"toolUseId":"toolu_1","progressToken":7}}}"#
         );
-        let read = read_request(&frame).unwrap();
+        let read = read_call(&frame);
         assert_eq!((read.name.as_str(), read.arguments.as_str()), ("a\"b", r#"{"x": 1e400}"#));
         assert_eq!(read.meta.tool_use_id.as_deref(), Some("toolu_1"));
         assert_eq!(read.meta.progress_token.unwrap().as_str(), "7");
@@ -267,10 +337,10 @@ mod tests {
         let text =
             r#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":{"traceparent":"PARENT"}}}"#;
         assert_eq!(frame, text.replace("PARENT", parent));
-        assert_eq!(read_request(&frame).unwrap().meta.traceparent.unwrap().to_string(), parent);
+        assert_eq!(read_call(&frame).meta.traceparent.unwrap().to_string(), parent);
         for bad in [r#""00-0-0-0""#, "5", "null", "[]"] {
             let frame = Bytes::from(text.replace(r#""PARENT""#, bad));
-            assert_eq!(read_request(&frame).unwrap().meta.traceparent, None, "{bad}");
+            assert_eq!(read_call(&frame).meta.traceparent, None, "{bad}");
         }
     }
 
@@ -326,7 +396,7 @@ mod tests {
         let frame = Bytes::from_static(
             br#"{"v":2,"params":{"x":[],"name":"a","meta":{"new":1}},"method":"call_tool"}"#,
         );
-        assert_eq!(read_request(&frame).unwrap().arguments.as_str(), "{}");
+        assert_eq!(read_call(&frame).arguments.as_str(), "{}");
     }
 
     #[test]

@@ -78,32 +78,33 @@ pub(crate) fn finish(mut search: Search) -> io::Result<Vec<SessionInfo>> {
 /// Removes what is dead of what was found. Whatever cannot be looked at or removed is passed over.
 pub(crate) fn remove_dead(search: Search) -> Vec<SessionInfo> {
     let (dir, user) = (search.dir.clone(), search.user);
-    let mut removed = Vec::new();
-    for (id, seen) in search.found() {
-        // One at a time: each holds a descriptor while it is looked at.
-        let Some(remains) =
-            look(&dir, user, id, seen).filter(|remains| remains.info.state == SessionState::Stale)
-        else {
-            continue;
-        };
-        let mut is_gone = true;
-        // Sockets before schema files, as a session itself does it.
-        for path in &remains.paths {
-            match fs::remove_file(path) {
-                Ok(()) => tracing::debug!(path = %path.display(), "removed what a dead session left"),
-                // Somebody else sweeps too.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    is_gone = false;
-                    tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file");
-                }
+    // One at a time: each holds a descriptor while it is looked at.
+    search.found().into_iter().filter_map(|(id, seen)| remove_if_dead(&dir, user, id, seen)).collect()
+}
+
+/// Removes what the session of that socket left, if it is dead.
+pub(crate) fn sweep_session(socket: &Path) {
+    if let (Some(dir), Some((id, _))) = (socket.parent(), socket.file_name().and_then(SessionId::of)) {
+        remove_if_dead(dir, User::of_this_process(), id, Vec::new());
+    }
+}
+
+fn remove_if_dead(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<SessionInfo> {
+    let remains = look(dir, user, id, seen).filter(|remains| remains.info.state == SessionState::Stale)?;
+    let mut is_gone = true;
+    // Sockets before schema files, as a session itself does it.
+    for path in &remains.paths {
+        match fs::remove_file(path) {
+            Ok(()) => tracing::debug!(path = %path.display(), "removed what a dead session left"),
+            // Somebody else sweeps too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                is_gone = false;
+                tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file");
             }
         }
-        if is_gone {
-            removed.push(remains.info);
-        }
     }
-    removed
+    is_gone.then_some(remains.info)
 }
 
 /// A session's files as they were found, sockets first.

@@ -2,19 +2,27 @@
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixStream;
-use toolbridge_core::{Budget, CallContext, CallFuture, RawJson, ToolCall, ToolError, ToolList, ToolSource};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::{
+    Budget, CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource,
+};
 
 use crate::IpcError;
 use crate::connection::{Connection, check_socket_path};
+use crate::files::SessionId;
 use crate::frame::check_size;
 use crate::idle::Idle;
-use crate::message::{Parts, Reply, read_reply, write_request};
+use crate::message::{Parts, Reply, introduce, read_reply, write_request};
 use crate::peer::{LOOK, Peer};
+use crate::schema_file::{Stamp, read_stamped};
+use crate::watch::{Watched, read_watched, write_watch};
 
 /// Large answers held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
@@ -26,37 +34,56 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long until it is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
+/// How long until the parent is asked again when its tools change, after it has hung up: the first time, and at most.
+const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
+
 /// The bridge's end of a session.
 ///
 /// It connects on the first call and keeps the connection. A call that finds all connections busy opens
 /// another one, so each carries one request at a time. Dropping a call closes its connection, which is
-/// how the parent learns that the call is cancelled.
+/// how the parent learns that the call is cancelled. Once its [`changes`](ToolSource::changes) are asked for, a connection
+/// of its own waits for those.
 #[derive(Debug)]
 pub struct Remote {
+    link: Arc<Parent>,
+    /// What keeps the list up to date, once somebody wants to know.
+    follower: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// The other end.
+#[derive(Debug)]
+pub(crate) struct Parent {
     socket: PathBuf,
-    tools: ToolList,
+    schema: Option<PathBuf>,
+    list: RwLock<(ToolList, Stamp)>,
+    changed: Arc<watch::Sender<()>>,
     idle: Arc<Idle>,
     /// Who listened when last somebody did.
-    parent: Mutex<Option<Peer>>,
+    peer: Mutex<Option<Peer>>,
     answers: Budget,
 }
 
 impl Remote {
-    /// A remote of the session at `socket` with the tools of its schema file. Nothing is connected yet.
+    /// A remote of the session at `socket` with those tools. Nothing is connected yet.
     ///
     /// # Errors
     ///
     /// When the path is too long to be a socket's.
     pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
-        let socket = socket.into();
-        check_socket_path(&socket)?;
-        Ok(Self {
-            socket,
-            tools,
-            idle: Arc::default(),
-            parent: Mutex::default(),
-            answers: Budget::new(MAX_ANSWER_BYTES),
-        })
+        Parent::new(socket.into(), None, (tools, Stamp::default()), Arc::default()).map(Self::of)
+    }
+
+    /// A remote of the session at `socket` with the tools of its schema file, now and later. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// When the path is too long to be a socket's, or the file cannot be used.
+    pub fn open(socket: impl Into<PathBuf>, schema: impl Into<PathBuf>) -> Result<Self, IpcError> {
+        Parent::open(socket.into(), schema.into(), Arc::default()).map(Self::of)
+    }
+
+    fn of(parent: Parent) -> Self {
+        Self { link: Arc::new(parent), follower: OnceLock::new() }
     }
 
     /// Calls a tool; the outer error is one of the connection, the inner one is what the parent answered.
@@ -69,7 +96,116 @@ impl Remote {
         call: ToolCall,
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
+        self.link.relay(call, context).await
+    }
+
+    /// How many calls the session has begun to answer; `None` when it does not say.
+    pub async fn count_calls(&self) -> Option<u64> {
+        let mut connection = self.link.connect().await.ok()?.connection;
+        Some(ask(&mut connection, None).await.ok()?.calls)
+    }
+}
+
+/// Asks for a revision other than the `known` one, and waits for it.
+async fn ask(connection: &mut Connection, known: Option<u64>) -> Result<Watched, IpcError> {
+    connection.send(&write_watch(known)).await?;
+    match connection.reader.read_frame().await? {
+        Some(frame) => read_watched(&frame),
+        None => Err(lost("it closed the connection")),
+    }
+}
+
+impl Parent {
+    fn new(
+        socket: PathBuf,
+        schema: Option<PathBuf>,
+        list: (ToolList, Stamp),
+        changed: Arc<watch::Sender<()>>,
+    ) -> Result<Self, IpcError> {
+        check_socket_path(&socket)?;
+        Ok(Self {
+            socket,
+            schema,
+            list: RwLock::new(list),
+            changed,
+            idle: Arc::default(),
+            peer: Mutex::default(),
+            answers: Budget::new(MAX_ANSWER_BYTES),
+        })
+    }
+
+    /// A parent that tells `changed` when its tools have changed, as long as it is followed.
+    pub(crate) fn open(
+        socket: PathBuf,
+        schema: PathBuf,
+        changed: Arc<watch::Sender<()>>,
+    ) -> Result<Self, IpcError> {
+        let list = read_stamped(&schema)?;
+        // Others were not told of `watch_tools`, and are not asked.
+        let is_ours =
+            |path: &Path| path.file_name().and_then(SessionId::of).is_some_and(|(id, _)| id.is_ours());
+        let schema = Some(schema).filter(|schema| is_ours(schema));
+        Self::new(socket, schema, list, changed)
+    }
+
+    pub(crate) fn tools(&self) -> ToolList {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Keeps the list up to date until the parent is gone, or says that it does not tell.
+    pub(crate) async fn follow(&self) {
+        let Some(schema) = &self.schema else { return };
+        let [mut pause, longest] = FOLLOW_AGAIN;
+        loop {
+            let Ok(link) = self.connect().await else { return };
+            match self.follow_on(link.connection, schema).await {
+                Err(IpcError::Invalid { reason }) => {
+                    return tracing::debug!(reason, "the list of tools stays as it is");
+                }
+                Err(error) => tracing::debug!(%error, "the parent has hung up"),
+                Ok(never) => match never {},
+            }
+            // It may have needed the connection for a call; or it may be gone, which shows when it is tried again.
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(longest);
+        }
+    }
+
+    async fn follow_on(
+        &self,
+        mut connection: Connection,
+        schema: &Path,
+    ) -> Result<std::convert::Infallible, IpcError> {
+        let mut known = None;
+        loop {
+            let watched = ask(&mut connection, known).await?;
+            known = Some(watched.revision);
+            self.reload(schema);
+        }
+    }
+
+    /// Reads the schema file again, if it is another one.
+    fn reload(&self, schema: &Path) {
+        let known = self.list.read().unwrap_or_else(PoisonError::into_inner).1;
+        if Stamp::of(schema).is_ok_and(|stamp| stamp == known) {
+            return;
+        }
+        match read_stamped(schema) {
+            Ok(list) => {
+                *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
+                self.changed.send_replace(());
+            }
+            Err(error) => tracing::warn!(%error, "the list of tools cannot be read again"),
+        }
+    }
+
+    async fn relay(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Result<Result<RawJson, ToolError>, IpcError> {
         let wants_progress = call.meta.progress_token.is_some();
+        let client = call.meta.client.clone();
         let request = write_request(call);
         // An oversize request costs no connection.
         check_size(request.size())?;
@@ -81,6 +217,14 @@ impl Remote {
                 Some(link) => link,
                 None => self.connect().await?,
             };
+            // An extension, as `watch_tools` is.
+            let is_ours = self.schema.is_some();
+            if is_ours
+                && !reused
+                && let (Some(request), Some(client)) = (&mut exchange.request, &client)
+            {
+                introduce(request, client);
+            }
             let parent_fails = link.parent_fails();
             let hunger = self.idle.make_room((!reused).then(|| link.connection.socket()));
             let outcome = tokio::select! {
@@ -104,7 +248,7 @@ impl Remote {
 
     async fn connect(&self) -> Result<Link, IpcError> {
         let started = Instant::now();
-        let mut watch = self.parent().map(Peer::watch);
+        let mut watch = self.peer().map(Peer::watch);
         let mut looked = started;
         let stream = loop {
             let error = match UnixStream::connect(&self.socket).await {
@@ -133,12 +277,12 @@ impl Remote {
         };
         tracing::debug!(socket = %self.socket.display(), "connected");
         let parent = Peer::new(stream.peer_cred()?.pid());
-        *self.parent() = parent;
+        *self.peer() = parent;
         Ok(Link { connection: Connection::new(stream)?.within(self.answers.clone()), parent })
     }
 
-    fn parent(&self) -> MutexGuard<'_, Option<Peer>> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,12 +349,29 @@ fn lost(reason: impl std::fmt::Display) -> IpcError {
     IpcError::Lost { reason: reason.to_string() }
 }
 
+impl Parent {
+    pub(crate) fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async { self.relay(call, context).await? })
+    }
+}
+
 impl ToolSource for Remote {
     fn tools(&self) -> ToolList {
-        self.tools.clone()
+        self.link.tools()
+    }
+
+    fn changes(&self) -> Changes {
+        if self.link.schema.is_some()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let link = Arc::clone(&self.link);
+            self.follower
+                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
+        }
+        Changes::of(self.link.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        Box::pin(async { self.relay(call, context).await? })
+        self.link.call(call, context)
     }
 }

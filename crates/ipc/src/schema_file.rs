@@ -41,12 +41,37 @@ struct Entry<'a> {
 /// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has
 /// an empty or a duplicate name.
 pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
-    let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
-    let text = read_trusted(path, User::of_this_process()).map_err(bad)?;
-    parse_schema_file(&text.into()).map_err(bad)
+    read_stamped(path).map(|(tools, _)| tools)
 }
 
-fn read_trusted(path: &Path, user: User) -> Result<Vec<u8>, String> {
+/// The same, with what tells this version of the file from the next.
+pub(crate) fn read_stamped(path: &Path) -> Result<(ToolList, Stamp), IpcError> {
+    let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
+    let (text, stamp) = read_trusted(path, User::of_this_process()).map_err(bad)?;
+    Ok((parse_schema_file(&text.into()).map_err(bad)?, stamp))
+}
+
+/// Tells one version of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stamp {
+    inode: u64,
+    modified: (i64, i64),
+    size: u64,
+}
+
+impl Stamp {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        fs::symlink_metadata(path).map(|meta| Self::from(&meta))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Self {
+        Self { inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()), size: meta.size() }
+    }
+}
+
+fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     // By its name first: opening a device can do something, and opening a socket says little.
     check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
@@ -54,10 +79,11 @@ fn read_trusted(path: &Path, user: User) -> Result<Vec<u8>, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
     let mut file = File::from(file);
-    check_file(&file.metadata().map_err(unreadable)?, user)?;
+    let meta = file.metadata().map_err(unreadable)?;
+    check_file(&meta, user)?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(unreadable)?;
-    Ok(text)
+    Ok((text, Stamp::from(&meta)))
 }
 
 /// Refuses what others could have written.

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use toolbridge_core::trace::{CallTrace, Outcome, Process, Tracer};
-use toolbridge_core::{Budget, CancellationToken, Dispatcher, Step, ToolCall, ToolError, ToolSource};
+use toolbridge_core::{Budget, CancellationToken, Client, Dispatcher, Step, ToolCall, ToolError, ToolSource};
 use tracing::Instrument as _;
 
 use crate::IpcError;
 use crate::connection::Connection;
 use crate::fork::Private;
 use crate::frame::check_size;
-use crate::message::{BadRequest, Parts, Reply, read_request, write_reply};
+use crate::message::{BadRequest, Parts, Reply, Request, read_request, write_reply};
 use crate::outbox::{Outbox, Place};
+use crate::watch::Watchers;
 
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -34,18 +36,24 @@ pub struct Server {
     dispatcher: Dispatcher,
     requests: Budget,
     answers: Outbox,
+    watchers: Watchers,
 }
 
 impl Server {
     /// A server for `source`.
     pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        Self::traced(source, Tracer::without_file(Process::Parent))
+        Self::traced(source, Tracer::without_file(Process::Parent), None)
     }
 
-    /// The same, telling `tracer` of each call.
-    pub fn traced(source: Arc<dyn ToolSource>, tracer: Tracer) -> Self {
+    /// The same, telling `tracer` of each call, and bridges when there is another `revision` of the schema file.
+    pub(crate) fn traced(
+        source: Arc<dyn ToolSource>,
+        tracer: Tracer,
+        revision: Option<watch::Receiver<u64>>,
+    ) -> Self {
         let requests = Budget::new(MAX_REQUEST_BYTES);
-        Self { dispatcher: Dispatcher::new(source, tracer), requests, answers: Outbox::default() }
+        let (dispatcher, watchers) = (Dispatcher::new(source, tracer), Watchers::new(revision));
+        Self { dispatcher, requests, answers: Outbox::default(), watchers }
     }
 
     /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
@@ -61,7 +69,7 @@ impl Server {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
+                accepted = self.accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
                     let server = self.clone();
                     let conversation = async move {
                         match server.converse(accepted).await {
@@ -82,9 +90,27 @@ impl Server {
         connections.shutdown().await;
     }
 
+    /// The next connection. A failure (no descriptors left, say) is waited out and does not spin.
+    async fn accept(&self, listener: &UnixListener) -> UnixStream {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => return stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection, trying again");
+                    // Whoever waits on this one has a call to make.
+                    self.watchers.hang_up();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
     /// Serves one connection to its end.
     async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
+        let pid = stream.peer_cred()?.pid().and_then(|pid| pid.try_into().ok());
         let mut connection = Connection::new(stream)?.within(self.requests.clone());
+        let mut client = Arc::<Client>::default();
+        Arc::make_mut(&mut client).pid = pid;
         loop {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),
@@ -93,7 +119,21 @@ impl Server {
                 Err(error) => Err(BadRequest::Invalid(error)),
             };
             match request {
-                Ok(call) => {
+                Ok(Request::Watch(known)) => {
+                    let answer = tokio::select! {
+                        answer = self.watchers.answer(known) => answer,
+                        () = connection.reader.closed() => None,
+                    };
+                    let Some(answer) = answer else { return Ok(()) };
+                    connection.send(&answer).await?;
+                }
+                Ok(Request::Call(mut call, introduced)) => {
+                    if let Some(introduced) = introduced {
+                        client = Arc::new(introduced);
+                        Arc::make_mut(&mut client).pid = pid;
+                    }
+                    call.meta.client = Some(Arc::clone(&client));
+                    self.watchers.count();
                     let received = self.dispatcher.tracer().clock();
                     let parts = (call.name.as_str(), &call.arguments, &call.meta);
                     let mut trace = self.dispatcher.trace(received, parts, None);
@@ -189,18 +229,5 @@ impl Server {
             trace.replaced(&error);
         }
         (write_reply(Reply::Error(error)), self.answers.put_small())
-    }
-}
-
-/// The next connection. A failure (no descriptors left, say) is waited out and does not spin.
-async fn accept(listener: &UnixListener) -> UnixStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection, trying again");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
     }
 }

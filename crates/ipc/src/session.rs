@@ -1,21 +1,35 @@
 //! A session: a tool source on a socket of its own, from start to stop.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use toolbridge_core::trace::{Process, Tracer, What, trace_path};
-use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::trace::{Process, TRACE_VARIABLE, Tracer, What, trace_path};
+use toolbridge_core::{CancellationToken, Changes, ServerInfo, ToolList, ToolSource, check_server_name};
 use tracing::Instrument as _;
 
 use crate::files::{SessionFiles, SessionId, session_dir};
 use crate::locate::{McpServer, bridge_executable};
+use crate::names::{NameEntry, check_name, names_dirs};
 use crate::schema_file::write_schema_file;
 use crate::sweep::sweep_briefly;
 use crate::{IpcError, Server};
+
+/// Tells a bridge how to introduce itself, as JSON. It asks the session nothing before the first call.
+const SERVER_VARIABLE: &str = "TOOLBRIDGE_SERVER";
+
+/// How the session that this process is a bridge of wants it to introduce itself.
+#[must_use]
+pub fn own_server_info() -> ServerInfo {
+    let info = std::env::var(SERVER_VARIABLE).ok();
+    // What cannot be read was not written by a session.
+    info.and_then(|info| serde_json::from_str(&info).ok()).unwrap_or_default()
+}
 
 /// How long [`Session::stop`] waits for calls to end before it leaves them behind.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -46,16 +60,24 @@ pub struct Session {
     source: Arc<dyn ToolSource>,
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
+    server: Option<ServerInfo>,
     stop: CancellationToken,
     /// The process that started it; a fork only has a copy.
     owner: u32,
-    running: Mutex<Option<Running>>,
+    running: Shared,
 }
+
+/// What there is of a session, until it ends.
+type Shared = Arc<Mutex<Option<Running>>>;
 
 #[derive(Debug)]
 struct Running {
-    _files: SessionFiles,
+    // Before the files: whoever finds the name can connect.
+    name: Option<NameEntry>,
+    files: SessionFiles,
     server: JoinHandle<()>,
+    /// Keeps the schema file up to date, where the tools can change.
+    listing: Option<AbortOnDropHandle<()>>,
     _end: SessionEnd,
 }
 
@@ -80,9 +102,41 @@ pub struct SessionBuilder {
     dir: Option<PathBuf>,
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
+    name: Option<String>,
+    names_dir: Option<PathBuf>,
+    server: Option<ServerInfo>,
 }
 
 impl SessionBuilder {
+    /// Gives the session a name, under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`. Several
+    /// sessions may have the same one.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Makes the name known in `dir` instead of the user's own directory of names. It must belong to this user alone.
+    #[must_use]
+    pub fn names_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.names_dir = Some(dir.into());
+        self
+    }
+
+    /// What the session's MCP server is called, its version, and what a model should know before it uses the tools.
+    #[must_use]
+    pub fn server(mut self, info: ServerInfo) -> Self {
+        self.server = Some(info);
+        self
+    }
+
+    /// What a model should know before it uses the tools.
+    #[must_use]
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.server.get_or_insert_default().instructions = Some(instructions.into());
+        self
+    }
+
     /// Puts the session's files into `dir` instead of the temporary directory.
     #[must_use]
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
@@ -113,9 +167,10 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the
-    /// trace cannot be written.
+    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the name cannot be one, or
+    /// others can write to the directory of names; when the trace cannot be written.
     pub async fn start(self) -> Result<Session, IpcError> {
+        self.name.as_deref().map(check_name).transpose()?;
         let trace = trace_path(self.trace.as_deref());
         let tracer = Tracer::open(Process::Parent, trace.as_deref())?;
         let dir = self.dir.unwrap_or_else(session_dir);
@@ -125,30 +180,82 @@ impl SessionBuilder {
             move |error| IpcError::Start { dir, what, error }
         };
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
-        let tools = write_schema_file(&self.source.tools());
-        let (files, listener) = SessionFiles::create(&dir, self.id, &tools)?;
+        // Before the list is taken: what changes from here on is written later.
+        let changes = self.source.changes();
+        let list = self.source.tools();
+        let (files, listener) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
         let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
 
         let stop = CancellationToken::new();
         let id = self.id.text();
-        let tools = self.source.tools().len() as u64;
+        let tools = list.len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let server = Server::traced(Arc::clone(&self.source), tracer.clone());
+        let revision = watch::Sender::new(0);
+        let revisions = (!changes.is_never()).then(|| revision.subscribe());
+        let server = Server::traced(Arc::clone(&self.source), tracer.clone(), revisions);
         let stopped = stop.clone();
         let server =
             tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
         tracing::debug!(socket = %files.socket().display(), "session started");
-        Ok(Session {
+        let session = Session {
             socket: files.socket().into(),
             schema: files.schema().into(),
             source: self.source,
             bridge: self.bridge,
             trace,
+            server: self.server,
             stop,
             owner: std::process::id(),
-            running: Mutex::new(Some(Running { _files: files, server, _end: SessionEnd { id, tracer } })),
-        })
+            running: Shared::default(),
+        };
+        let running = Running { name: None, files, server, listing: None, _end: SessionEnd { id, tracer } };
+        *lock(&session.running) = Some(running);
+        if !changes.is_never() {
+            let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
+            let listing =
+                tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
+            session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
+        }
+        if let Some(name) = self.name {
+            let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
+            let files = (session.socket.as_path(), session.schema.as_path());
+            let server = session.server.clone().unwrap_or_default();
+            let entry = NameEntry::create(&dir, self.id, &name, files, server)?;
+            session.set(|running| running.name = Some(entry));
+        }
+        Ok(session)
     }
+}
+
+/// Writes the schema file anew, and says so, whenever the tools have changed.
+async fn keep_listing(
+    running: Shared,
+    source: Arc<dyn ToolSource>,
+    mut listed: ToolList,
+    mut changes: Changes,
+    revision: watch::Sender<u64>,
+) {
+    loop {
+        changes.next().await;
+        let now = source.tools();
+        if now.is(&listed) {
+            continue;
+        }
+        // With the lock, so that nothing is written once the session has ended.
+        let mut running = lock(&running);
+        let Some(running) = running.as_mut() else { return };
+        match running.files.replace_schema(&write_schema_file(&now)) {
+            Ok(()) => revision.send_modify(|revision| *revision += 1),
+            Err(error) => {
+                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list");
+            }
+        }
+        listed = now;
+    }
+}
+
+fn lock(running: &Shared) -> MutexGuard<'_, Option<Running>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
@@ -160,6 +267,9 @@ impl Session {
             dir: None,
             bridge: None,
             trace: None,
+            name: None,
+            names_dir: None,
+            server: None,
         }
     }
 
@@ -191,7 +301,16 @@ impl Session {
     /// [`IpcError::NoBridge`] when there is no bridge executable.
     pub fn mcp_server(&self) -> Result<McpServer, IpcError> {
         let command = bridge_executable(self.bridge.as_deref())?;
-        Ok(McpServer::new(command, &self.socket, &self.schema, self.trace.as_deref()))
+        let mut server = McpServer::new(command, &self.socket, &self.schema);
+        if let Some(trace) = &self.trace {
+            let unwritable = || IpcError::Invalid { reason: "the trace's path is not UTF-8".into() };
+            server = server.with(TRACE_VARIABLE, trace.to_str().ok_or_else(unwritable)?);
+        }
+        if let Some(info) = &self.server {
+            let info = serde_json::to_string(info).expect("strings can always be written");
+            server = server.with(SERVER_VARIABLE, info);
+        }
+        Ok(server)
     }
 
     /// The whole object for `claude --mcp-config`, with this session as the server called `name`.
@@ -230,10 +349,16 @@ impl Session {
         drop(self.end());
     }
 
+    fn set(&self, set: impl FnOnce(&mut Running)) {
+        if let Some(running) = lock(&self.running).as_mut() {
+            set(running);
+        }
+    }
+
     /// Removes the files and tells the server to end. Whoever calls this second finds the files gone.
     fn end(&self) -> Option<JoinHandle<()>> {
         self.stop.cancel();
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         running.take().map(|running| running.server)
     }
 

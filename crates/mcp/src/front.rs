@@ -13,18 +13,19 @@ use tokio::task::JoinSet;
 use toolbridge_core::json::{Span, members};
 use toolbridge_core::trace::{CallTrace, Outcome, Process, Tracer, What};
 use toolbridge_core::{
-    Budget, CallMeta, CancellationToken, Dispatcher, Progress, RawJson, Step, ToolCall, ToolError,
-    ToolResult, ToolSource,
+    Budget, CallMeta, CancellationToken, Changes, Dispatcher, Progress, RawJson, ServerInfo, Step, ToolCall,
+    ToolError, ToolList, ToolResult, ToolSource,
 };
 use tracing::Instrument as _;
 
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
 use crate::list::write_list;
-use crate::protocol::{Protocol, ServerInfo};
+use crate::protocol::Protocol;
 use crate::rpc::{
     Call, Era, IdKey, Message, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
     result_head,
 };
+use crate::subscription::{LIST_CHANGED, Subscriptions};
 
 /// Calls that run at a time; further ones wait for their turn. Each may cost a descriptor, and a process
 /// often has 1,024.
@@ -90,26 +91,39 @@ pub async fn serve(
     incoming: impl Incoming,
     outgoing: impl Outgoing,
 ) -> Result<(), ServeError> {
-    serve_traced(source, info, incoming, outgoing, Tracer::without_file(Process::Server)).await
+    let tracer = Tracer::without_file(Process::Server);
+    serve_with(source, Serving { info, tracer, session_id: None }, incoming, outgoing).await
 }
 
-/// The same as [`serve`], telling `tracer` what happens.
+/// How a source is served.
+#[derive(Debug)]
+pub struct Serving {
+    /// How the server introduces itself.
+    pub info: ServerInfo,
+    /// Who is told what happens.
+    pub tracer: Tracer,
+    /// The CLI's session, where the client is one; handlers see it.
+    pub session_id: Option<String>,
+}
+
+/// The same as [`serve`], with more said about it.
 ///
 /// # Errors
 ///
 /// When reading or writing fails.
-pub async fn serve_traced(
+pub async fn serve_with(
     source: Arc<dyn ToolSource>,
-    info: ServerInfo,
+    Serving { info, tracer, session_id }: Serving,
     mut incoming: impl Incoming,
     outgoing: impl Outgoing,
-    tracer: Tracer,
 ) -> Result<(), ServeError> {
     tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
     let _end = FrontEnd(tracer.clone());
     let mut front = Front {
-        list: write_list(&source.tools()),
-        protocol: Protocol::new(info),
+        list: None,
+        changes: None,
+        subscriptions: Subscriptions::default(),
+        protocol: Protocol::new(info, session_id),
         shared: Arc::new(Shared {
             dispatcher: Dispatcher::new(source, tracer),
             outgoing,
@@ -133,11 +147,19 @@ pub async fn serve_traced(
             message = incoming.next() => match message.map_err(ServeError::Read)? {
                 Some(message) => front.take(message),
                 None => break,
-            }
+            },
+            () = next_change(front.changes.as_mut()) => front.list_changed(),
         }
     }
     front.finish().await;
     Ok(())
+}
+
+async fn next_change(changes: Option<&mut Changes>) {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Says in the trace that the front has ended, however it did.
@@ -150,7 +172,11 @@ impl Drop for FrontEnd {
 }
 
 struct Front<O> {
-    list: RawJson,
+    /// The answer to `tools/list`, and what it was made of.
+    list: Option<(ToolList, RawJson)>,
+    /// Followed once the client has seen a list that can change.
+    changes: Option<Changes>,
+    subscriptions: Subscriptions,
     protocol: Protocol,
     shared: Arc<Shared<O>>,
     /// What the protocol itself may still say to a client that does not read.
@@ -186,9 +212,10 @@ impl<O: Outgoing> Front<O> {
                     (Some(id), invalid_params("the list has one page, so there is no such `cursor`"))
                 }
                 Ok(era) => {
-                    let (shared, list) = (Arc::clone(&self.shared), self.list.clone());
+                    let (shared, list) = (Arc::clone(&self.shared), self.list());
                     shared.note_list(&id, &list);
-                    return self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    self.write(async move { shared.answer(&id, era, LIST_CACHE_HINTS, &list).await });
+                    return self.follow();
                 }
                 Err(error) => (Some(id), error),
             },
@@ -200,6 +227,8 @@ impl<O: Outgoing> Front<O> {
             Ok(Message::Cancel(key)) => {
                 if let Some(call) = self.shared.claim(&key) {
                     call.cancel();
+                } else {
+                    self.subscriptions.close(&key);
                 }
                 return;
             }
@@ -222,6 +251,12 @@ impl<O: Outgoing> Front<O> {
             let reason = format!("{MAX_REPLIES} requests wait for an answer, which is the limit");
             return Err(invalid_request(reason));
         };
+        if method == "subscriptions/listen" && self.protocol.era(meta)? == Era::Stateless {
+            let acknowledged = self.subscriptions.open(id, line)?;
+            self.follow();
+            self.tell(acknowledged);
+            return Ok(());
+        }
         let result = self.protocol.answer(method, meta, line)?;
         let (shared, id) = (Arc::clone(&self.shared), id.clone());
         self.write(async move {
@@ -229,6 +264,41 @@ impl<O: Outgoing> Front<O> {
             shared.answer(&id, Era::Initialize, "", &result).await
         });
         Ok(())
+    }
+
+    /// The answer to `tools/list` as it is now.
+    fn list(&mut self) -> RawJson {
+        let tools = self.shared.dispatcher.source().tools();
+        match &self.list {
+            Some((of, list)) if of.is(&tools) => list.clone(),
+            _ => {
+                let list = write_list(&tools);
+                self.list.insert((tools, list)).1.clone()
+            }
+        }
+    }
+
+    /// Tells the client from here on what changes. Behind the first answer: a source may have to ask somebody for its changes.
+    fn follow(&mut self) {
+        if self.changes.is_none() {
+            let source = self.shared.dispatcher.source();
+            self.changes = Some(source.changes());
+            if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
+                self.list_changed();
+            }
+        }
+    }
+
+    fn list_changed(&mut self) {
+        let subscribed: Vec<_> = self.subscriptions.tools_changed().collect();
+        let initialized = self.protocol.is_initialized().then(|| LIST_CHANGED.to_owned());
+        initialized.into_iter().chain(subscribed).for_each(|line| self.tell(line));
+    }
+
+    /// Says something that answers nothing.
+    fn tell(&mut self, line: String) {
+        let shared = Arc::clone(&self.shared);
+        self.write(async move { shared.outgoing.send(None, [line.as_bytes(), b"", b""]).await });
     }
 
     fn refuse(&mut self, id: Option<&RpcId>, error: &ErrorData) {
@@ -247,7 +317,7 @@ impl<O: Outgoing> Front<O> {
     }
 
     fn call(&mut self, era: Era, id: RpcId, mut call: Call, received: Option<Instant>) {
-        let meta = read_meta(call.meta.take());
+        let meta = CallMeta { client: self.protocol.client(), ..read_meta(call.meta.take()) };
         let parts = (call.name.as_str(), &call.arguments, &meta);
         let mut trace = self.shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
         let mut why = "InvalidRequestError";
@@ -315,6 +385,7 @@ fn read_meta(meta: Option<RawJson>) -> CallMeta {
             .and_then(|token| RawJson::parse(token.get().to_owned()).ok()),
         // W3C trace context.
         traceparent: text("traceparent").and_then(|text| text.parse().ok()),
+        client: None,
     }
 }
 

@@ -16,8 +16,10 @@ mod list;
 mod protocol;
 mod rpc;
 mod stdio;
+mod subscription;
 
-pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, serve, serve_traced};
+pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
-pub use protocol::ServerInfo;
 pub use stdio::{Stdin, StdioClient, Stdout, stdio};
+#[doc(no_inline)]
+pub use toolbridge_core::ServerInfo;

@@ -1,12 +1,14 @@
 //! The protocol's versions: which one a request speaks, and the answers that only say who we are.
 
+use std::sync::Arc;
+
 use rmcp::ErrorData;
 use rmcp::model::{
     DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ProtocolVersion,
     RequestMetaObject, ServerCapabilities, ToolsCapability,
 };
 use serde::Deserialize;
-use toolbridge_core::RawJson;
+use toolbridge_core::{Client, RawJson, ServerInfo};
 
 use crate::rpc::{Era, invalid_params};
 
@@ -15,37 +17,39 @@ const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 /// The member of a request's `_meta` that says which version it speaks.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// How the server introduces itself.
-#[derive(Debug, Clone)]
-pub struct ServerInfo {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// What a model should know before it uses the tools.
-    pub instructions: Option<String>,
-}
-
-impl Default for ServerInfo {
-    fn default() -> Self {
-        Self {
-            name: "toolbridge".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            instructions: Some("These tools run inside a live process, with its state.".into()),
-        }
-    }
-}
-
 /// What is known of the client.
 pub(crate) struct Protocol {
     info: ServerInfo,
     /// The client has called `initialize`.
     is_initialized: bool,
+    /// What it says of itself.
+    client: Option<Arc<Client>>,
+    /// The CLI's session, where this is a server of one.
+    session_id: Option<String>,
 }
 
 impl Protocol {
-    pub(crate) fn new(info: ServerInfo) -> Self {
-        Self { info, is_initialized: false }
+    pub(crate) fn new(info: ServerInfo, session_id: Option<String>) -> Self {
+        Self { info, is_initialized: false, client: None, session_id }
+    }
+
+    /// The client has called `initialize`, and so hears of changes without asking.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.is_initialized
+    }
+
+    /// Who calls; of requests that bring everything themselves, the last one says it.
+    pub(crate) fn client(&self) -> Option<Arc<Client>> {
+        self.client.clone()
+    }
+
+    fn meet(&mut self, client: Implementation) {
+        let (name, version) = (Some(client.name), Some(client.version));
+        if self.client.as_ref().is_none_or(|known| known.name != name || known.version != version) {
+            let mut client = Client::default();
+            (client.name, client.version, client.session_id) = (name, version, self.session_id.clone());
+            self.client = Some(Arc::new(client));
+        }
     }
 
     /// The shape of the answer to a request with this `_meta`.
@@ -53,8 +57,12 @@ impl Protocol {
     /// # Errors
     ///
     /// When the protocol forbids the request.
-    pub(crate) fn era(&self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
-        era(meta, self.is_initialized)
+    pub(crate) fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
+        let (era, client) = era(meta, self.is_initialized)?;
+        if let Some(client) = client {
+            self.meet(client);
+        }
+        Ok(era)
     }
 
     /// The result of a request that is about neither calls nor the list of tools.
@@ -95,6 +103,7 @@ impl Protocol {
             invalid_params(format!("the parameters of `initialize` cannot be read: {error}"))
         })?;
         self.is_initialized = true;
+        self.meet(asked.params.client_info);
         let asked = asked.params.protocol_version;
         let is_offered = asked.has_initialize() && KNOWN_VERSIONS.contains(&asked);
         let version = if is_offered { asked } else { ProtocolVersion::LATEST_WITH_INITIALIZE };
@@ -103,7 +112,9 @@ impl Protocol {
 
     fn introduction(&self) -> InitializeResult {
         let mut capabilities = ServerCapabilities::default();
-        capabilities.tools = Some(ToolsCapability::default());
+        let mut tools = ToolsCapability::default();
+        tools.list_changed = Some(true);
+        capabilities.tools = Some(tools);
         let mut introduction = InitializeResult::new(capabilities)
             .with_server_info(Implementation::new(&self.info.name, &self.info.version));
         introduction.instructions.clone_from(&self.info.instructions);
@@ -111,7 +122,8 @@ impl Protocol {
     }
 }
 
-fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Era, ErrorData> {
+/// The shape of an answer, and who asks where the request says it.
+fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<(Era, Option<Implementation>), ErrorData> {
     let meta = match meta {
         // The keys are too long to be spelt with escapes by accident.
         Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {
@@ -136,5 +148,6 @@ fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Era, ErrorData> {
             return Err(invalid_params(message));
         }
     }
-    Ok(if is_stateless { Era::Stateless } else { Era::Initialize })
+    let era = if is_stateless { Era::Stateless } else { Era::Initialize };
+    Ok((era, meta.client_info().filter(|_| is_stateless)))
 }

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use toolbridge_core::trace::{Process, Tracer, trace_path};
-use toolbridge_ipc::{Remote, read_schema_file, this_program_is_a_bridge};
-use toolbridge_mcp::ServerInfo;
+use toolbridge_ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
 
 use crate::guard::run_guard_if_asked;
 use crate::stdio;
@@ -41,7 +40,21 @@ pub fn run_bridge_if_asked() {
 /// code is 1.
 #[must_use]
 pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCode {
-    match bridge(socket, schema, trace) {
+    exit_code(bridge(socket, schema, trace))
+}
+
+/// Offers the tools of all live sessions of this user that have a name, or of those called `names`, on this process's stdin and
+/// stdout. It ends as a bridge does.
+///
+/// Writes nothing to stdout but MCP. When it cannot start it says why in one line on stderr, and the exit
+/// code is 1.
+#[must_use]
+pub fn run_attach(names: Vec<String>, trace: Option<&Path>) -> ExitCode {
+    exit_code(attach(names, trace))
+}
+
+fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without `eprintln`, which panics where nobody reads it.
@@ -54,6 +67,13 @@ pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCod
 /// The error is only printed, so that it may be any.
 fn bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
-    let remote = Remote::new(socket, read_schema_file(schema)?)?;
-    Ok(stdio::serve(Arc::new(remote), ServerInfo::default(), tracer)?)
+    let remote = Remote::open(socket, schema)?;
+    Ok(stdio::serve(Arc::new(remote), own_server_info(), tracer)?)
+}
+
+fn attach(names: Vec<String>, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
+    let attached = Attached::new(names)?;
+    let info = attached.info();
+    Ok(stdio::serve(Arc::new(attached), info, tracer)?)
 }

@@ -61,7 +61,7 @@ mod runtime;
 mod stdio;
 
 #[cfg(feature = "bridge")]
-pub use bridge::{run_bridge, run_bridge_if_asked};
+pub use bridge::{run_attach, run_bridge, run_bridge_if_asked};
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub use guard::run_guard_if_asked;
@@ -86,10 +86,10 @@ pub use toolbridge_claude::{
 pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
-    CallContext, CallFuture, CallMeta, CancellationToken, Changes, Combined, Content, FromArguments,
+    CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
     FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress,
-    RawJson, RegistrationError, ResultJson, Returned, Selection, State, States, Tool, ToolCall, ToolError,
-    ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning, hint_of,
+    RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall,
+    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning, hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]
@@ -100,7 +100,7 @@ pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
 #[doc(hidden)]
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
-pub use toolbridge_ipc::{IpcError, McpServer, Session, SessionBuilder};
+pub use toolbridge_ipc::{Attached, IpcError, McpServer, NamedSession, Session, SessionBuilder};
 /// Makes a function a tool.
 ///
 /// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
@@ -206,9 +206,6 @@ pub use toolbridge_macros::tools;
 #[cfg(feature = "bridge")]
 #[doc(inline)]
 pub use toolbridge_mcp as mcp;
-#[cfg(feature = "bridge")]
-#[doc(inline)]
-pub use toolbridge_mcp::ServerInfo;
 
 #[doc(hidden)]
 pub use toolbridge_core::__private;

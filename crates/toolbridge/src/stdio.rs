@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
-use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, serve_traced, stdio};
+use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
 
 use crate::runtime::small_runtime;
 
@@ -60,13 +60,16 @@ pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Trace
 
 fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
     let runtime = small_runtime()?;
+    // Of the CLI that has started this process.
+    let session_id = std::env::var("CLAUDE_CODE_SESSION_ID").ok();
+    let serving = Serving { info, tracer, session_id };
     let served = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let (stdin, stdout, client) = stdio()?;
         let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
         tokio::select! {
-            served = serve_traced(source, info, lines_in, lines_out, tracer) => {
+            served = serve_with(source, serving, lines_in, lines_out) => {
                 served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
             }
             _ = interrupt.recv() => Ok(()),

@@ -19,12 +19,16 @@ use crate::output::{WithHint, ending_signal, print};
 const SERVER: &str = "tools";
 
 /// Hosts the demo tools for any MCP client, until stdin ends or a signal comes.
-pub(crate) fn serve(trace: Option<&Path>) -> Result<ExitCode> {
+pub(crate) fn serve(name: Option<String>, trace: Option<&Path>) -> Result<ExitCode> {
     let runtime = toolbridge::runtime(Builder::new_multi_thread())?;
     let served = runtime.block_on(async {
         let signalled = ending_signal()?;
         let end = end_of_stdin()?;
-        let session = traced(Session::builder(demo_tools(Arc::default())?), trace).start().await?;
+        let mut session = Session::builder(demo_tools(Arc::default())?);
+        if let Some(name) = name {
+            session = session.name(name);
+        }
+        let session = traced(session, trace).start().await?;
         let hello = json!({
             "socket": in_json(session.socket_path())?,
             "schema": in_json(session.schema_path())?,

@@ -1,7 +1,7 @@
 //! The pages that show commands of the executable: each is run again, and has to print what the page shows.
 //!
 //! Covered here: every `console` block of the pages in `PAGES`, and those of README.md that start with the executable (or
-//! with cargo, which would build and start it). The others are covered by `crates/toolbridge` (the README's Rust code as
+//! with cargo, which would build and start it, or add it to the CLI). The others are covered by `crates/toolbridge` (the README's Rust code as
 //! doctests, its program and the page for Rust in `tests/it/first_steps.rs`) and by
 //! `crates/python/tests/test_first_steps.py`; a test here looks for blocks that no test runs.
 
@@ -21,7 +21,7 @@ fn page(name: &str) -> Page {
 }
 
 /// How the commands begin that are run here.
-const OURS: [&str; 2] = ["toolbridge ", "cargo run --release -- "];
+const OURS: [&str; 3] = ["toolbridge ", "cargo run --release -- ", "claude mcp add live "];
 
 /// How the others begin: those of the examples in Rust, and of Python.
 const OTHERS: [&str; 2] = ["cargo run --quiet", "python "];

@@ -4,6 +4,7 @@
 mod support;
 
 mod ask;
+mod attach;
 mod bridge;
 mod command_line;
 mod docs;

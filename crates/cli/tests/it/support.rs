@@ -134,8 +134,18 @@ impl Host {
 
 /// Starts `demo --serve` and reads its first line.
 pub(crate) fn start_host(command: &mut Command) -> (Process, ChildStdin, Value) {
-    let mut child =
-        command.args(["demo", "--serve"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    start_host_with(command, &[])
+}
+
+/// The same with more arguments.
+pub(crate) fn start_host_with(command: &mut Command, args: &[&str]) -> (Process, ChildStdin, Value) {
+    let mut child = command
+        .args(["demo", "--serve"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let stdin = child.stdin.take().unwrap();

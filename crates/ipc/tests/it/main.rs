@@ -3,6 +3,7 @@
 
 mod fork;
 mod lifecycle;
+mod names;
 mod sweep;
 
 use std::path::Path;

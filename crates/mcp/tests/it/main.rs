@@ -291,3 +291,95 @@ async fn protocol_requests_whose_answers_nobody_reads_are_refused_as_invalid() {
     }
     assert!((1..=requests - 64).contains(&refused), "{refused} of {requests} were refused");
 }
+
+fn hello(name: &str) -> Tool {
+    Tool::new(name, "Greets", async |_: NoArgs| "hello")
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_client_is_told_that_the_list_has_changed_and_gets_the_new_one() {
+    let tools = Toolset::builder().with(hello("one")).build().unwrap();
+    let mut client = Client::start(tools.clone(), 64 * 1024).await;
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    client.send(&list).await;
+    assert_eq!(names(&client.receive().await), ["one"]);
+    tools.add(hello("two")).unwrap();
+    let told = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+    assert_eq!(client.receive().await, told);
+    client.send(&list).await;
+    assert_eq!(names(&client.receive().await), ["one", "two"]);
+    // What was removed is refused, before the client has asked again.
+    assert!(tools.remove("one"));
+    assert_eq!(client.receive().await, told);
+    client.call(2, "one").await;
+    assert_eq!(client.receive().await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_subscription_is_acknowledged_told_and_ended() {
+    let tools = Toolset::builder().with(hello("one")).build().unwrap();
+    let mut client = Client::start(tools.clone(), 64 * 1024).await;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let listen = |id: &str, filter: Value| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": "subscriptions/listen",
+                "params": { "_meta": meta, "notifications": filter } })
+    };
+    client.send(&listen("listen:0", json!({ "toolsListChanged": true, "promptsListChanged": true }))).await;
+    let of = |id: &str| json!({ "io.modelcontextprotocol/subscriptionId": id });
+    assert_eq!(
+        client.receive().await,
+        json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                "params": { "_meta": of("listen:0"), "notifications": { "toolsListChanged": true } } })
+    );
+    // Another one that wants nothing of what there is, and one under an id that is in use.
+    client.send(&listen("listen:1", json!({}))).await;
+    assert_eq!(client.receive().await["params"], json!({ "_meta": of("listen:1"), "notifications": {} }));
+    client.send(&listen("listen:0", json!({}))).await;
+    assert_eq!(client.receive().await["error"]["code"], -32600);
+
+    tools.add(hello("two")).unwrap();
+    // This client has called `initialize` too, and so hears of it twice.
+    assert_eq!(client.receive().await.get("params"), None);
+    assert_eq!(
+        client.receive().await,
+        json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "_meta": of("listen:0") } })
+    );
+    client
+        .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "listen:0" } }))
+        .await;
+    client.send(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" })).await;
+    assert_eq!(client.receive().await["id"], 9);
+    tools.add(hello("three")).unwrap();
+    assert_eq!(client.receive().await.get("params"), None);
+    client.send(&json!({ "jsonrpc": "2.0", "id": 10, "method": "ping" })).await;
+    assert_eq!(client.receive().await["id"], 10);
+}
+
+#[tokio::test]
+async fn handlers_know_who_calls() {
+    let tools = Toolset::builder()
+        .tool("who", "Says who calls", async |_: NoArgs, context: CallContext| {
+            let client = context.client().cloned().unwrap_or_default();
+            format!("{} {}", client.name.unwrap_or_default(), client.version.unwrap_or_default())
+        })
+        .build()
+        .unwrap();
+    let mut client = Client::start(tools, 64 * 1024).await;
+    client.call(1, "who").await;
+    assert_eq!(client.receive().await["result"]["content"][0]["text"], "t 1");
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "who", "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "other", "version": "2" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    } } });
+    client.send(&call).await;
+    assert_eq!(client.receive().await["result"]["content"][0]["text"], "other 2");
+}

@@ -1,5 +1,6 @@
 //! `ClaudeCodeModel` with the real CLI and a scripted model.
 
+mod changes;
 mod cleanup;
 mod config;
 mod conversation;

@@ -1,0 +1,24 @@
+//! Who calls.
+
+use serde::{Deserialize, Serialize};
+
+/// The program that calls a tool, as far as it is known. Handlers get it with [`CallContext::client`](crate::CallContext::client).
+///
+/// What a client says of itself is for logs and for telling callers apart; only `pid` comes from the system.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", expecting = "an object")]
+#[non_exhaustive]
+pub struct Client {
+    /// What it calls itself, such as `claude-code`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The CLI's session, where the client is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The process at the other end of the session's socket: the bridge, which ends with the client that started it.
+    #[serde(skip)]
+    pub pid: Option<u32>,
+}

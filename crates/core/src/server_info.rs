@@ -1,0 +1,44 @@
+//! What a server says of itself.
+
+use serde::{Deserialize, Serialize};
+
+/// How a server introduces itself to its clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What a model should know before it uses the tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
+impl ServerInfo {
+    /// A server of that name, in this version of toolbridge.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The same, in a version of its own.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// The same, with what a model should know before it uses the tools.
+    #[must_use]
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
+    }
+}
+
+impl Default for ServerInfo {
+    fn default() -> Self {
+        let version = env!("CARGO_PKG_VERSION").into();
+        Self { name: "toolbridge".into(), version, instructions: None }
+    }
+}

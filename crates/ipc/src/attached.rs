@@ -1,0 +1,289 @@
+//! All sessions of this user that have a name, as one source of tools.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::{
+    CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource,
+    ToolSpec,
+};
+
+use crate::IpcError;
+use crate::dir_watch::DirWatch;
+use crate::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
+use crate::remains::sweep_session;
+use crate::remote::Parent;
+
+/// What is offered where there is nothing else.
+const SESSIONS: &str = "sessions";
+
+/// How long until a directory that cannot be watched is tried again.
+const WATCH_AGAIN: Duration = Duration::from_secs(5);
+
+/// The tools of all live sessions of this user that have a name, or of those with certain names.
+///
+/// A tool has its own name where that is the only one of its kind, and else `session__tool`. Of several sessions with the same
+/// name the newest has it, the one before it is `name-2`, and so on. Sessions that start, end or change their tools show as
+/// [`changes`](ToolSource::changes).
+#[derive(Debug)]
+pub struct Attached {
+    shared: Arc<Shared>,
+    follower: OnceLock<AbortOnDropHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Empty for all.
+    names: Vec<String>,
+    dirs: Vec<PathBuf>,
+    now: RwLock<Arc<Now>>,
+    /// A session has changed its tools.
+    member_changed: Arc<watch::Sender<()>>,
+    changed: watch::Sender<()>,
+}
+
+/// What there is at one moment.
+#[derive(Debug, Default)]
+struct Now {
+    members: Vec<Member>,
+    list: ToolList,
+    /// By the names in `list`: whose tool it is, and what it is called there.
+    routes: HashMap<String, (Arc<Parent>, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    session: NamedSession,
+    parent: Arc<Parent>,
+    /// What its tools were when `list` was made.
+    tools: ToolList,
+}
+
+impl Attached {
+    /// The sessions with those names; without any, all that have one.
+    ///
+    /// # Errors
+    ///
+    /// When a session cannot have such a name.
+    pub fn new(names: Vec<String>) -> Result<Self, IpcError> {
+        Self::in_dirs(names, names_dirs())
+    }
+
+    /// The same, in other directories than this user's own.
+    ///
+    /// # Errors
+    ///
+    /// When a session cannot have such a name.
+    pub fn in_dirs(names: Vec<String>, dirs: Vec<PathBuf>) -> Result<Self, IpcError> {
+        names.iter().try_for_each(|name| check_name(name))?;
+        let shared = Shared {
+            names,
+            dirs,
+            now: RwLock::default(),
+            member_changed: Arc::default(),
+            changed: watch::Sender::default(),
+        };
+        shared.look(&HashSet::new());
+        Ok(Self { shared: Arc::new(shared), follower: OnceLock::new() })
+    }
+
+    /// What the sessions that are there now say of themselves, as one server.
+    #[must_use]
+    pub fn info(&self) -> ServerInfo {
+        let now = self.shared.now();
+        let said = now.members.iter().filter_map(|Member { session, .. }| {
+            Some(format!("{}: {}", session.name, session.server.instructions.as_ref()?))
+        });
+        let said: Vec<_> = said.collect();
+        let instructions = (!said.is_empty()).then(|| said.join("\n"));
+        ServerInfo { instructions, ..ServerInfo::default() }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Arc<Now> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks which sessions there are, but for those whose sockets are known to be `gone`.
+    fn look(&self, gone: &HashSet<PathBuf>) {
+        let before = self.now();
+        let wanted = |session: &NamedSession| self.names.is_empty() || self.names.contains(&session.name);
+        let found = named_sessions(&self.dirs).into_iter();
+        let found = found.filter(|session| wanted(session) && !gone.contains(&session.socket));
+        let members: Vec<_> = found.filter_map(|session| self.member(&before, session)).collect();
+        let is_known = |member: &Member| {
+            let same = |old: &Member| Arc::ptr_eq(&old.parent, &member.parent) && old.tools.is(&member.tools);
+            before.members.iter().any(same)
+        };
+        let is_same = members.len() == before.members.len() && members.iter().all(is_known);
+        if is_same && !before.list.is_empty() {
+            return;
+        }
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Now::of(members));
+        self.changed.send_replace(());
+    }
+
+    /// A session with its tools as they are now; the same parent as before, if there was one.
+    fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
+        let known = before.members.iter().find(|old| old.session.socket == session.socket);
+        let parent = if let Some(known) = known {
+            Arc::clone(&known.parent)
+        } else {
+            let changed = Arc::clone(&self.member_changed);
+            let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
+            // It may just have ended.
+            Arc::new(parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?)
+        };
+        Some(Member { tools: parent.tools(), parent, session })
+    }
+
+    /// Follows the sessions that come, go and change.
+    async fn follow(&self) {
+        let mut followed = JoinSet::new();
+        let mut known = HashSet::new();
+        let mut gone = HashSet::new();
+        let mut changes = self.member_changed.subscribe();
+        loop {
+            // Before looking: what comes from here on is told.
+            let watches: Vec<_> = self.dirs.iter().filter_map(|dir| watch(dir)).collect();
+            let is_blind = watches.is_empty();
+            let mut news = JoinSet::new();
+            for watch in watches {
+                news.spawn(async move { watch.changed().await });
+            }
+            self.look(&gone);
+            for Member { session, parent, .. } in &self.now().members {
+                if known.insert(session.socket.clone()) {
+                    let (parent, socket) = (Arc::clone(parent), session.socket.clone());
+                    followed.spawn(async move {
+                        parent.follow().await;
+                        socket
+                    });
+                }
+            }
+            tokio::select! {
+                _ = news.join_next(), if !is_blind => {}
+                () = tokio::time::sleep(WATCH_AGAIN), if is_blind => {}
+                Some(Ok(socket)) = followed.join_next() => {
+                    // What a killed process left; otherwise it would be there until another session starts.
+                    sweep_session(&socket);
+                    gone.insert(socket);
+                }
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+fn watch(dir: &std::path::Path) -> Option<DirWatch> {
+    let watch = private_dir(dir).and_then(|()| DirWatch::new(dir));
+    watch
+        .inspect_err(
+            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions will not be seen there"),
+        )
+        .ok()
+}
+
+impl Now {
+    fn of(members: Vec<Member>) -> Self {
+        let mut holders = HashMap::<&str, usize>::new();
+        let mut tools = HashMap::<&str, usize>::new();
+        for tool in members.iter().flat_map(|member| member.tools.iter()) {
+            *tools.entry(&tool.name).or_default() += 1;
+        }
+        let mut specs = Vec::<ToolSpec>::new();
+        let mut routes = HashMap::new();
+        // Those with the same name are in order, the newest first.
+        for Member { session, parent, tools: own } in &members {
+            let holder = holders.entry(&session.name).or_default();
+            *holder += 1;
+            let prefix = match *holder {
+                1 => format!("{}__", session.name),
+                number => format!("{}-{number}__", session.name),
+            };
+            for tool in own.iter() {
+                let prefix = if tools[tool.name.as_str()] > 1 { prefix.as_str() } else { "" };
+                let name = format!("{prefix}{}", tool.name);
+                if routes.contains_key(&name) {
+                    tracing::warn!(name, "two tools would be called so, and only one is offered");
+                    continue;
+                }
+                routes.insert(name.clone(), (Arc::clone(parent), tool.name.clone()));
+                let mut tool = tool.clone();
+                tool.name = name;
+                specs.push(tool);
+            }
+        }
+        if specs.is_empty() {
+            let schema = RawJson::parse(r#"{"type":"object","properties":{}}"#).expect("it is JSON");
+            let mut tool =
+                ToolSpec::new(SESSIONS, "Says which live sessions there are, and how to start one.", schema);
+            tool.annotations = RawJson::parse(r#"{"readOnlyHint":true}"#).ok();
+            tool.meta = RawJson::parse(r#"{"anthropic/alwaysLoad":true}"#).ok();
+            specs.push(tool);
+        }
+        let list = ToolList::of(specs.iter());
+        Self { members, list, routes }
+    }
+}
+
+impl Shared {
+    /// What to do where there is nothing.
+    fn advice(&self) -> String {
+        let all: Vec<_> = named_sessions(&self.dirs).into_iter().map(|session| session.name).collect();
+        let looked =
+            self.dirs.iter().map(|dir| format!("`{}`", dir.display())).collect::<Vec<_>>().join(" and ");
+        let mut text = if self.names.is_empty() {
+            format!("There is no live session with tools in {looked}.\n")
+        } else {
+            format!("There is no live session called {} in {looked}.\n", self.names.join(" or "))
+        };
+        if !all.is_empty() {
+            text.push_str(&format!("There are sessions called {}.\n", all.join(", ")));
+        }
+        text.push_str(
+            "Start a program that opens one: in Rust `Session::builder(tools).name(\"shop\").start()`, in Python \
+             `Session(tools, name=\"shop\")`; or try `toolbridge demo --serve --name demo`. Its tools are here as soon as it \
+             runs.",
+        );
+        text
+    }
+}
+
+impl ToolSource for Attached {
+    fn tools(&self) -> ToolList {
+        self.shared.now().list.clone()
+    }
+
+    fn changes(&self) -> Changes {
+        let changes = Changes::of(self.shared.changed.subscribe());
+        if let Ok(runtime) = Handle::try_current() {
+            let shared = Arc::clone(&self.shared);
+            let follow = async move { shared.follow().await };
+            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
+        }
+        changes
+    }
+
+    fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        let now = self.shared.now();
+        match now.routes.get(&call.name) {
+            Some((parent, name)) => {
+                let parent = Arc::clone(parent);
+                call.name.clone_from(name);
+                Box::pin(async move { parent.call(call, context).await })
+            }
+            None if call.name == SESSIONS => {
+                Box::pin(async { Ok(ToolResult::text(self.shared.advice()).to_json()) })
+            }
+            None => Box::pin(async move { Err(now.list.not_found(call.name)) }),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Says when something comes into a directory or goes from it, without looking again and again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use toolbridge_socket::watched;
+
+/// A directory that is watched.
+pub(crate) struct DirWatch {
+    events: AsyncFd<Arc<OwnedFd>>,
+    /// The queue has only its number.
+    #[cfg(not(target_os = "linux"))]
+    _dir: OwnedFd,
+}
+
+#[cfg(target_os = "linux")]
+impl DirWatch {
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        use rustix::fs::inotify;
+
+        let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let events = inotify::WatchFlags::CREATE
+            | inotify::WatchFlags::DELETE
+            | inotify::WatchFlags::MOVE
+            | inotify::WatchFlags::DELETE_SELF
+            | inotify::WatchFlags::MOVE_SELF
+            | inotify::WatchFlags::ONLYDIR;
+        inotify::add_watch(&fd, dir, events)?;
+        Ok(Self { events: watched(Arc::new(fd), Interest::READABLE)? })
+    }
+
+    /// Waits until something has changed since the last call. What it was is to be seen in the directory, which may have
+    /// gone itself.
+    pub(crate) async fn changed(&self) -> io::Result<()> {
+        let mut events = [0; 4096];
+        let read = |fd: &Arc<OwnedFd>| Ok(rustix::io::read(fd, &mut events)?);
+        self.events.async_io(Interest::READABLE, read).await.map(drop)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl DirWatch {
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        use rustix::event::kqueue::{Event, EventFilter, EventFlags, VnodeEvents, kqueue};
+        use rustix::fs::{Mode, OFlags};
+        use std::os::fd::AsRawFd as _;
+
+        let queue = kqueue()?;
+        rustix::io::fcntl_setfd(&queue, rustix::io::FdFlags::CLOEXEC)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(dir, flags, Mode::empty())?;
+        let filter = EventFilter::Vnode {
+            vnode: dir.as_raw_fd(),
+            flags: VnodeEvents::WRITE | VnodeEvents::DELETE | VnodeEvents::RENAME,
+        };
+        let change = Event::new(filter, EventFlags::ADD | EventFlags::CLEAR, std::ptr::null_mut());
+        kevents(&queue, &[change])?;
+        Ok(Self { events: watched(Arc::new(queue), Interest::READABLE)?, _dir: dir })
+    }
+
+    pub(crate) async fn changed(&self) -> io::Result<()> {
+        let read = |queue: &Arc<OwnedFd>| match kevents(queue, &[])? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        };
+        self.events.async_io(Interest::READABLE, read).await
+    }
+}
+
+/// Takes changes of what is watched in, and gives out how many events there are.
+#[cfg(not(target_os = "linux"))]
+fn kevents(queue: &OwnedFd, changes: &[rustix::event::kqueue::Event]) -> io::Result<usize> {
+    let mut events = Vec::with_capacity(8);
+    #[expect(unsafe_code, reason = "the system is given a descriptor by its number")]
+    // SAFETY: the descriptor that the change names is open.
+    let count = unsafe {
+        rustix::event::kqueue::kevent(
+            queue,
+            changes,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(std::time::Duration::ZERO),
+        )
+    }?;
+    Ok(count)
+}

@@ -1,0 +1,98 @@
+//! `watch_tools`: a bridge learns that the list of tools has changed.
+//!
+//! An extension: only a parent whose files say that it is one of ours is asked, on a connection of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, Semaphore, watch};
+use toolbridge_core::{RawJson, ToolError};
+
+use crate::message::{Parts, Reply, write_reply};
+use crate::{IpcError, MAX_CONNECTIONS};
+
+pub(crate) const WATCH_TOOLS: &str = "watch_tools";
+
+/// Connections that may wait for a change. The others are for calls.
+const MAX_WATCHERS: usize = MAX_CONNECTIONS / 2;
+
+/// What a parent says of itself.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    /// Another one for each list of tools. The schema file is at least as new.
+    pub(crate) revision: u64,
+    /// The calls that it has begun to answer.
+    #[serde(default)]
+    pub(crate) calls: u64,
+}
+
+/// The request for a revision other than `known`, or for the present one at once.
+pub(crate) fn write_watch(known: Option<u64>) -> Parts {
+    let params = known.map_or(RawJson::empty_object(), |revision| {
+        RawJson::of(&serde_json::json!({ "revision": revision })).expect("a number can always be written")
+    });
+    let head = format!(r#"{{"method":"{WATCH_TOOLS}","params":"#).into_bytes();
+    Parts { head, payload: params, tail: b"}".to_vec() }
+}
+
+/// Reads the answer.
+pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Watched,
+    }
+    match serde_json::from_slice(frame) {
+        Ok(Answer { result }) => Ok(result),
+        Err(_) => Err(IpcError::Invalid { reason: "the parent does not say when its tools change".into() }),
+    }
+}
+
+/// What watchers of a server wait for.
+#[derive(Debug, Clone)]
+pub(crate) struct Watchers {
+    /// `None` where nothing ever changes, or nobody keeps a schema file.
+    revision: Option<watch::Receiver<u64>>,
+    calls: Arc<AtomicU64>,
+    places: Arc<Semaphore>,
+    hang_up: Arc<Notify>,
+}
+
+impl Watchers {
+    pub(crate) fn new(revision: Option<watch::Receiver<u64>>) -> Self {
+        let places = Arc::new(Semaphore::new(MAX_WATCHERS));
+        Self { revision, calls: Arc::default(), places, hang_up: Arc::default() }
+    }
+
+    /// Counts a call.
+    pub(crate) fn count(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the connections of all who wait, which calls are short of.
+    pub(crate) fn hang_up(&self) {
+        self.hang_up.notify_waiters();
+    }
+
+    /// Waits until the revision is another one than `known`; `None` when the connection is wanted for something else.
+    pub(crate) async fn answer(&self, known: Option<u64>) -> Option<Parts> {
+        let refuse = |error| Some(write_reply(Reply::Error(error)));
+        let Some(mut revision) = self.revision.clone() else {
+            return refuse(ToolError::new("UnknownMethodError", "the tools of this session never change"));
+        };
+        let Ok(_place) = self.places.try_acquire() else {
+            let text = format!("{MAX_WATCHERS} connections wait for a change, which is the limit");
+            return refuse(ToolError::new("IPCError", text));
+        };
+        let changed = tokio::select! {
+            changed = revision.wait_for(|now| Some(*now) != known) => changed.map(|now| *now),
+            () = self.hang_up.notified() => return None,
+        };
+        // Its sender goes with the session.
+        let revision = changed.ok()?;
+        let watched = Watched { revision, calls: self.calls.load(Ordering::Relaxed) };
+        let payload = RawJson::of(&watched).expect("numbers can always be written");
+        Some(Parts { head: br#"{"result":"#.to_vec(), payload, tail: b"}".to_vec() })
+    }
+}

@@ -1,0 +1,281 @@
+//! Sessions with names, sources that follow them, and lists that change.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use toolbridge_core::{CallContext, NoArgs, RawJson, ServerInfo, Tool, ToolCall, ToolSource, Toolset};
+use toolbridge_ipc::{Attached, Remote, Session, SessionBuilder, named_sessions};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    dir: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("sessions")).unwrap();
+        Self { dir }
+    }
+
+    fn names(&self) -> PathBuf {
+        self.dir.path().join("names")
+    }
+
+    fn session(&self, name: &str, tools: &Toolset) -> SessionBuilder {
+        let sessions = self.dir.path().join("sessions");
+        Session::builder(tools.clone()).dir(sessions).name(name).names_dir(self.names())
+    }
+
+    async fn start(&self, name: &str, tools: &Toolset) -> Session {
+        self.session(name, tools).start().await.unwrap()
+    }
+
+    fn attached(&self, names: &[&str]) -> Attached {
+        Attached::in_dirs(names.iter().map(|&name| name.into()).collect(), vec![self.names()]).unwrap()
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.names()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+fn tool(name: &str, says: &'static str) -> Tool {
+    Tool::new(name, "Says something", async move |_: NoArgs| says)
+}
+
+fn tools<const N: usize>(all: [(&str, &'static str); N]) -> Toolset {
+    all.into_iter().fold(Toolset::builder(), |set, (name, says)| set.with(tool(name, says))).build().unwrap()
+}
+
+fn listed(source: &impl ToolSource) -> Vec<String> {
+    source.tools().iter().map(|tool| tool.name.clone()).collect()
+}
+
+/// Waits until the source lists just those tools.
+async fn lists(source: &impl ToolSource, want: &[&str]) {
+    let mut changes = source.changes();
+    let done = async {
+        while listed(source) != want {
+            changes.next().await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, done).await;
+    assert!(in_time.is_ok(), "it lists {:?}, not {want:?}", listed(source));
+}
+
+async fn call(source: &impl ToolSource, name: &str) -> Result<String, String> {
+    let call = source.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default());
+    match tokio::time::timeout(PATIENCE, call).await.expect("an answer in time") {
+        Ok(result) => {
+            let result: serde_json::Value = result.decode().unwrap();
+            Ok(result["content"][0]["text"].as_str().unwrap().to_owned())
+        }
+        Err(error) => Err(format!("{}: {error}", error.type_name())),
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_there_as_long_as_its_session() {
+    let world = World::new();
+    let session =
+        world.session("shop", &tools([("a", "a")])).server(ServerInfo::new("Shop")).start().await.unwrap();
+    let [found] = &named_sessions(&[world.names()])[..] else { panic!("one session") };
+    assert_eq!((found.name.as_str(), found.pid), ("shop", std::process::id()));
+    assert_eq!(
+        (found.socket.as_path(), found.schema.as_path()),
+        (session.socket_path(), session.schema_path())
+    );
+    assert_eq!(found.program, std::env::current_exe().unwrap());
+    assert_eq!(found.server.name, "Shop");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(&world.names()), mode(&world.entries()[0])), (0o700, 0o600));
+    session.stop().await;
+    assert!(world.entries().is_empty() && named_sessions(&[world.names()]).is_empty());
+    drop(world.start("shop", &tools([])).await);
+    assert!(world.entries().is_empty());
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_and_directories_of_others_are_refused() {
+    let world = World::new();
+    let none = tools([]);
+    for name in ["", "a b", "a/b", "..", "ä", &"x".repeat(49)] {
+        let error = world.session(name, &none).start().await.unwrap_err().to_string();
+        assert!(error.contains("cannot be a session's name: it has 1 to 48 characters"), "{error}");
+        assert!(Attached::in_dirs(vec![name.into()], vec![]).is_err());
+    }
+    let refused = async |reason: &str| {
+        let error = world.session("a", &none).start().await.unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        assert!(named_sessions(&[world.names()]).is_empty());
+    };
+    fs::create_dir(world.names()).unwrap();
+    fs::set_permissions(world.names(), fs::Permissions::from_mode(0o755)).unwrap();
+    refused("other users can enter it, its mode is 0755; `chmod 700` it").await;
+    fs::remove_dir(world.names()).unwrap();
+    fs::create_dir(world.dir.path().join("elsewhere")).unwrap();
+    symlink(world.dir.path().join("elsewhere"), world.names()).unwrap();
+    refused("it is not a directory").await;
+    // Nothing of a session that did not start is left.
+    assert_eq!(fs::read_dir(world.dir.path().join("sessions")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_swept_and_a_link_is_not_followed() {
+    let world = World::new();
+    let session = world.start("live", &tools([])).await;
+    let victim = world.dir.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, world.names().join("linked.0.json")).unwrap();
+    // Nobody holds its lock.
+    fs::copy(&world.entries()[0], world.names().join("dead.0.json")).unwrap();
+    let found = named_sessions(&[world.names()]);
+    assert_eq!(found.iter().map(|session| session.name.as_str()).collect::<Vec<_>>(), ["live"]);
+    assert!(!world.names().join("dead.0.json").exists());
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    session.stop().await;
+}
+
+#[tokio::test]
+async fn sessions_that_start_end_and_change_show_at_once() {
+    let world = World::new();
+    let attached = world.attached(&[]);
+    lists(&attached, &["sessions"]).await;
+    let advice = call(&attached, "sessions").await.unwrap();
+    assert!(advice.contains("no live session") && advice.contains("demo --serve --name demo"), "{advice}");
+
+    let shop = tools([("lookup", "shop")]);
+    let first = world.start("shop", &shop).await;
+    lists(&attached, &["lookup"]).await;
+    assert_eq!(call(&attached, "lookup").await.unwrap(), "shop");
+    shop.add(tool("cancel", "cancelled")).unwrap();
+    lists(&attached, &["lookup", "cancel"]).await;
+    assert_eq!(call(&attached, "cancel").await.unwrap(), "cancelled");
+    assert!(shop.remove("lookup"));
+    lists(&attached, &["cancel"]).await;
+    let error = call(&attached, "lookup").await.unwrap_err();
+    assert!(error.starts_with("ToolNotFoundError"), "{error}");
+    first.stop().await;
+    lists(&attached, &["sessions"]).await;
+    let _again = world.start("shop", &shop).await;
+    lists(&attached, &["cancel"]).await;
+    assert_eq!(call(&attached, "cancel").await.unwrap(), "cancelled");
+}
+
+#[tokio::test]
+async fn tools_of_the_same_name_are_told_apart_by_their_sessions() {
+    let world = World::new();
+    let attached = world.attached(&[]);
+    let _one = world.start("one", &tools([("find", "of one"), ("alone", "alone")])).await;
+    let _other = world.start("two", &tools([("find", "of two, first")])).await;
+    lists(&attached, &["one__find", "alone", "two__find"]).await;
+    assert_eq!(call(&attached, "one__find").await.unwrap(), "of one");
+    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
+    // The newest has the name.
+    let newest = world.start("two", &tools([("find", "of two, second")])).await;
+    lists(&attached, &["one__find", "alone", "two__find", "two-2__find"]).await;
+    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, second");
+    assert_eq!(call(&attached, "two-2__find").await.unwrap(), "of two, first");
+    newest.stop().await;
+    lists(&attached, &["one__find", "alone", "two__find"]).await;
+    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
+    // Those who ask for one get one.
+    let only = world.attached(&["two"]);
+    lists(&only, &["find"]).await;
+    let none = world.attached(&["three"]);
+    let advice = call(&none, "sessions").await.unwrap();
+    assert!(
+        advice.contains("no live session called three") && advice.contains("called one, two"),
+        "{advice}"
+    );
+}
+
+#[tokio::test]
+async fn a_bridge_learns_of_a_change_and_finds_a_whole_file() {
+    let world = World::new();
+    let set = tools([("a", "a")]);
+    let session = world.start("s", &set).await;
+    let remote = Remote::open(session.socket_path(), session.schema_path()).unwrap();
+    // A change from before anybody asked.
+    set.add(tool("b", "b")).unwrap();
+    lists(&remote, &["a", "b"]).await;
+    for round in 0..50 {
+        let name = format!("t{round}");
+        set.add(tool(&name, "t")).unwrap();
+        lists(&remote, &["a", "b", &name]).await;
+        assert_eq!(call(&remote, &name).await.unwrap(), "t");
+        assert!(set.remove(&name));
+        lists(&remote, &["a", "b"]).await;
+    }
+    assert_eq!(remote.count_calls().await, Some(50));
+    // It is still locked: nobody takes the session for a dead one.
+    assert!(toolbridge_ipc::sweep(&world.dir.path().join("sessions")).unwrap().is_empty());
+    assert_eq!(call(&remote, "a").await.unwrap(), "a");
+    session.stop().await;
+    assert_eq!(fs::read_dir(world.dir.path().join("sessions")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn handlers_know_the_process_that_calls() {
+    let world = World::new();
+    let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {
+        context.client().unwrap().pid.unwrap().to_string()
+    });
+    let set = Toolset::builder().with(who).build().unwrap();
+    let session = world.start("s", &set).await;
+    let remote = Remote::open(session.socket_path(), session.schema_path()).unwrap();
+    assert_eq!(call(&remote, "who").await.unwrap(), std::process::id().to_string());
+}
+
+/// A parent written by somebody else, whose ids are of another version: it is never asked for what it does not know. One that
+/// has ours and refuses does no harm.
+#[test]
+fn a_foreign_parent_is_not_asked_and_one_that_refuses_does_no_harm() {
+    for (id, asked) in [("00000000000040008000000000000001", 0), ("00000000000080008000000000000001", 1)] {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join(format!("claudecode_ipc_{id}.sock"));
+        let schema = dir.path().join(format!("claudecode_ipc_schema_{id}.json"));
+        fs::write(&schema, r#"[{"name":"a","description":"","input_schema":{"type":"object"}}]"#).unwrap();
+        fs::set_permissions(&schema, fs::Permissions::from_mode(0o600)).unwrap();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let parent = std::thread::spawn(move || {
+            let mut methods = Vec::new();
+            while !methods.contains(&"call_tool") {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut length = [0; 4];
+                stream.read_exact(&mut length).unwrap();
+                let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+                stream.read_exact(&mut frame).unwrap();
+                let is_call = String::from_utf8(frame).unwrap().contains("call_tool");
+                methods.push(if is_call { "call_tool" } else { "another" });
+                let answer: &[u8] = if is_call {
+                    br#"{"result":{"content":[{"type":"text","text":"a"}]}}"#
+                } else {
+                    br#"{"error":{"message":"unknown method","type":"UnknownMethodError"}}"#
+                };
+                stream.write_all(&u32::try_from(answer.len()).unwrap().to_be_bytes()).unwrap();
+                stream.write_all(answer).unwrap();
+            }
+            methods.len() - 1
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let remote = Remote::open(&socket, &schema).unwrap();
+            let _changes = remote.changes();
+            // It has its turn before the call.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(call(&remote, "a").await.unwrap(), "a");
+        });
+        assert_eq!(parent.join().unwrap(), asked);
+    }
+}

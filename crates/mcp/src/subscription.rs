@@ -1,0 +1,75 @@
+//! Who is told that the list of tools has changed.
+
+use rmcp::ErrorData;
+use rmcp::model::{SubscriptionFilter, SubscriptionsListenRequestParams};
+use serde::Deserialize;
+
+use crate::rpc::{IdKey, RpcId, invalid_params, invalid_request};
+
+/// Subscriptions that may be open at a time; each is a request that waits.
+const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// A client that has called `initialize` is told without asking.
+pub(crate) const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+
+/// The open `subscriptions/listen` requests of a client, which are never answered: the client ends them.
+#[derive(Default)]
+pub(crate) struct Subscriptions(Vec<Subscription>);
+
+struct Subscription {
+    id: RpcId,
+    /// It asked for changes of the tools. There is nothing else here that changes.
+    wants_tools: bool,
+}
+
+impl Subscriptions {
+    /// Opens the subscription that a request asks for; returns the line that acknowledges it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, its id is in use, or there are too many.
+    pub(crate) fn open(&mut self, id: &RpcId, line: &[u8]) -> Result<String, ErrorData> {
+        #[derive(Deserialize)]
+        struct Listen {
+            params: SubscriptionsListenRequestParams,
+        }
+        let asked: Listen = serde_json::from_slice(line).map_err(|error| {
+            invalid_params(format!("the parameters of `subscriptions/listen` cannot be read: {error}"))
+        })?;
+        if self.0.iter().any(|open| open.id.key == id.key) {
+            return Err(invalid_request(format!("a subscription with id {} is open", id.raw)));
+        }
+        if self.0.len() >= MAX_SUBSCRIPTIONS {
+            let reason = format!("{MAX_SUBSCRIPTIONS} subscriptions are open, which is the limit");
+            return Err(invalid_request(reason));
+        }
+        let wants_tools = asked.params.notifications.tools_list_changed == Some(true);
+        self.0.push(Subscription { id: id.clone(), wants_tools });
+        let mut accepted = SubscriptionFilter::default();
+        accepted.tools_list_changed = wants_tools.then_some(true);
+        let accepted = serde_json::to_string(&accepted).expect("flags can always be written");
+        Ok(notification(
+            "notifications/subscriptions/acknowledged",
+            id,
+            &format!(r#","notifications":{accepted}"#),
+        ))
+    }
+
+    /// Ends a subscription; says whether there was one.
+    pub(crate) fn close(&mut self, id: &IdKey) -> bool {
+        let before = self.0.len();
+        self.0.retain(|open| open.id.key != *id);
+        self.0.len() < before
+    }
+
+    /// What tells each of them that the tools have changed.
+    pub(crate) fn tools_changed(&self) -> impl Iterator<Item = String> {
+        let those = self.0.iter().filter(|open| open.wants_tools);
+        those.map(|open| notification("notifications/tools/list_changed", &open.id, ""))
+    }
+}
+
+fn notification(method: &str, id: &RpcId, members: &str) -> String {
+    let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{}}}"#, id.raw);
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{meta}{members}}}}}"#)
+}
