@@ -205,10 +205,10 @@ class Session:
         with self._lock:
             if made.name in self._tools:
                 raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
-            if self._session is not None:
+            if (session := self._session) is not None:
                 one = _at_once(made.name, served(made, _MODEL, self._deps))
                 if one is not None:
-                    self._session.add(one)
+                    session.add(one)
                     self._served[made.name] = one
             self._tools[made.name] = made
 
@@ -221,9 +221,11 @@ class Session:
             Whether there was one.
         """
         with self._lock:
-            one = self._served.pop(name, None)
-            if self._session is not None and one is not None:
-                self._session.remove(one.definition.name)
+            # Held here until it is gone there: what is deleted with it may call this session again.
+            one = self._served.get(name)
+            if (session := self._session) is not None and one is not None:
+                session.remove(one.definition.name)
+            self._served.pop(name, None)
             return self._tools.pop(name, None) is not None
 
     def mcp_config(self, name: str = DEFAULT_SERVER_NAME) -> dict[str, Any]:
@@ -276,7 +278,7 @@ class Session:
     def _start(self, host: Host, ready: list[tuple[Tool[Any], Served | None]]) -> _native.Session:
         """Starts to serve the tools that there are now: some may have come or gone since `ready` was made."""
         own: dict[str, Served] = {}
-        for name, tool in self._tools.items():
+        for name, tool in list(self._tools.items()):
             known = [one for of, one in ready if of is tool]
             one = known[0] if known else _at_once(name, served(tool, _MODEL, self._deps))
             if one is not None:
@@ -306,8 +308,7 @@ class Session:
 
         Leaving the context does more. This is for the end of a program, which sees to it by itself.
         """
-        with self._lock:
-            session, self._session, self._served = self._session, None, {}
+        session, self._session, self._served = self._session, None, {}
         if session is not None:
             session.close()
 
