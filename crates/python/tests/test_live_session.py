@@ -205,7 +205,8 @@ async def test_a_model_is_told_of_the_server_and_its_tools_of_the_client(
     assert client is not None
     assert client.name == "claude-code"
     assert client.version is not None
-    assert (client.pid is not None) == (transport == "stdio")
+    has_bridge = transport == "stdio"
+    assert (client.pid is not None, client.session_id is not None) == (has_bridge, has_bridge)
     assert "Orders are numbered from 1000." in json.dumps(here.requests[0])
 
 
