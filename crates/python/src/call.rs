@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use tokio::sync::oneshot;
-use toolbridge::{CallContext, RawJson, ToolError};
+use toolbridge::{CallContext, Client, RawJson, ToolError};
 
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
@@ -21,6 +22,9 @@ pub(crate) struct Call {
     arguments: RawJson,
     #[pyo3(get)]
     tool_use_id: Option<String>,
+    /// As Python gave it; not there for a permission.
+    tool: Option<Arc<Py<PyAny>>>,
+    client: Option<Box<Client>>,
     /// Dropped with this object, so that a call which Python forgets fails instead of hanging.
     answer: Mutex<Option<oneshot::Sender<Answer>>>,
     end: Arc<Mutex<End>>,
@@ -36,6 +40,9 @@ struct End {
     turn: Option<Turn>,
 }
 
+/// What is known of a client.
+type Known<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, Option<u32>);
+
 /// The turn of a call that goes on after it was cancelled.
 type Turn = Box<dyn Send + Sync>;
 
@@ -45,6 +52,20 @@ impl Call {
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.arguments.as_bytes())
+    }
+
+    /// The tool that is called, as it was given.
+    #[getter]
+    fn tool<'py>(&'py self, py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+        let tool = self.tool.as_ref().ok_or_else(|| PyAttributeError::new_err("a permission has no tool"))?;
+        Ok(tool.bind(py))
+    }
+
+    /// Who calls: name, version, session id and process, each as far as it is known.
+    #[getter]
+    fn client(&self) -> Option<Known<'_>> {
+        let Client { name, version, session_id, pid, .. } = self.client.as_deref()?;
+        Some((name.as_deref(), version.as_deref(), session_id.as_deref(), *pid))
     }
 
     /// Answers with the JSON text of a result.
@@ -120,15 +141,18 @@ impl Asker {
         name: String,
         arguments: RawJson,
         tool_use_id: Option<String>,
-        context: Option<CallContext>,
+        called: Option<(Arc<Py<PyAny>>, CallContext)>,
     ) -> Answer {
         let failed = |message: String| Err(ToolError::new("RuntimeError", message));
+        let (tool, context) = called.unzip();
+        let client = context.as_ref().and_then(CallContext::client).cloned().map(Box::new);
         let kept = context.as_ref().filter(|_| threads.is_some()).and_then(CallContext::keep_turn);
         let turn = kept.map(|turn| -> Turn { Box::new(turn) });
         let (sender, answer) = oneshot::channel();
         let end = Arc::new(Mutex::new(End { cancelled: false, callback: None, context, turn }));
         let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&end) };
-        let call = Call { name, arguments, tool_use_id, answer: Mutex::new(Some(sender)), end };
+        let answered = Mutex::new(Some(sender));
+        let call = Call { name, arguments, tool_use_id, tool, client, answer: answered, end };
         let lost = if let Some(threads) = threads {
             threads.run(call);
             "there is no thread for the tool, or it gave no answer"

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolbridge::claude::{Conversation, Settings, find_cli};
 use toolbridge::core::set;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request, ServerInfo};
 
 use crate::error::invalid;
 
@@ -22,6 +22,7 @@ pub(crate) struct ModelConfig {
     /// The CLI in a package of this Python's, for when there is no other.
     bundled_cli: Option<PathBuf>,
     session_dir: Option<PathBuf>,
+    server: Option<ServerInfo>,
     inherit_env: bool,
     strict_mcp_config: Option<bool>,
     allow_own_tools: Option<bool>,
@@ -69,6 +70,7 @@ impl ModelConfig {
             allow_own_tools = self.allow_own_tools,
             max_concurrent_requests = self.max_concurrent_requests,
             session_dir = self.session_dir,
+            server = self.server,
         }
         builder.settings(self.settings.settings()?).build()
     }

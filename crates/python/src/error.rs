@@ -53,7 +53,7 @@ pub(crate) fn exception(error: &ClaudeCodeError) -> PyErr {
 
 pub(crate) fn ipc_exception(error: &IpcError) -> PyErr {
     let class = match error {
-        IpcError::Registration(_) => INVALID,
+        IpcError::Registration(_) | IpcError::Name { .. } => INVALID,
         error => error.type_name(),
     };
     make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })

@@ -53,7 +53,8 @@ impl Host {
             let event_loop = event_loop.clone_ref(py);
             request = request.on_message(move |message| tell(&event_loop, &callback, message));
         }
-        if let Some(tools) = offer.source(event_loop.clone_ref(py))? {
+        if !offer.is_empty() {
+            let (tools, _) = offer.serve(py, event_loop.clone_ref(py))?;
             let transport = self.transport.parse()?;
             request = request.tools(tools).server_name(self.server_name).transport(transport);
         }

@@ -5,70 +5,90 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use toolbridge::core::set;
-use toolbridge::ipc;
+use toolbridge::{ServerInfo, ipc};
 
 use crate::error::{exception, invalid, ipc_exception};
 use crate::event_loop::EventLoop;
 use crate::process::{Own, lock};
 use crate::task::Task;
-use crate::tools::Offer;
+use crate::tools::{Live, Offer};
 use crate::{json, log, runtime};
 
 /// Tools of this process on a socket, for an MCP client that another program starts.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Session {
-    running: Mutex<Own<Arc<ipc::Session>>>,
+    running: Mutex<Own<Arc<Running>>>,
     event_loop: EventLoop,
+}
+
+struct Running {
+    session: ipc::Session,
+    tools: Live,
 }
 
 #[pymethods]
 impl Session {
     /// Starts a session for what the host offers; its tools are called on its event loop.
     #[new]
-    #[pyo3(signature = (host, bridge, directory=None))]
+    #[pyo3(signature = (host, bridge, directory=None, name=None, names_dir=None, server=None))]
     fn new(
         py: Python<'_>,
         host: &Bound<'_, PyAny>,
         bridge: PathBuf,
         directory: Option<PathBuf>,
+        name: Option<String>,
+        names_dir: Option<PathBuf>,
+        server: Option<&[u8]>,
     ) -> PyResult<Self> {
+        let server = server.map(serde_json::from_slice::<ServerInfo>).transpose();
+        let server = server.map_err(|error| invalid(format!("`server` is not understood: {error}")))?;
         let runtime = runtime::handle(py)?;
         let event_loop: EventLoop = host.extract()?;
         let offer: Offer = host.extract()?;
         log::refresh_threshold(py)?;
-        let tools = offer.source(event_loop.clone_ref(py)).map_err(|error| exception(&error))?;
-        let tools = tools.ok_or_else(|| invalid("a session needs at least one tool"))?;
-        let mut builder = ipc::Session::builder(tools).bridge(bridge);
-        set!(builder: dir = directory);
+        let (source, tools) = offer.serve(py, event_loop.clone_ref(py)).map_err(|error| exception(&error))?;
+        let mut builder = ipc::Session::builder(source).bridge(bridge);
+        set!(builder: dir = directory, name = name, names_dir = names_dir, server = server);
         let session =
             py.detach(|| runtime.block_on(builder.start())).map_err(|error| ipc_exception(&error))?;
-        Ok(Self { running: Mutex::new(Own::new(Arc::new(session))), event_loop })
+        let running = Arc::new(Running { session, tools });
+        Ok(Self { running: Mutex::new(Own::new(running)), event_loop })
+    }
+
+    /// Adds a tool; clients are told.
+    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
+        self.running()?.tools.add(py, tool).map_err(|error| exception(&error))
+    }
+
+    /// Removes a tool; clients are told. Returns whether there was one.
+    fn remove(&self, name: &str) -> PyResult<bool> {
+        Ok(self.running()?.tools.remove(name))
     }
 
     /// The whole object for `claude --mcp-config`, as JSON.
     fn mcp_config(&self, name: &str) -> PyResult<Vec<u8>> {
-        let config = self.session()?.mcp_config(name).map_err(|error| ipc_exception(&error))?;
+        let config = self.running()?.session.mcp_config(name).map_err(|error| ipc_exception(&error))?;
         Ok(json(&config))
     }
 
     /// The socket's path.
     #[getter]
     fn socket_path(&self) -> PyResult<PathBuf> {
-        Ok(self.session()?.socket_path().into())
+        Ok(self.running()?.session.socket_path().into())
     }
 
     /// The schema file's path.
     #[getter]
     fn schema_path(&self) -> PyResult<PathBuf> {
-        Ok(self.session()?.schema_path().into())
+        Ok(self.running()?.session.schema_path().into())
     }
 
     /// Removes the files and cancels the calls; `done` is told when they have ended.
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
-        let session = lock(&self.running).take();
+        let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
-            if let Some(session) = session {
-                session.stop().await;
+            if let Some(running) = running {
+                running.session.stop().await;
             }
             Ok(())
         })
@@ -76,13 +96,13 @@ impl Session {
 
     /// Removes the files and cancels the calls, without waiting for them: for the end of the process.
     fn close(&self, py: Python<'_>) {
-        let session = lock(&self.running).take();
-        py.detach(|| drop(session));
+        let running = lock(&self.running).take();
+        py.detach(|| drop(running));
     }
 }
 
 impl Session {
-    fn session(&self) -> PyResult<Arc<ipc::Session>> {
+    fn running(&self) -> PyResult<Arc<Running>> {
         lock(&self.running).get().cloned().ok_or_else(|| {
             invalid("the session has ended, or belongs to the process that this one was forked from")
         })

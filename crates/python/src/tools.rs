@@ -1,13 +1,15 @@
 //! Tools that live in Python, as a source.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::core::{ResultJson, set};
-use toolbridge::{CallContext, ClaudeCodeError, Combined, RawJson, Tool, Toolset, ToolsetBuilder};
+use toolbridge::core::{DuplicateName, ResultJson, set};
+use toolbridge::{
+    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Tool, ToolSource as _, Toolset,
+};
 
 use crate::call::Asker;
 use crate::documents::Documents;
@@ -17,44 +19,86 @@ use crate::threads::Threads;
 /// What Python offers to a model: its own tools, and documents.
 #[derive(FromPyObject)]
 pub(crate) struct Offer {
-    /// The tools as JSON, if there are any.
-    tools: Option<Vec<u8>>,
+    tools: Vec<Py<PyAny>>,
     /// Called with a [`Call`](crate::call::Call) for each use of such a tool.
     call: Py<PyAny>,
-    /// Tools that are called in threads instead, and how such a thread is started.
-    direct: HashSet<String>,
+    /// Starts a thread for tools that are called in one.
     start_thread: Py<PyAny>,
     documents: Vec<Py<Documents>>,
 }
 
+/// The tools of an offer while it is served.
+pub(crate) struct Live {
+    tools: Toolset,
+    documents: Combined,
+    asker: Arc<Asker>,
+    threads: Arc<Threads>,
+}
+
+/// What a tool of Python's says of itself.
+#[derive(FromPyObject)]
+struct Served {
+    /// A [`Described`] as JSON.
+    described: Vec<u8>,
+    /// Whether it is called in a thread. Over the event loop and its worker threads a call takes five times as long.
+    is_direct: bool,
+}
+
 impl Offer {
-    /// All of it as one source, if there is any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.documents.is_empty()
+    }
+
+    /// All of it as one source, and what changes it later.
     ///
     /// # Errors
     ///
     /// When a name or a schema is not usable, or two tools have the same name.
-    pub(crate) fn source(self, event_loop: EventLoop) -> Result<Option<Combined>, ClaudeCodeError> {
-        if self.tools.is_none() && self.documents.is_empty() {
-            return Ok(None);
+    pub(crate) fn serve(
+        self,
+        py: Python<'_>,
+        event_loop: EventLoop,
+    ) -> Result<(Combined, Live), ClaudeCodeError> {
+        let documents = || {
+            let mut documents = self.documents.iter().map(|documents| documents.get().source());
+            documents.try_fold(Combined::new(), Combined::with)
+        };
+        let live = Live {
+            tools: Toolset::builder().build()?,
+            documents: documents()?,
+            asker: Arc::new(Asker::new(event_loop, self.call)),
+            threads: Arc::new(Threads::new(self.start_thread)),
+        };
+        for tool in self.tools {
+            live.add(py, tool)?;
         }
-        let mut all = Combined::new();
-        if let Some(tools) = self.tools {
-            let described: Vec<Described> = serde_json::from_slice(&tools).map_err(|error| {
-                ClaudeCodeError::InvalidRequest { reason: format!("the tools are not understood: {error}") }
-            })?;
-            let asker = Arc::new(Asker::new(event_loop, self.call));
-            let threads = Arc::new(Threads::new(self.start_thread));
-            let tools = described.into_iter().map(|described| {
-                // Plain functions: over the event loop and its worker threads a call takes five times as long.
-                let threads = self.direct.contains(&described.name).then(|| Arc::clone(&threads));
-                described.tool(Arc::clone(&asker), threads)
-            });
-            all = all.with(tools.fold(Toolset::builder(), ToolsetBuilder::with).build()?)?;
+        Ok((Combined::new().with(live.tools.clone())?.with(documents()?)?, live))
+    }
+}
+
+impl Live {
+    /// Adds a tool.
+    ///
+    /// # Errors
+    ///
+    /// When its name or its schema is not usable, or there is a tool of that name.
+    pub(crate) fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> Result<(), ClaudeCodeError> {
+        let not_understood = |error: &dyn std::fmt::Display| ClaudeCodeError::InvalidRequest {
+            reason: format!("a tool is not understood: {error}"),
+        };
+        let served: Served = tool.extract(py).map_err(|error: PyErr| not_understood(&error))?;
+        let described: Described =
+            serde_json::from_slice(&served.described).map_err(|error| not_understood(&error))?;
+        if self.documents.tools().get(&described.name).is_some() {
+            return Err(RegistrationError::from(DuplicateName(described.name)).into());
         }
-        for documents in self.documents {
-            all = all.with(documents.get().source())?;
-        }
-        Ok(Some(all))
+        let threads = served.is_direct.then(|| Arc::clone(&self.threads));
+        Ok(self.tools.add(described.tool(Arc::new(tool), Arc::clone(&self.asker), threads))?)
+    }
+
+    /// Removes a tool of Python's; returns whether there was one.
+    pub(crate) fn remove(&self, name: &str) -> bool {
+        self.tools.remove(name)
     }
 }
 
@@ -74,12 +118,13 @@ struct Described {
 
 impl Described {
     /// Its calls go to Python, which checks the arguments by its own rules: `"1"` is a number there.
-    fn tool(self, asker: Arc<Asker>, threads: Option<Arc<Threads>>) -> Tool {
+    fn tool(self, tool: Arc<Py<PyAny>>, asker: Arc<Asker>, threads: Option<Arc<Threads>>) -> Tool {
         let name = self.name.clone();
         let handler = move |arguments: RawJson, context: CallContext| {
             let (asker, threads, name) = (Arc::clone(&asker), threads.clone(), name.clone());
-            let id = context.tool_use_id().map(Into::into);
-            async move { asker.ask(threads, name, arguments, id, Some(context)).await.map(ResultJson) }
+            let (id, tool) = (context.tool_use_id().map(Into::into), Arc::clone(&tool));
+            let called = Some((tool, context));
+            async move { asker.ask(threads, name, arguments, id, called).await.map(ResultJson) }
         };
         let mut tool = Tool::raw(self.name, self.description, self.input_schema, handler).unchecked();
         set!(tool: title = self.title, max_result_chars = self.max_result_chars);

@@ -208,7 +208,10 @@ class Bridge:
         self.notifications: list[dict[str, Any]] = []
         """What it said without being asked."""
         client = {"name": "test", "version": "1"}
-        self.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        self.introduction = self.ask(
+            "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client
+        )
+        """What it says of itself."""
         self._say({"method": "notifications/initialized"})
 
     def __enter__(self) -> Bridge:
@@ -246,6 +249,10 @@ class Bridge:
         self._ids += 1
         self.send(method, self._ids, **params)
         return self.answer(self._ids)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:

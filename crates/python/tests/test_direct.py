@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import ModelRetry, RunContext, Tool
+from pydantic_ai.tool_manager import ToolManager
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, PYTHON, Bridge, hanging
 
 from toolbridge import Session, read_only
-from toolbridge.tools import Host, Toolbox, direct_functions
+from toolbridge.tools import Host, Served, Toolbox, direct
 
 REQUEST = contextvars.ContextVar("request", default="none")
 
@@ -82,7 +84,9 @@ def test_what_needs_nothing_but_its_arguments_is_called_directly() -> None:
         Tool(picky, requires_approval=True),
         Tool(text_of, timeout=5, name="timed"),
     ]
-    assert sorted(direct_functions(FunctionToolset(tools))) == ["broken", "later", "single", "swapped"]
+    toolset = FunctionToolset(tools).tools
+    names = [name for name, tool in toolset.items() if direct(tool) is not None]
+    assert sorted(names) == ["broken", "later", "single", "swapped"]
 
 
 def test_functions_of_all_kinds_answer_alike(short_path: Path) -> None:
@@ -270,8 +274,9 @@ async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaite
     async def wait() -> None: ...
 
     # Every warning is an error here, also of what is collected.
-    host = Host(Toolbox(), server_name="tools", transport="auto", functions={"later": lambda _: wait()})
+    host = Host(Toolbox(), server_name="tools", transport="auto")
     call: Any = Unwanted()
+    call.tool = Served(ToolDefinition(name="later"), ToolManager(FunctionToolset()), lambda _: wait())
     host.call(call)
     await asyncio.to_thread(host.call_directly, call)
     await asyncio.sleep(0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support import PATIENCE_SECONDS, World, shown
+from support import PATIENCE_SECONDS, PYTHON, Bridge, World, shown, soon
 
 MakeWorld = Callable[[str], World]
 
@@ -44,21 +45,83 @@ def test_streaming(world: MakeWorld) -> None:
     )
 
 
+SHOUT = """
+import os
+
+def shout(text: str) -> str:
+    "Says it louder."
+    return _upper(text)
+
+def _upper(text: str) -> str:
+    return text.upper()
+"""
+
+
+def test_plugins(short_path: Path) -> None:
+    plugins, sessions = short_path / "plugins", short_path / "sessions"
+    plugins.mkdir()
+    sessions.mkdir()
+    (plugins / "loud.py").write_text(SHOUT)
+    (plugins / "bad.py").write_text("def load_plugin() -> None: ...")
+    with subprocess.Popen(
+        [*PYTHON, EXAMPLES / "plugins.py", plugins],
+        env={"TMPDIR": str(sessions), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as host:
+        assert host.stdin is not None
+        assert host.stdout is not None
+        with Bridge(json.loads(host.stdout.readline())) as bridge:
+            own = ["load_plugin", "unload_plugin"]
+            assert list(bridge.tools) == own
+            assert bridge.introduction["instructions"].startswith("More functions are in plugins.")
+
+            def said(tool: str, **arguments: str) -> str:
+                text: str = bridge.call(tool, **arguments)["content"][0]["text"]
+                return text
+
+            for wrong in ("nothing", "../plugins/loud"):
+                assert said("load_plugin", name=wrong).startswith(
+                    f"`{wrong}` cannot be loaded; there are ['bad', "
+                )
+            assert said("load_plugin", name="loud") == "loaded: shout"
+            soon(lambda: list(bridge.tools) == [*own, "shout"])
+            assert said("shout", text="hey") == "HEY"
+            assert "loaded are ['loud']" in said("load_plugin", name="loud")
+            assert "two tools are called `load_plugin`" in said("load_plugin", name="bad")
+            assert said("unload_plugin", name="bad") == "unloaded: "
+            assert said("unload_plugin", name="loud") == "unloaded: shout"
+            soon(lambda: list(bridge.tools) == own)
+            assert said("load_plugin", name="loud") == "loaded: shout"
+        host.stdin.close()
+        assert host.wait(PATIENCE_SECONDS) == 0
+    assert list(sessions.iterdir()) == []
+
+
 def test_the_programs_of_the_readme_are_programs(short_path: Path) -> None:
     text = (EXAMPLES.parent / "README.md").read_text()
     programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
-    assert len(programs) == 7
+    assert len(programs) == 8
     for number, program in enumerate(programs):
         compile(program, f"program {number}", "exec")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", next(program for program in programs if "input(" in program)],
-        env={"TMPDIR": str(short_path)},
-        input="\n",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
+    names, sessions = short_path / "names", short_path / "sessions"
+    names.mkdir()
+    sessions.mkdir()
+    offering, changing = (
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", next(program for program in programs if part in program)],
+            env={"TMPDIR": str(sessions), "XDG_RUNTIME_DIR": str(names)},
+            input="\n",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        for part in ("input(", "session.remove(")
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "'mcpServers': {'tools': {" in done.stdout
-    assert list(short_path.iterdir()) == []
+    assert (offering.returncode, offering.stderr) == (0, "")
+    assert "'mcpServers': {'tools': {" in offering.stdout
+    assert (changing.returncode, changing.stderr) == (0, "")
+    assert list((names / "toolbridge").iterdir()) == []
+    assert list(sessions.iterdir()) == []

@@ -158,30 +158,7 @@ def test_calls_of_parallel_tools_overlap(short_path: Path) -> None:
     assert list(short_path.iterdir()) == []
 
 
-def test_a_session_that_runs_gets_no_more_tools(short_path: Path) -> None:
-    session = Session(add, directory=short_path)
-    with session:
-        with pytest.raises(InvalidRequestError, match="runs already") as raised:
-            session.tool(shout)
-        assert raised.value.hint == "add tools before `with session:`"
-    session.tool(shout)
-    with pytest.raises(Exception, match="shout"):
-        session.tool(shout)  # there is one of that name
-    with session:
-        assert called(session, "shout", {"text": "hey"}) == (0, "HEY")
-    empty = Session(directory=short_path)
-    with pytest.raises(InvalidRequestError, match="at least one tool"), empty:
-        pass
-    empty.tool(add)
-    with empty:
-        assert called(empty, "add", {"a": 41}) == (0, "42")
-    assert list(short_path.iterdir()) == []
-
-
 def test_what_cannot_be_a_session_is_said(short_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="at least one tool"), Session(directory=short_path):
-        pass
-
     def bad() -> None: ...
 
     bad.__name__ = "no good"

@@ -9,6 +9,7 @@ from . import model_names
 from ._native import Documents, __version__
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .callbacks import Allow, CanUseTool, Decision, Deny, MessageCallback, PermissionRequest
+from .client import Client, current_client
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -27,7 +28,8 @@ from .errors import (
 )
 from .model import ClaudeCodeModel
 from .progress import report_progress
-from .session import Session
+from .server_info import ServerInfo
+from .session import Session, ToolHints
 from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
 from .tools import Toolsets, read_only
 
@@ -45,6 +47,7 @@ __all__ = [
     "ClaudeCodeError",
     "ClaudeCodeModel",
     "ClaudeCodeModelSettings",
+    "Client",
     "Decision",
     "Deny",
     "Documents",
@@ -57,13 +60,16 @@ __all__ = [
     "PermissionMode",
     "PermissionRequest",
     "RequestWithMetadata",
+    "ServerInfo",
     "Session",
     "StructuredOutputError",
+    "ToolHints",
     "ToolNotFoundError",
     "ToolsetNotRegisteredError",
     "Toolsets",
     "TransportType",
     "__version__",
+    "current_client",
     "model_names",
     "read_only",
     "report_progress",

@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, final, type_check_only
 
-from .tools import Host
+from .tools import Host, Served
 
 __all__ = [
     "Call",
@@ -52,6 +52,10 @@ class Call:
     def arguments(self) -> bytes: ...
     @property
     def tool_use_id(self) -> str | None: ...
+    @property
+    def tool(self) -> Served: ...
+    @property
+    def client(self) -> tuple[str | None, str | None, str | None, int | None] | None: ...
     def answer(self, result: bytes) -> None: ...
     def fail(self, type_name: str, message: str) -> None: ...
     def report_progress(
@@ -104,7 +108,17 @@ class Model:
 class Session:
     """Tools of this process on a socket."""
 
-    def __new__(cls, host: Host, bridge: Path, directory: Path | None = None) -> Session: ...
+    def __new__(
+        cls,
+        host: Host,
+        bridge: Path,
+        directory: Path | None = None,
+        name: str | None = None,
+        names_dir: Path | None = None,
+        server: bytes | None = None,
+    ) -> Session: ...
+    def add(self, tool: Served) -> None: ...
+    def remove(self, name: str) -> bool: ...
     @property
     def socket_path(self) -> Path: ...
     @property

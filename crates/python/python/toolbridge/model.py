@@ -33,6 +33,7 @@ from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
 from .meter import Meter
 from .output import wanted
+from .server_info import ServerInfo, said
 from .settings import (
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
@@ -154,6 +155,7 @@ class ClaudeCodeModel(Model[None]):
         strict_mcp_config: bool | None = None,
         cli_path: str | os.PathLike[str] | None = None,
         session_dir: str | os.PathLike[str] | None = None,
+        server: ServerInfo | None = None,
         message_callback: MessageCallback | None = None,
         can_use_tool: CanUseTool | None = None,
         allow_own_tools: bool | None = None,
@@ -207,6 +209,8 @@ class ClaudeCodeModel(Model[None]):
             cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
                 package `claude-agent-sdk`.
             session_dir: Where the files of sessions are, instead of the temporary directory.
+            server: How the server of the tools introduces itself: its name, its version, and what the model
+                should know before it uses them.
             message_callback: Is called with each message of the CLI.
             can_use_tool: Decides about tools that no rule allows or forbids.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
@@ -247,6 +251,7 @@ class ClaudeCodeModel(Model[None]):
             "cli": cli_path,
             "bundled_cli": _executable.bundled_cli(),
             "session_dir": session_dir,
+            "server": said(server),
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,
             "allow_own_tools": allow_own_tools,
@@ -499,7 +504,7 @@ class ClaudeCodeModel(Model[None]):
         if run_context is not None and (manager := run_context.tool_manager) is not None:
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
-        missing = set(names) - set(toolbox.definitions)
+        missing = set(names) - toolbox.names
         gets_all = not names and run_context is None and knows_runs()
         names += [name for one in documents for name in one.tool_names]
         if registered is not None and (missing or gets_all):
@@ -512,7 +517,7 @@ class ClaudeCodeModel(Model[None]):
                     deps = run_context.deps
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
-                toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.definitions])
+                toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.names])
         return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
 
 

@@ -8,26 +8,32 @@ import contextvars
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from pydantic_ai import Tool
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from . import _executable, _native
 from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
+from .server_info import ServerInfo, said
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-from .tools import Host, Toolbox, as_tool, direct_functions, manager_of, offered
+from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_NO_HINT = ("self", "function")
+_Made = TypeVar("_Made")
+
+_MODEL = TestModel()
+"""What contexts of tools have for a model, where none asks."""
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -37,6 +43,65 @@ def _close_all() -> None:
     """Removes the files of sessions that are still open, while there is an interpreter to do so."""
     for session in list(_open):
         session.close()
+
+
+def _unlock_all() -> None:
+    """A thread that held a lock while the process was forked is not there to let go of it."""
+    for session in list(_open):
+        session._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
+
+
+class ToolHints(TypedDict, total=False):
+    """What clients are to know of a tool besides its name, description and parameters."""
+
+    read_only: bool | None
+    """Whether it changes nothing. Its calls may then run side by side."""
+    parallel: bool | None
+    """Whether its calls may run side by side though it changes something. The CLI makes such calls one after
+    the other all the same; several clients, or others, do not."""
+    title: str | None
+    """A name for people."""
+    destructive: bool | None
+    """Whether what it changes may be lost."""
+    idempotent: bool | None
+    """Whether a second call with the same arguments changes nothing more."""
+    open_world: bool | None
+    """Whether it deals with things outside, such as the web."""
+    max_result_chars: int | None
+    """How long a result may be before the CLI hands it to the model as a file."""
+
+
+def _made(tool: Callable[..., Any] | Tool[Any], hints: ToolHints) -> Tool[Any]:
+    """A tool, with those hints."""
+    unknown = hints.keys() - ToolHints.__annotations__.keys()
+    if unknown:
+        raise TypeError(
+            f"there is no hint `{min(unknown)}`; there are: {', '.join(ToolHints.__annotations__)}"
+        )
+    metadata = {name: value for name, value in hints.items() if value is not None}
+    if not isinstance(tool, Tool):
+        return Tool(as_tool(tool), metadata=metadata)
+    if metadata:
+        tool = copy(tool)
+        tool.metadata = {**(tool.metadata or {}), **metadata}
+    return tool
+
+
+def _at_once(name: str, work: Coroutine[Any, Any, _Made]) -> _Made:
+    """What comes of work that waits for nothing: in any thread, and on the event loop that it would need."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        made: _Made = done.value
+        return made
+    work.close()
+    raise InvalidRequestError(
+        f"the `prepare` of `{name}` waits for something, and the session runs already",
+        hint="add it before `with session:`",
+    )
 
 
 class Session:
@@ -54,7 +119,7 @@ class Session:
     >>> server["type"]
     'stdio'
 
-    Or one by one, with what clients are to know of each:
+    Or one by one, with what clients are to know of each, also while the session runs:
 
     >>> session = Session()
     >>> @session.tool(read_only=True)
@@ -66,85 +131,102 @@ class Session:
     def __init__(
         self,
         *tools: Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents,
+        name: str | None = None,
+        instructions: str | None = None,
+        server: ServerInfo | None = None,
         deps: Any = None,
         directory: str | os.PathLike[str] | None = None,
+        names_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """A session that has not started.
 
         Args:
             tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents.
+            name: The name under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
+                Several sessions may have the same one. Without a name it is not found.
+            instructions: What a model should know before it uses the tools.
+            server: What the session's MCP server says of itself besides: its name and its version.
             deps: What tools that take a `RunContext` find in it.
             directory: Where its files are, instead of the temporary directory.
+            names_dir: Where its name is made known, instead of the user's own directory of names. It must
+                belong to this user alone.
         """
-        self._tools = tools
-        self._offered = offered(tools)
+        given = Given.of(tools)
+        self._toolsets, self._documents = given.toolsets, given.documents
+        self._tools: dict[str, Tool[Any]] = {}
+        self._served: dict[str, Served] = {}
+        """By the same names, while the session runs."""
+        self._lock = threading.RLock()
+        """Held while `_tools` changes, and what is served with it."""
+        self._name = name
+        self._names_dir = None if names_dir is None else Path(names_dir)
+        if instructions is not None:
+            server = replace(server or ServerInfo(), instructions=instructions)
+        self._server = server
         self._deps = deps
         self._directory = None if directory is None else Path(directory)
         self._stack: AsyncExitStack | None = None
         self._session: _native.Session | None = None
         self._thread: _Thread | None = None
+        for tool in given.tools:
+            self.add(tool)
 
     @overload
     def tool(self, function: _Function, /) -> _Function: ...
 
     @overload
-    def tool(
-        self,
-        /,
-        *,
-        read_only: bool | None = None,
-        parallel: bool | None = None,
-        title: str | None = None,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-        open_world: bool | None = None,
-        max_result_chars: int | None = None,
-    ) -> Callable[[_Function], _Function]: ...
+    def tool(self, /, **hints: Unpack[ToolHints]) -> Callable[[_Function], _Function]: ...
 
     def tool(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        read_only: bool | None = None,
-        parallel: bool | None = None,
-        title: str | None = None,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-        open_world: bool | None = None,
-        max_result_chars: int | None = None,
+        self, function: Callable[..., Any] | None = None, /, **hints: Unpack[ToolHints]
     ) -> Callable[..., Any]:
-        """Adds a function to a session that has not started, as a decorator; it stays what it is.
-
-        Args:
-            function: The function, whose signature and docstring become the schema.
-            read_only: Whether it changes nothing. Its calls may then run side by side.
-            parallel: Whether its calls may run side by side though it changes something. The CLI makes such
-                calls one after the other all the same; several clients, or others, do not.
-            title: A name for people.
-            destructive: Whether what it changes may be lost.
-            idempotent: Whether a second call with the same arguments changes nothing more.
-            open_world: Whether it deals with things outside, such as the web.
-            max_result_chars: How long a result may be before the CLI hands it to the model as a file.
-
-        Raises:
-            InvalidRequestError: When the session runs already: its clients know its tools.
-        """
-        said = locals().items()
-        metadata = {name: value for name, value in said if value is not None and name not in _NO_HINT}
+        """Adds a function, as a decorator; it stays what it is. See `add`."""
 
         def add(function: _Function) -> _Function:
-            if self._stack is not None:
-                raise InvalidRequestError(
-                    "the session runs already, and its clients know its tools",
-                    hint="add tools before `with session:`",
-                )
-            tools = (*self._tools, Tool(as_tool(function), metadata=metadata))
-            self._offered = offered(tools)
-            self._tools = tools
+            self.add(function, **hints)
             return function
 
         return add if function is None else add(function)
+
+    def add(self, tool: Callable[..., Any] | Tool[Any], /, **hints: Unpack[ToolHints]) -> None:
+        """Adds a function or a tool. Clients of a session that runs are told, and offer it to their models.
+
+        It can be called in any thread, and by tools of the session.
+
+        Args:
+            tool: A function, whose signature and docstring become the schema, or a tool.
+            hints: What clients are to know of it besides.
+
+        Raises:
+            InvalidRequestError: When it can be no tool, or there is one of that name. The session is then as
+                before.
+        """
+        made = _made(tool, hints)
+        with self._lock:
+            if made.name in self._tools:
+                raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
+            if (session := self._session) is not None:
+                one = _at_once(made.name, served(made, _MODEL, self._deps))
+                if one is not None:
+                    session.add(one)
+                    self._served[made.name] = one
+            self._tools[made.name] = made
+
+    def remove(self, name: str) -> bool:
+        """Removes a function or a tool; clients of a session that runs are told. Its calls under way go on.
+
+        It can be called in any thread, and by tools of the session. Tools of toolsets and documents stay.
+
+        Returns:
+            Whether there was one.
+        """
+        with self._lock:
+            # Held here until it is gone there: what is deleted with it may call this session again.
+            one = self._served.get(name)
+            if (session := self._session) is not None and one is not None:
+                session.remove(one.definition.name)
+            self._served.pop(name, None)
+            return self._tools.pop(name, None) is not None
 
     def mcp_config(self, name: str = DEFAULT_SERVER_NAME) -> dict[str, Any]:
         """The whole object for `claude --mcp-config`, with this session as the server of that name."""
@@ -175,24 +257,49 @@ class Session:
             raise InvalidRequestError("the session runs already")
         async with AsyncExitStack() as stack:
             toolbox = Toolbox(is_structured=True)
-            toolbox.add(await manager_of(self._offered.toolset, TestModel(), self._deps, stack))
+            if self._toolsets:
+                toolbox.add(await manager_of(combined(self._toolsets), _MODEL, self._deps, stack))
+            tools = list(self._tools.values())
+            ready = [(tool, await served(tool, _MODEL, self._deps)) for tool in tools]
             host = Host(
                 toolbox,
                 server_name=DEFAULT_SERVER_NAME,
                 transport=DEFAULT_TRANSPORT,
-                documents=self._offered.documents,
-                functions=direct_functions(self._offered.functions) if self._offered.functions else {},
+                documents=self._documents,
             )
-            session = _native.Session(host, _executable.BRIDGE, self._directory)
-            self._session = session
+            with self._lock:
+                session = self._start(host, ready)
             _open.add(self)
             stack.push_async_callback(host.end)
             stack.push_async_callback(completed, session.stop)
             self._stack = stack.pop_all()
         return self
 
+    def _start(self, host: Host, ready: list[tuple[Tool[Any], Served | None]]) -> _native.Session:
+        """Starts to serve the tools that there are now: some may have come or gone since `ready` was made."""
+        own: dict[str, Served] = {}
+        for name, tool in list(self._tools.items()):
+            known = [one for of, one in ready if of is tool]
+            one = known[0] if known else _at_once(name, served(tool, _MODEL, self._deps))
+            if one is not None:
+                own[name] = one
+        host.toolbox.tools += own.values()
+        session = _native.Session(
+            host,
+            _executable.BRIDGE,
+            self._directory,
+            self._name,
+            self._names_dir,
+            None if self._server is None else to_json(said(self._server)),
+        )
+        # What is removed later is to be gone; until then the native module has it.
+        host.toolbox.tools.clear()
+        self._session, self._served = session, own
+        return session
+
     async def __aexit__(self, *_: object) -> None:
-        stack, self._stack, self._session = self._stack, None, None
+        with self._lock:
+            stack, self._stack, self._session, self._served = self._stack, None, None, {}
         if stack is not None:
             await stack.aclose()
 
@@ -201,7 +308,7 @@ class Session:
 
         Leaving the context does more. This is for the end of a program, which sees to it by itself.
         """
-        session, self._session = self._session, None
+        session, self._session, self._served = self._session, None, {}
         if session is not None:
             session.close()
 

@@ -6,11 +6,11 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, Self, TypeAlias, get_type_hints
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
@@ -53,34 +53,46 @@ def read_only(function: Callable[..., Any]) -> Tool[Any]:
     return Tool(function, metadata={"read_only": True})
 
 
+@dataclass
+class Given:
+    """What was given to offer, by its kind."""
+
+    toolsets: list[AbstractToolset[Any]] = field(default_factory=list)
+    documents: list[_native.Documents] = field(default_factory=list)
+    tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, all_of_it: Toolsets) -> Self:
+        given = cls()
+        for one in [all_of_it] if isinstance(all_of_it, AbstractToolset | _native.Documents) else all_of_it:
+            if isinstance(one, AbstractToolset):
+                given.toolsets.append(one)
+            elif isinstance(one, _native.Documents):
+                given.documents.append(one)
+            else:
+                given.tools.append(one if isinstance(one, Tool) else as_tool(one))
+        return given
+
+
 @dataclass(frozen=True)
 class Offered:
     """What was given to offer: tools that Python calls, and documents, whose calls it never sees."""
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
-    functions: FunctionToolset[Any] | None = None
-    """The part of the toolset that was given as functions and tools."""
 
 
 def offered(toolsets: Toolsets) -> Offered:
     """One toolset and the documents, out of whatever was given."""
-    if isinstance(toolsets, AbstractToolset):
-        return Offered(toolsets)
-    found: list[AbstractToolset[Any]] = []
-    documents: list[_native.Documents] = []
-    tools: list[Tool[Any] | Callable[..., Any]] = []
-    for one in [toolsets] if isinstance(toolsets, _native.Documents) else toolsets:
-        if isinstance(one, AbstractToolset):
-            found.append(one)
-        elif isinstance(one, _native.Documents):
-            documents.append(one)
-        else:
-            tools.append(one if isinstance(one, Tool) else as_tool(one))
-    functions = FunctionToolset(tools) if tools else None
-    if functions is not None:
-        found.append(functions)
-    return Offered(found[0] if len(found) == 1 else CombinedToolset(found), tuple(documents), functions)
+    given = Given.of(toolsets)
+    if given.tools:
+        given.toolsets.append(FunctionToolset(given.tools))
+    return Offered(combined(given.toolsets), tuple(given.documents))
+
+
+def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
+    """Several toolsets as one."""
+    return toolsets[0] if len(toolsets) == 1 else CombinedToolset(toolsets)
 
 
 def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,14 +153,8 @@ def _named(
     return outer
 
 
-def direct_functions(toolset: FunctionToolset[Any]) -> dict[str, Callable[[bytes], Any]]:
-    """Those tools of a set that are plain functions, by name: what calls each with arguments as JSON text."""
-    functions = {name: _direct(tool) for name, tool in toolset.tools.items()}
-    return {name: function for name, function in functions.items() if function is not None}
-
-
-def _direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
-    """`None` for a tool that needs its manager."""
+def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
+    """What calls a plain function with arguments as JSON text; `None` for a tool that needs its manager."""
     schema = tool.function_schema
     asks_for_more = (
         tool.prepare or tool.args_validator or tool.requires_approval or tool.timeout,
@@ -202,12 +208,42 @@ async def manager_of(
     return await ToolManager(toolset).for_run_step(context)
 
 
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A tool as it is offered."""
+
+    definition: ToolDefinition
+    manager: ToolManager[Any]
+    """Calls it,"""
+    function: Callable[[bytes], Any] | None = None
+    """unless this does, with arguments as JSON text and in any thread."""
+
+    @property
+    def described(self) -> bytes:
+        """What the native module is told about it."""
+        # No schema of what it returns: a function of Python's may return something else than its signature
+        # says, which a client that was promised an object would refuse.
+        return to_json(described(self.definition))
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether its calls are for the threads that `Host.start_thread` starts."""
+        return self.function is not None
+
+
+async def served(tool: Tool[Any], model: Model, deps: Any) -> Served | None:
+    """A tool that is in no toolset; `None` where its own `prepare` leaves it out."""
+    context: RunContext[Any] = RunContext(deps=deps, model=model, usage=RunUsage())
+    manager = await ToolManager(FunctionToolset([tool])).for_run_step(context)
+    found = [Served(one.tool_def, manager, direct(tool)) for one in (manager.tools or {}).values()]
+    return found[0] if found else None
+
+
 @dataclass
 class Toolbox:
-    """Tools by name, each with the manager that calls it."""
+    """Tools, each with the manager that calls it."""
 
-    definitions: dict[str, ToolDefinition] = field(default_factory=dict)
-    managers: dict[str, ToolManager[Any]] = field(default_factory=dict)
+    tools: list[Served] = field(default_factory=list)
     is_structured: bool = False
     """Whether objects are structured content too. A model only ever sees one of the two."""
     meter: Meter | None = None
@@ -215,30 +251,24 @@ class Toolbox:
     metered: ToolManager[Any] | None = None
     """which this manager makes."""
 
+    @property
+    def names(self) -> set[str]:
+        return {tool.definition.name for tool in self.tools}
+
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
         """Adds the tools of a manager, or those of them that are given."""
         if definitions is None:
             definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
-        for definition in definitions:
-            self.definitions[definition.name] = definition
-            self.managers[definition.name] = manager
-
-    def to_json(self) -> bytes | None:
-        """The tools as the native module reads them."""
-        if not self.definitions:
-            return None
-        # No schema of what they return: a function of Python's may return something else than its signature
-        # says, which a client that was promised an object would refuse.
-        return to_json([described(tool) for tool in self.definitions.values()])
+        self.tools += [Served(definition, manager) for definition in definitions]
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
         part = ToolCallPart(call.name, call.arguments.decode())
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
-        manager = self.managers[call.name]
+        tool, manager = call.tool, call.tool.manager
         if self.meter is None or manager is not self.metered:
-            return self.result(call.name, await handled(manager, part))
+            return self.result(tool, await handled(manager, part))
         try:
             self.meter.begin_call()
         except AgentRunError as error:
@@ -252,12 +282,12 @@ class Toolbox:
         finally:
             self.meter.end_call()
         _retries(manager).pop(call.name, None)
-        return self.result(call.name, value)
+        return self.result(tool, value)
 
-    def result(self, name: str, value: Any) -> bytes:
+    def result(self, tool: Served, value: Any) -> bytes:
         """What a tool returned, as the JSON text of an MCP result."""
-        is_structured = self.is_structured and returns_object(self.definitions[name])
-        return result_of(name, value, is_structured=is_structured)
+        is_structured = self.is_structured and returns_object(tool.definition)
+        return result_of(tool.definition.name, value, is_structured=is_structured)
 
 
 async def handled(manager: ToolManager[Any], part: ToolCallPart) -> Any:
@@ -320,15 +350,13 @@ class Host:
     documents: Sequence[_native.Documents] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
-    functions: Mapping[str, Callable[[bytes], Any]] = field(default_factory=dict)
-    """Tools that are called with arguments as JSON text, in any thread."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
-    def tools(self) -> bytes | None:
-        return self.toolbox.to_json()
+    def tools(self) -> list[Served]:
+        return self.toolbox.tools
 
     @property
     def decide(self) -> Callable[[_native.Call], object] | None:
@@ -338,11 +366,6 @@ class Host:
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""
         self.start(call, partial(self.toolbox.call, call))
-
-    @property
-    def direct(self) -> Set[str]:
-        """The tools whose calls are for the threads that `start_thread` starts."""
-        return set(self.functions)
 
     def start_thread(self, calls: _native.Calls, /) -> None:
         threading.Thread(target=self._serve, args=(calls,), name="toolbridge-tool", daemon=True).start()
@@ -366,11 +389,12 @@ class Host:
         """Calls a function, in a thread where it may block. Whatever it raises, the thread goes on."""
         current_call.set(call)
         try:
-            value = self.functions[call.name](call.arguments)
+            assert call.tool.function is not None
+            value = call.tool.function(call.arguments)
             if inspect.isawaitable(value):
                 self._await_later(call, value)
             else:
-                call.answer(self.toolbox.result(call.name, value))
+                call.answer(self.toolbox.result(call.tool, value))
         except BaseException as error:
             fail(call, error)
 
@@ -378,7 +402,7 @@ class Host:
         """Goes on with a call whose function has returned something to be awaited, on the loop."""
 
         async def work() -> bytes:
-            return self.toolbox.result(call.name, await value)
+            return self.toolbox.result(call.tool, await value)
 
         def start() -> None:
             # One that is cancelled before it begins would warn that it was never awaited.

@@ -8,4 +8,5 @@ mod fronts;
 mod function;
 mod model;
 mod own_bridge;
+mod plugins;
 mod trace;
