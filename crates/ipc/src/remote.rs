@@ -142,9 +142,9 @@ impl Parent {
     ) -> Result<Self, IpcError> {
         let list = read_stamped(&schema)?;
         // Others were not told of `watch_tools`, and are not asked.
-        let is_ours =
-            |path: &Path| path.file_name().and_then(SessionId::of).is_some_and(|(id, _)| id.is_ours());
-        let schema = Some(schema).filter(|schema| is_ours(schema));
+        let id = |path: &Path| path.file_name().and_then(SessionId::of).map(|(id, _)| id);
+        let is_ours = id(&socket).is_some_and(|own| own.is_ours() && Some(own) == id(&schema));
+        let schema = is_ours.then_some(schema);
         Self::new(socket, schema, list, changed)
     }
 

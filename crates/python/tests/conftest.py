@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import TRANSPORTS, Transport, World
@@ -17,6 +18,15 @@ for name in [name for name in os.environ if name.startswith(("ANTHROPIC", "CLAUD
 
 # Tests that run in the background may have inherited that SIGINT is ignored, and so would their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    """Has what a test printed and logged reach the process that reports it, though it be no valid Unicode."""
+    if data := (yield):
+        said = data.get("sections", [])
+        data["sections"] = [(name, text.encode(errors="backslashreplace").decode()) for name, text in said]
+    return data
 
 
 @pytest.fixture

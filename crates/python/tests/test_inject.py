@@ -26,7 +26,7 @@ def test_any_system_call_may_fail(scenario: str, known: list[str], short_path: P
         fail_each_call = Path(named("TOOLBRIDGE_SCRIPTED_MODEL")).with_name("fail-each-call")
         test = f"test_inject::test_any_system_call_may_fail[{scenario}]"
         done = subprocess.run(
-            [fail_each_call, test, path, *known], capture_output=True, text=True, timeout=300, check=False
+            [fail_each_call, test, path, *known], capture_output=True, text=True, timeout=1800, check=False
         )
         print(done.stderr)
         assert done.returncode == 0, done.stderr

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::json;
 use toolbridge_scripted::{Run, fail_each_call};
 
-/// Longer than a run takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the player waits for a run.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
