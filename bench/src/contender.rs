@@ -62,7 +62,7 @@ contenders! {
     BridgeAndParent, "bridge+parent", Ours, None,
         "`toolbridge-bridge`, and a Rust program with a session and typed handlers";
     Attached, "attach+parent", Ours, None,
-        "`toolbridge attach`, and the same Rust program with a session that has a name";
+        "`toolbridge-bridge attach`, and the same Rust program with a session that has a name";
     Sdk, "sdk", Ours, None,
         "the same Rust program over the transport `sdk`: the floor's relay in place of the CLI, and the \
          CLI's control channel on its stdin and stdout";

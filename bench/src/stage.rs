@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
             Contender::WholeBridge => bridge(&self.programs.toolbridge, &cheap),
             Contender::BridgeAndParent => self.bridge(own),
             Contender::Attached => {
-                let mut command = Command::new(&self.programs.toolbridge);
+                let mut command = Command::new(&self.programs.bridge);
                 command.arg("attach").arg(tools.to_string()).env("XDG_RUNTIME_DIR", self.dir.path());
                 command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
                 command

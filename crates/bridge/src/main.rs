@@ -1,4 +1,4 @@
-//! The bridge alone, and the CLI's guardian.
+//! The bridge alone, also to sessions with names, and the CLI's guardian.
 //!
 //! `toolbridge` does the same. This executable has nothing else in it, so it starts in half the time
 //! and takes half the memory, and it can be linked statically; packages bring it along.
@@ -7,11 +7,15 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     toolbridge::run_bridge_if_asked();
+    if let Some(names) = toolbridge::asked_to_attach() {
+        return toolbridge::run_attach(names, None);
+    }
     #[expect(clippy::print_stderr, reason = "somebody has started it by hand")]
     {
         eprintln!(
             "error: this is the bridge that an MCP client starts\n\
-             hint: start it as `toolbridge-bridge bridge SOCKET SCHEMA`, with the absolute paths of a session's files"
+             hint: start it as `toolbridge-bridge bridge SOCKET SCHEMA`, with the absolute paths of a session's files, \
+             or as `toolbridge-bridge attach [NAME…]`"
         );
     }
     ExitCode::from(2)

@@ -14,6 +14,7 @@ mod output;
 mod sessions;
 mod trace;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
     if let Some((socket, schema)) = plain_bridge() {
         return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
     }
-    if let Some(names) = plain_attach() {
+    if let Some(names) = toolbridge::asked_to_attach().filter(|_| is_silent()) {
+        become_small(&names);
         return toolbridge::run_attach(names, None);
     }
     toolbridge::ipc::this_program_is_a_bridge();
@@ -71,13 +73,14 @@ fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     (exact && is_silent()).then_some((socket, schema))
 }
 
-/// The names, when the command line is exactly `attach <name>…` and no log is wanted: a CLI starts one each time.
-fn plain_attach() -> Option<Vec<String>> {
-    let mut args = std::env::args_os().skip(1);
-    let is_attach = args.next()? == "attach";
-    let names = args.map(std::ffi::OsString::into_string).collect::<Result<Vec<_>, _>>().ok()?;
-    let exact = is_attach && names.iter().all(|name| !name.starts_with('-'));
-    (exact && is_silent()).then_some(names)
+/// Becomes `toolbridge-bridge`, where it is installed too: it does the same with half the memory, and each CLI has one.
+fn become_small(names: &[String]) {
+    if let Ok(this) = std::env::current_exe() {
+        _ = std::process::Command::new(this.with_file_name("toolbridge-bridge"))
+            .arg("attach")
+            .args(names)
+            .exec();
+    }
 }
 
 /// Nobody wants to know what happens.

@@ -43,6 +43,16 @@ pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCod
     exit_code(bridge(socket, schema, trace))
 }
 
+/// The names on a command line that is exactly `<program> attach <name>…`.
+#[doc(hidden)]
+#[must_use]
+pub fn asked_to_attach() -> Option<Vec<String>> {
+    let mut args = std::env::args_os().skip(1);
+    let is_attach = args.next()? == "attach";
+    let names = args.map(std::ffi::OsString::into_string).collect::<Result<Vec<_>, _>>().ok()?;
+    (is_attach && names.iter().all(|name| !name.starts_with('-'))).then_some(names)
+}
+
 /// Offers the tools of all live sessions of this user that have a name, or of those called `names`, on this process's stdin and
 /// stdout. It ends as a bridge does.
 ///

@@ -61,6 +61,9 @@ mod runtime;
 mod stdio;
 
 #[cfg(feature = "bridge")]
+#[doc(hidden)]
+pub use bridge::asked_to_attach;
+#[cfg(feature = "bridge")]
 pub use bridge::{run_attach, run_bridge, run_bridge_if_asked};
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
