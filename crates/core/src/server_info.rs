@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a server introduces itself to its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ServerInfo {
     /// Its name.
     pub name: String,

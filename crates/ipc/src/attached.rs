@@ -153,13 +153,17 @@ impl Shared {
         loop {
             // Before looking: what comes from here on is told.
             let watches: Vec<_> = self.dirs.iter().filter_map(|dir| watch(dir)).collect();
-            let is_blind = watches.is_empty();
+            let is_blind = watches.len() < self.dirs.len();
             let mut news = JoinSet::new();
             for watch in watches {
                 news.spawn(async move { watch.changed().await });
             }
             self.look(&gone);
-            for Member { session, parent, .. } in &self.now().members {
+            let now = self.now();
+            // What comes back is followed anew; what a dead one left has been swept.
+            known.retain(|socket| now.members.iter().any(|member| member.session.socket == *socket));
+            gone.retain(|socket: &PathBuf| socket.exists());
+            for Member { session, parent, .. } in &now.members {
                 if known.insert(session.socket.clone()) {
                     let (parent, socket) = (Arc::clone(parent), session.socket.clone());
                     followed.spawn(async move {
@@ -169,7 +173,7 @@ impl Shared {
                 }
             }
             tokio::select! {
-                _ = news.join_next(), if !is_blind => {}
+                Some(_) = news.join_next() => {}
                 () = tokio::time::sleep(WATCH_AGAIN), if is_blind => {}
                 Some(Ok(socket)) = followed.join_next() => {
                     // What a killed process left; otherwise it would be there until another session starts.

@@ -47,6 +47,11 @@ impl SessionId {
         self.0.get_version_num() == 8
     }
 
+    /// The id that a name has.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+
     /// As the files' names have it.
     pub(crate) fn text(self) -> String {
         self.0.simple().to_string()

@@ -10,6 +10,7 @@ use toolbridge_core::trace::{Outcome, TraceParent};
 use toolbridge_core::{CallMeta, Client, Progress, RawJson, ToolCall, ToolError};
 
 use crate::IpcError;
+use crate::frame::check_size;
 use crate::watch::WATCH_TOOLS;
 
 /// The only method there is.
@@ -141,10 +142,14 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     Ok(Request::Call(ToolCall { name, arguments, meta }, client))
 }
 
-/// Puts who calls into a request, for the first one of a connection.
+/// Puts who calls into a request, where that is not known at the other end.
 pub(crate) fn introduce(request: &mut Parts, client: &Client) {
     let client = serde_json::to_string(client).expect("strings can always be written");
-    request.tail.splice(0..0, format!(r#","client":{client}"#).into_bytes());
+    let client = format!(r#","client":{client}"#);
+    // Not at the cost of the call.
+    if check_size(request.size() + client.len()).is_ok() {
+        request.tail.splice(0..0, client.into_bytes());
+    }
 }
 
 /// Writes a request.

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ use crate::user::User;
 const MAX_NAME_CHARS: usize = 48;
 
 const SUFFIX: &str = ".json";
+
+/// An entry that has not got its final name for so long is one that a killed process left.
+const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
 /// A live session that has a name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -147,25 +150,47 @@ fn sweep_names(dir: &Path) -> Vec<NamedSession> {
         return Vec::new();
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_entry =
-        |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "json" || suffix == "tmp");
-    entries.map(|entry| entry.path()).filter(is_entry).filter_map(|path| look(&path)).collect()
+    let user = User::of_this_process();
+    entries.map(|entry| entry.path()).filter_map(|path| look(&path, kind_of(&path)?, user)).collect()
+}
+
+/// What a file is by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Entry,
+    /// It may not have been locked yet; locking it would fail its session's start.
+    Unfinished,
+}
+
+/// Which of ours a file is by its name; whatever else is there is left alone.
+fn kind_of(path: &Path) -> Option<Kind> {
+    let (name, id) = path.file_stem()?.to_str()?.rsplit_once('.')?;
+    let is_ours = check_name(name).is_ok() && SessionId::parse(id).is_some_and(SessionId::is_ours);
+    match path.extension()?.to_str()? {
+        "json" if is_ours => Some(Kind::Entry),
+        "tmp" if is_ours => Some(Kind::Unfinished),
+        _ => None,
+    }
 }
 
 /// The session of an entry, if it lives.
-fn look(path: &Path) -> Option<NamedSession> {
+fn look(path: &Path, kind: Kind, user: User) -> Option<NamedSession> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let meta = file.metadata().ok()?;
+    let is_young = meta.modified().ok()?.elapsed().unwrap_or_default() <= UNFINISHED_AGE;
+    if !meta.is_file() || !user.is(meta.uid()) || (kind == Kind::Unfinished && is_young) {
+        return None;
+    }
     // Shared: others may look at the same moment, and must not take each other for the session.
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        // Not one that is just being made, and not locked yet.
-        let age = file.metadata().ok()?.modified().ok()?.elapsed().unwrap_or_default();
-        if path.extension().is_some_and(|suffix| suffix == "json") || age.as_secs() > 60 {
-            _ = fs::remove_file(path);
-        }
+        _ = fs::remove_file(path);
         return None;
     }
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).inspect_err(|error| tracing::debug!(%error, "an entry cannot be read")).ok()
+    let read = serde_json::from_slice(&text);
+    read.inspect_err(|error| tracing::debug!(%error, "an entry cannot be read"))
+        .ok()
+        .filter(|_| kind == Kind::Entry)
 }

@@ -205,7 +205,11 @@ fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => {
+            // Replaced meanwhile: only a live session does that.
+            let now = fs::symlink_metadata(path)?;
+            Ok(((now.dev(), now.ino()) == (meta.dev(), meta.ino())).then_some(file))
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{
-    Budget, CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource,
+    Budget, CallContext, CallFuture, Changes, Client, RawJson, ToolCall, ToolError, ToolList, ToolSource,
 };
 
 use crate::IpcError;
@@ -152,18 +152,27 @@ impl Parent {
         self.list.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Keeps the list up to date until the parent is gone, or says that it does not tell.
+    /// Keeps the list up to date, and returns when the parent is gone. It stays with one that does not tell of changes.
     pub(crate) async fn follow(&self) {
         let Some(schema) = &self.schema else { return };
         let [mut pause, longest] = FOLLOW_AGAIN;
         loop {
-            let Ok(link) = self.connect().await else { return };
-            match self.follow_on(link.connection, schema).await {
-                Err(IpcError::Invalid { reason }) => {
-                    return tracing::debug!(reason, "the list of tools stays as it is");
+            match self.connect().await {
+                Ok(Link { mut connection, .. }) => match self.follow_on(&mut connection, schema).await {
+                    Err(IpcError::Invalid { reason }) => {
+                        tracing::debug!(reason, "the list of tools stays as it is");
+                        connection.reader.closed().await;
+                    }
+                    Err(error) => tracing::debug!(%error, "the parent has hung up"),
+                    Ok(never) => match never {},
+                },
+                Err(IpcError::Connect { error, .. })
+                    if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) =>
+                {
+                    return;
                 }
-                Err(error) => tracing::debug!(%error, "the parent has hung up"),
-                Ok(never) => match never {},
+                // Something is missing here, a descriptor say, or the parent is stopped.
+                Err(error) => tracing::debug!(%error, "the parent cannot be followed for now"),
             }
             // It may have needed the connection for a call; or it may be gone, which shows when it is tried again.
             tokio::time::sleep(pause).await;
@@ -173,30 +182,27 @@ impl Parent {
 
     async fn follow_on(
         &self,
-        mut connection: Connection,
+        connection: &mut Connection,
         schema: &Path,
     ) -> Result<std::convert::Infallible, IpcError> {
         let mut known = None;
         loop {
-            let watched = ask(&mut connection, known).await?;
+            let watched = ask(connection, known).await?;
             known = Some(watched.revision);
-            self.reload(schema);
+            self.reload(schema).map_err(lost)?;
         }
     }
 
     /// Reads the schema file again, if it is another one.
-    fn reload(&self, schema: &Path) {
+    fn reload(&self, schema: &Path) -> Result<(), IpcError> {
         let known = self.list.read().unwrap_or_else(PoisonError::into_inner).1;
         if Stamp::of(schema).is_ok_and(|stamp| stamp == known) {
-            return;
+            return Ok(());
         }
-        match read_stamped(schema) {
-            Ok(list) => {
-                *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
-                self.changed.send_replace(());
-            }
-            Err(error) => tracing::warn!(%error, "the list of tools cannot be read again"),
-        }
+        let list = read_stamped(schema)?;
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
+        self.changed.send_replace(());
+        Ok(())
     }
 
     async fn relay(
@@ -218,12 +224,12 @@ impl Parent {
                 None => self.connect().await?,
             };
             // An extension, as `watch_tools` is.
-            let is_ours = self.schema.is_some();
-            if is_ours
-                && !reused
-                && let (Some(request), Some(client)) = (&mut exchange.request, &client)
-            {
-                introduce(request, client);
+            let is_news = |client: &Arc<Client>| {
+                self.schema.is_some() && link.introduced.as_ref().is_none_or(|known| known != client)
+            };
+            if let (Some(request), Some(client)) = (&mut exchange.request, client.clone().filter(is_news)) {
+                introduce(request, &client);
+                link.introduced = Some(client);
             }
             let parent_fails = link.parent_fails();
             let hunger = self.idle.make_room((!reused).then(|| link.connection.socket()));
@@ -278,7 +284,8 @@ impl Parent {
         tracing::debug!(socket = %self.socket.display(), "connected");
         let parent = Peer::new(stream.peer_cred()?.pid());
         *self.peer() = parent;
-        Ok(Link { connection: Connection::new(stream)?.within(self.answers.clone()), parent })
+        let connection = Connection::new(stream)?.within(self.answers.clone());
+        Ok(Link { connection, parent, introduced: None })
     }
 
     fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
@@ -291,6 +298,8 @@ impl Parent {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     parent: Option<Peer>,
+    /// Who was said to call.
+    introduced: Option<Arc<Client>>,
 }
 
 impl Link {

@@ -31,6 +31,9 @@ pub fn own_server_info() -> ServerInfo {
     info.and_then(|info| serde_json::from_str(&info).ok()).unwrap_or_default()
 }
 
+/// How long until a schema file that could not be replaced is tried again.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
 /// How long [`Session::stop`] waits for calls to end before it leaves them behind.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -76,7 +79,7 @@ struct Running {
     name: Option<NameEntry>,
     files: SessionFiles,
     server: JoinHandle<()>,
-    /// Keeps the schema file up to date, where the tools can change.
+    /// Keeps the schema file up to date.
     listing: Option<AbortOnDropHandle<()>>,
     _end: SessionEnd,
 }
@@ -191,8 +194,7 @@ impl SessionBuilder {
         let tools = list.len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
         let revision = watch::Sender::new(0);
-        let revisions = (!changes.is_never()).then(|| revision.subscribe());
-        let server = Server::traced(Arc::clone(&self.source), tracer.clone(), revisions);
+        let server = Server::traced(Arc::clone(&self.source), tracer.clone(), Some(revision.subscribe()));
         let stopped = stop.clone();
         let server =
             tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
@@ -210,12 +212,9 @@ impl SessionBuilder {
         };
         let running = Running { name: None, files, server, listing: None, _end: SessionEnd { id, tracer } };
         *lock(&session.running) = Some(running);
-        if !changes.is_never() {
-            let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
-            let listing =
-                tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
-            session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
-        }
+        let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
+        let listing = tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
+        session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
         if let Some(name) = self.name {
             let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
             let files = (session.socket.as_path(), session.schema.as_path());
@@ -235,8 +234,12 @@ async fn keep_listing(
     mut changes: Changes,
     revision: watch::Sender<u64>,
 ) {
+    let mut is_behind = false;
     loop {
-        changes.next().await;
+        tokio::select! {
+            () = changes.next() => {}
+            () = tokio::time::sleep(WRITE_AGAIN), if is_behind => {}
+        }
         let now = source.tools();
         if now.is(&listed) {
             continue;
@@ -245,12 +248,16 @@ async fn keep_listing(
         let mut running = lock(&running);
         let Some(running) = running.as_mut() else { return };
         match running.files.replace_schema(&write_schema_file(&now)) {
-            Ok(()) => revision.send_modify(|revision| *revision += 1),
+            Ok(()) => {
+                revision.send_modify(|revision| *revision += 1);
+                listed = now;
+                is_behind = false;
+            }
             Err(error) => {
-                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list");
+                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list for now");
+                is_behind = true;
             }
         }
-        listed = now;
     }
 }
 

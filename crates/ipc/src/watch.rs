@@ -52,7 +52,7 @@ pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
 /// What watchers of a server wait for.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchers {
-    /// `None` where nothing ever changes, or nobody keeps a schema file.
+    /// `None` where nobody keeps a schema file.
     revision: Option<watch::Receiver<u64>>,
     calls: Arc<AtomicU64>,
     places: Arc<Semaphore>,
@@ -79,7 +79,10 @@ impl Watchers {
     pub(crate) async fn answer(&self, known: Option<u64>) -> Option<Parts> {
         let refuse = |error| Some(write_reply(Reply::Error(error)));
         let Some(mut revision) = self.revision.clone() else {
-            return refuse(ToolError::new("UnknownMethodError", "the tools of this session never change"));
+            return refuse(ToolError::new(
+                "UnknownMethodError",
+                "this socket has no schema file that could change",
+            ));
         };
         let Ok(_place) = self.places.try_acquire() else {
             let text = format!("{MAX_WATCHERS} connections wait for a change, which is the limit");

@@ -123,6 +123,8 @@ pub async fn serve_with(
         list: None,
         changes: None,
         subscriptions: Subscriptions::default(),
+        telling: Arc::new(Semaphore::new(1)),
+        is_untold: false,
         protocol: Protocol::new(info, session_id),
         shared: Arc::new(Shared {
             dispatcher: Dispatcher::new(source, tracer),
@@ -137,12 +139,14 @@ pub async fn serve_with(
     loop {
         tokio::select! {
             biased;
-            Some(ended) = front.tasks.join_next() => if let Ok(Err(error)) = ended {
+            Some(ended) = front.tasks.join_next() => match ended {
                 // Somebody waits for the answer that was lost, unless the client is gone.
-                return match error.kind() {
+                Ok(Err(error)) => return match error.kind() {
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
                     _ => Err(ServeError::Write(error)),
-                };
+                },
+                _ if front.is_untold => front.list_changed(),
+                _ => {}
             },
             message = incoming.next() => match message.map_err(ServeError::Read)? {
                 Some(message) => front.take(message),
@@ -177,6 +181,10 @@ struct Front<O> {
     /// Followed once the client has seen a list that can change.
     changes: Option<Changes>,
     subscriptions: Subscriptions,
+    /// Taken while the client is told of a change.
+    telling: Arc<Semaphore>,
+    /// It has changed once more meanwhile.
+    is_untold: bool,
     protocol: Protocol,
     shared: Arc<Shared<O>>,
     /// What the protocol itself may still say to a client that does not read.
@@ -253,8 +261,8 @@ impl<O: Outgoing> Front<O> {
         };
         if method == "subscriptions/listen" && self.protocol.era(meta)? == Era::Stateless {
             let acknowledged = self.subscriptions.open(id, line)?;
-            self.follow();
             self.tell(acknowledged);
+            self.follow();
             return Ok(());
         }
         let result = self.protocol.answer(method, meta, line)?;
@@ -280,19 +288,30 @@ impl<O: Outgoing> Front<O> {
 
     /// Tells the client from here on what changes. Behind the first answer: a source may have to ask somebody for its changes.
     fn follow(&mut self) {
-        if self.changes.is_none() {
-            let source = self.shared.dispatcher.source();
-            self.changes = Some(source.changes());
-            if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
-                self.list_changed();
-            }
+        let source = self.shared.dispatcher.source();
+        self.changes.get_or_insert_with(|| source.changes());
+        // It may have changed before, when nobody had asked to be told.
+        if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
+            self.list_changed();
         }
     }
 
+    /// Tells the client that the list has changed; once, however often it does while the client does not read.
     fn list_changed(&mut self) {
-        let subscribed: Vec<_> = self.subscriptions.tools_changed().collect();
-        let initialized = self.protocol.is_initialized().then(|| LIST_CHANGED.to_owned());
-        initialized.into_iter().chain(subscribed).for_each(|line| self.tell(line));
+        self.is_untold = true;
+        let Ok(telling) = Arc::clone(&self.telling).try_acquire_owned() else { return };
+        self.is_untold = false;
+        let mut lines: Vec<_> =
+            self.protocol.is_initialized().then(|| LIST_CHANGED.to_owned()).into_iter().collect();
+        lines.extend(self.subscriptions.tools_changed());
+        let shared = Arc::clone(&self.shared);
+        self.write(async move {
+            let _telling = telling;
+            for line in lines {
+                shared.outgoing.send(None, [line.as_bytes(), b"", b""]).await?;
+            }
+            Ok(())
+        });
     }
 
     /// Says something that answers nothing.

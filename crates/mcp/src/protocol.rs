@@ -17,6 +17,9 @@ const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 /// The member of a request's `_meta` that says which version it speaks.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// How much of a client's name and version is kept.
+const MAX_CLIENT_CHARS: usize = 200;
+
 /// What is known of the client.
 pub(crate) struct Protocol {
     info: ServerInfo,
@@ -44,7 +47,8 @@ impl Protocol {
     }
 
     fn meet(&mut self, client: Implementation) {
-        let (name, version) = (Some(client.name), Some(client.version));
+        let short = |text: String| Some(text.chars().take(MAX_CLIENT_CHARS).collect::<String>());
+        let (name, version) = (short(client.name), short(client.version));
         if self.client.as_ref().is_none_or(|known| known.name != name || known.version != version) {
             let mut client = Client::default();
             (client.name, client.version, client.session_id) = (name, version, self.session_id.clone());

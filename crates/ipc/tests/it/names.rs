@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use toolbridge_core::{CallContext, NoArgs, RawJson, ServerInfo, Tool, ToolCall, ToolSource, Toolset};
+use toolbridge_core::{
+    CallContext, CallFuture, NoArgs, RawJson, ServerInfo, Tool, ToolCall, ToolList, ToolSource, Toolset,
+};
 use toolbridge_ipc::{Attached, Remote, Session, SessionBuilder, named_sessions};
 
 /// Longer than anything here takes on a busy machine.
@@ -134,12 +136,18 @@ async fn what_a_killed_process_left_is_swept_and_a_link_is_not_followed() {
     let session = world.start("live", &tools([])).await;
     let victim = world.dir.path().join("victim");
     fs::write(&victim, "precious").unwrap();
-    symlink(&victim, world.names().join("linked.0.json")).unwrap();
-    // Nobody holds its lock.
-    fs::copy(&world.entries()[0], world.names().join("dead.0.json")).unwrap();
+    let other = |name: &str| world.names().join(format!("{name}.00000000000080008000000000000001.json"));
+    let entry = world.entries().remove(0);
+    symlink(&victim, other("linked")).unwrap();
+    // Nobody holds its lock. What has no such name is not ours to remove.
+    let strange = ["notes.json", "notes.tmp", "a b.00000000000080008000000000000001.json", "dead.0.json"];
+    for path in strange.iter().map(|name| world.names().join(name)).chain([other("dead")]) {
+        fs::copy(&entry, path).unwrap();
+    }
     let found = named_sessions(&[world.names()]);
     assert_eq!(found.iter().map(|session| session.name.as_str()).collect::<Vec<_>>(), ["live"]);
-    assert!(!world.names().join("dead.0.json").exists());
+    assert!(!other("dead").exists());
+    assert!(strange.iter().all(|name| world.names().join(name).exists()));
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     session.stop().await;
 }
@@ -221,6 +229,41 @@ async fn a_bridge_learns_of_a_change_and_finds_a_whole_file() {
     assert_eq!(call(&remote, "a").await.unwrap(), "a");
     session.stop().await;
     assert_eq!(fs::read_dir(world.dir.path().join("sessions")).unwrap().count(), 0);
+}
+
+/// A source that never changes, and says so.
+struct Fixed(Toolset);
+
+impl ToolSource for Fixed {
+    fn tools(&self) -> ToolList {
+        self.0.tools()
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        self.0.call(call, context)
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_tools_never_change_is_there_until_it_ends() {
+    let world = World::new();
+    let attached = world.attached(&[]);
+    lists(&attached, &["sessions"]).await;
+    let sessions = world.dir.path().join("sessions");
+    let fixed =
+        Session::builder(Fixed(tools([("a", "a")]))).dir(sessions).name("fixed").names_dir(world.names());
+    let fixed = fixed.start().await.unwrap();
+    lists(&attached, &["a"]).await;
+    // Others that come and go have it looked at again and again.
+    for _ in 0..5 {
+        let other = world.start("other", &tools([("b", "b")])).await;
+        lists(&attached, &["a", "b"]).await;
+        other.stop().await;
+        lists(&attached, &["a"]).await;
+    }
+    assert_eq!(call(&attached, "a").await.unwrap(), "a");
+    fixed.stop().await;
+    lists(&attached, &["sessions"]).await;
 }
 
 #[tokio::test]
