@@ -58,12 +58,13 @@ impl DirWatch {
             flags: VnodeEvents::WRITE | VnodeEvents::DELETE | VnodeEvents::RENAME,
         };
         let change = Event::new(filter, EventFlags::ADD | EventFlags::CLEAR, std::ptr::null_mut());
-        kevents(&queue, &[change])?;
+        // Without room for events: a failure would be one of them, and not an error.
+        kevents(&queue, &[change], 0)?;
         Ok(Self { events: watched(Arc::new(queue), Interest::READABLE)?, _dir: dir })
     }
 
     pub(crate) async fn changed(&self) -> io::Result<()> {
-        let read = |queue: &Arc<OwnedFd>| match kevents(queue, &[])? {
+        let read = |queue: &Arc<OwnedFd>| match kevents(queue, &[], 8)? {
             0 => Err(io::ErrorKind::WouldBlock.into()),
             _ => Ok(()),
         };
@@ -71,10 +72,14 @@ impl DirWatch {
     }
 }
 
-/// Takes changes of what is watched in, and gives out how many events there are.
+/// Takes changes of what is watched in, and gives out how many events there are, `room` at most.
 #[cfg(not(target_os = "linux"))]
-fn kevents(queue: &OwnedFd, changes: &[rustix::event::kqueue::Event]) -> io::Result<usize> {
-    let mut events = Vec::with_capacity(8);
+fn kevents(
+    queue: &OwnedFd,
+    changes: &[rustix::event::kqueue::Event],
+    room: usize,
+) -> io::Result<usize> {
+    let mut events = Vec::with_capacity(room);
     #[expect(unsafe_code, reason = "the system is given a descriptor by its number")]
     // SAFETY: the descriptor that the change names is open.
     let count = unsafe {

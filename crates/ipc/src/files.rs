@@ -73,6 +73,12 @@ impl SessionId {
         dir.join(format!("{SCHEMA_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
     }
 
+    /// The next schema file. Nobody knows its name before, so nobody can take it away from us in a directory of all users.
+    fn next_schema(self, dir: &Path) -> PathBuf {
+        let next = Uuid::new_v4();
+        dir.join(format!("{SCHEMA_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.0.simple(), next.simple()))
+    }
+
     /// The id in a file's name and which of the files it names, if it is a session's.
     pub(crate) fn of(name: &OsStr) -> Option<(Self, FileKind)> {
         let name = name.to_str()?;
@@ -80,11 +86,14 @@ impl SessionId {
             Some(rest) => (rest, SCHEMA_SUFFIX, FileKind::Schema),
             None => (name.strip_prefix(SOCKET_PREFIX)?, SOCKET_SUFFIX, FileKind::Socket),
         };
-        let id = [suffix, UNFINISHED_SUFFIX].iter().find_map(|suffix| id.strip_suffix(suffix))?;
+        let id = match id.strip_suffix(UNFINISHED_SUFFIX) {
+            Some(id) => id.split_once('.').map_or(id, |(id, _next)| id),
+            None => id.strip_suffix(suffix)?,
+        };
         Some((Self(Uuid::try_parse(id).ok()?), kind))
     }
 
-    /// Every name that a file of this session can have.
+    /// Every name that a file of this session has from its start on.
     pub(crate) fn paths(self, dir: &Path) -> [PathBuf; 4] {
         [self.unfinished_socket(dir), self.socket(dir), self.unfinished_schema(dir), self.schema(dir)]
     }
@@ -141,7 +150,7 @@ impl SessionFiles {
     /// Puts another list of tools into the schema file. A reader gets the one or the other, and on an error the old one stays.
     pub(crate) fn replace_schema(&mut self, tools: &[u8]) -> io::Result<()> {
         let schema = &self.schema.0;
-        let unfinished = self.id.unfinished_schema(schema.parent().unwrap_or(Path::new("/")));
+        let unfinished = self.id.next_schema(schema.parent().unwrap_or(Path::new("/")));
         // The old lock goes when the new file, which is locked, has the name.
         self.lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
         Ok(())

@@ -28,7 +28,7 @@ pub struct SessionInfo {
     pub schema: PathBuf,
     /// How it is.
     pub state: SessionState,
-    /// When its newest file was made.
+    /// When its socket was made; without one, when its newest file was.
     pub since: SystemTime,
 }
 
@@ -124,7 +124,7 @@ fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Rem
             paths.push(path);
         }
     }
-    let mut since = SystemTime::UNIX_EPOCH;
+    let (mut since, mut listening) = (SystemTime::UNIX_EPOCH, None);
     let (mut sockets, mut schemas) = (Vec::new(), Vec::new());
     for path in paths {
         let meta = match fs::symlink_metadata(&path) {
@@ -138,9 +138,13 @@ fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Rem
         if !user.is(meta.uid()) || !kind.is(meta.file_type()) {
             continue;
         }
-        since = since.max(meta.modified().unwrap_or_else(|_| SystemTime::now()));
+        let modified = meta.modified().unwrap_or_else(|_| SystemTime::now());
+        since = since.max(modified);
         match kind {
-            FileKind::Socket => sockets.push(path),
+            FileKind::Socket => {
+                listening = listening.max(Some(modified));
+                sockets.push(path);
+            }
             FileKind::Schema => schemas.push(path),
         }
     }
@@ -154,7 +158,8 @@ fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Rem
         socket: finished(&sockets).unwrap_or_else(|| id.socket(dir)),
         schema: finished(&schemas).unwrap_or_else(|| id.schema(dir)),
         state,
-        since,
+        // The schema file is another one when the tools have changed.
+        since: listening.unwrap_or(since),
     };
     Some(Remains { info, paths: sockets.into_iter().chain(schemas).collect(), _lock: lock })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use toolbridge_core::{
-    CallContext, CallFuture, Hint as _, NoArgs, RawJson, ToolCall, ToolList, ToolSource, Toolset,
+    CallContext, CallFuture, Hint as _, NoArgs, RawJson, Tool, ToolCall, ToolList, ToolSource, Toolset,
 };
 use toolbridge_ipc::{Remote, Session, read_schema_file};
 
@@ -54,6 +54,29 @@ async fn a_session_answers_until_it_is_stopped_and_leaves_nothing() {
     session.stop().await;
     let error = call(&remote, "hello").await.unwrap_err();
     assert!(error.starts_with("IPCConnectionError: cannot reach the parent process at "), "{error}");
+}
+
+#[tokio::test]
+async fn tools_change_though_a_stranger_has_taken_a_name_and_the_session_is_as_old_as_before() {
+    let dir = TempDir::new().unwrap();
+    let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build().unwrap();
+    let session = Session::builder(tools.clone()).dir(dir.path()).start().await.unwrap();
+    let taken = session.schema_path().with_extension("tmp");
+    std::fs::write(&taken, "a stranger's").unwrap();
+    let since = || toolbridge_ipc::sessions(dir.path()).unwrap()[0].since;
+    let before = since();
+
+    tools.add(Tool::new("bye", "Says goodbye", async |_: NoArgs| "bye")).unwrap();
+    let begun = std::time::Instant::now();
+    while read_schema_file(session.schema_path()).unwrap().len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "the schema file stays as it was");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(since(), before);
+    assert_eq!(std::fs::read(&taken).unwrap(), b"a stranger's");
+    session.stop().await;
+    std::fs::remove_file(taken).unwrap();
+    assert!(files(dir.path()).is_empty());
 }
 
 #[tokio::test]

@@ -52,6 +52,17 @@ fn what_a_dead_session_of_ours_left_goes_at_once() {
 }
 
 #[test]
+fn a_schema_file_that_was_to_replace_another_goes_with_its_session() {
+    let dir = TempDir::new().unwrap();
+    leave_behind(dir.path(), OURS, Duration::from_secs(120));
+    let next = dir.path().join(format!("claudecode_ipc_schema_{OURS}.{FOREIGN}.tmp"));
+    std::fs::write(&next, "[]").unwrap();
+    set_age(&next, Duration::from_secs(120));
+    assert_eq!(sweep(dir.path()).unwrap().len(), 1);
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
 fn each_half_of_a_dead_session_goes_alone_too() {
     for remove in [socket, schema] {
         let dir = TempDir::new().unwrap();
