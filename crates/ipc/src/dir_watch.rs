@@ -74,11 +74,7 @@ impl DirWatch {
 
 /// Takes changes of what is watched in, and gives out how many events there are, `room` at most.
 #[cfg(not(target_os = "linux"))]
-fn kevents(
-    queue: &OwnedFd,
-    changes: &[rustix::event::kqueue::Event],
-    room: usize,
-) -> io::Result<usize> {
+fn kevents(queue: &OwnedFd, changes: &[rustix::event::kqueue::Event], room: usize) -> io::Result<usize> {
     let mut events = Vec::with_capacity(room);
     #[expect(unsafe_code, reason = "the system is given a descriptor by its number")]
     // SAFETY: the descriptor that the change names is open.

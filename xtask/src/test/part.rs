@@ -42,8 +42,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) unchecked: Unchecked,
 }
 
-/// With the features of the whole workspace, so that a part does not compile again what another one has.
-const OTEL: &str = "--workspace --features toolbridge-cli/otel --bin toolbridge --test otel";
+/// What is built and checked: the same for all parts, so that none compiles again what another one has.
+const ALL: &str = "--workspace --features toolbridge-cli/otel";
 
 /// All parts, in the order in which they begin if they can.
 pub(crate) const PARTS: &[Part] = &[
@@ -55,22 +55,13 @@ pub(crate) const PARTS: &[Part] = &[
         after: &[],
         run: |stage, output| output.run(&mut stage.cargo("fmt --all --check")),
     },
-    // Before `build`: both put an executable of the same name into the same place, and others run it.
-    Part {
-        name: "otel",
-        what: "export to OpenTelemetry",
-        kind: Kind::Build,
-        needs: &[],
-        after: &[],
-        run: |stage, output| output.run(&mut stage.tests(OTEL)),
-    },
     Part {
         name: "build",
         what: "executables, tests and examples",
         kind: Kind::Build,
         needs: &[],
         after: &[],
-        run: |stage, output| output.run(&mut stage.cargo("build --workspace --all-targets --quiet")),
+        run: |stage, output| output.run(&mut stage.cargo(&format!("build {ALL} --all-targets --quiet"))),
     },
     Part {
         name: "rust",
@@ -127,8 +118,7 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         after: &[],
         run: |stage, output| {
-            output.run(&mut stage.cargo("clippy --workspace --all-targets --quiet -- -D warnings"))?;
-            output.run(&mut stage.cargo(&format!("clippy {OTEL} --quiet -- -D warnings")))
+            output.run(&mut stage.cargo(&format!("clippy {ALL} --all-targets --quiet -- -D warnings")))
         },
     },
     Part {
@@ -138,7 +128,7 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         after: &[],
         run: |stage, output| {
-            let mut doc = stage.cargo("doc --workspace --no-deps --quiet");
+            let mut doc = stage.cargo(&format!("doc {ALL} --no-deps --quiet"));
             output.run(doc.env("RUSTDOCFLAGS", "-D warnings"))
         },
     },
@@ -148,7 +138,7 @@ pub(crate) const PARTS: &[Part] = &[
         kind: Kind::Build,
         needs: &[],
         after: &["build"],
-        run: |stage, output| output.run(&mut stage.cargo("test --workspace --doc --quiet")),
+        run: |stage, output| output.run(&mut stage.cargo(&format!("test {ALL} --doc --quiet"))),
     },
     Part {
         name: "no-default",
@@ -239,12 +229,12 @@ impl Stage<'_> {
 fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
     // The tests of the model need the real CLI, which comes with this.
     stage.client()?;
-    output.run(stage.tests("--workspace --all-targets").env("PATH", stage.path()?))
+    output.run(stage.tests(&format!("{ALL} --all-targets")).env("PATH", stage.path()?))
 }
 
 fn old_cli(stage: &Stage<'_>, output: &Output) -> Result<()> {
     for version in old_cli::VERSIONS {
-        let mut tests = stage.tests("--workspace --all-targets model::versions");
+        let mut tests = stage.tests(&format!("{ALL} --all-targets model::versions"));
         output.run(tests.env(old_cli::VARIABLE, stage.old_cli(version)?))?;
     }
     Ok(())
