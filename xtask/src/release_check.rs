@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use xtask::project::{Project, published, stdout_of};
+use xtask::wheel;
 
 use crate::package;
 use crate::test::part::{Kind, Part, Stage};
@@ -18,6 +19,7 @@ const PARTS: &[Part] = &[
     part("semver", "the public API, compared with the last tag", semver),
     part("msrv", "the oldest compiler that is supported", msrv),
     part("macos", "macOS, without a warning", macos),
+    part("python", "the wheel as it is published, with all that its tests can try", python),
     part("package", "what is given away, each crate built from its package", |stage, _| {
         package::run(stage.project, true)
     }),
@@ -72,6 +74,16 @@ fn msrv(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let target = stage.project.target.join("msrv");
     let check = ["cargo", "check", "--workspace", "--quiet", "--target-dir"];
     output.run(rustup(&check).arg(target))
+}
+
+fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    // What the tests run beside the wheel.
+    output.run(&mut stage.cargo("build --package toolbridge-scripted --bins --quiet"))?;
+    let python = stage.newest()?;
+    let wheels = stage.project.target.join("wheels-release");
+    wheel::install(&python, &wheel::build(stage.project, "dist", &wheels)?)?;
+    let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
+    output.run(tests.arg("--thorough").env("PATH", stage.path()?))
 }
 
 fn macos(stage: &Stage<'_>, output: &Output) -> Result<()> {

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
-from support import TRANSPORTS, Transport, World
+from support import TRANSPORTS, World
 
 # Nobody's account and nobody's settings: not even by accident.
 for name in [name for name in os.environ if name.startswith(("ANTHROPIC", "CLAUDE"))]:
@@ -59,7 +60,20 @@ def short_path() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture(params=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> Transport:
-    chosen: Transport = request.param
-    return chosen
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="run each test over both transports")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test over one transport, of which half of the tests have each, or over both.
+
+    How a call travels is decided below Python, and tested there over both; and each request takes half a second.
+    """
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "transport" in metafunc.fixturenames and not any("transport" in names for names in own):
+        both = metafunc.config.getoption("thorough") or metafunc.definition.get_closest_marker(
+            "both_transports"
+        )
+        name = metafunc.definition.nodeid.encode()
+        one = TRANSPORTS[crc32(name) % len(TRANSPORTS)]
+        metafunc.parametrize("transport", TRANSPORTS if both else [one])

@@ -117,6 +117,7 @@ def test_run_sync_works(world: MakeWorld, transport: Transport) -> None:
     assert agent.run_sync("again").output == "The sum is 42."
 
 
+@pytest.mark.both_transports
 async def test_a_stream_comes_in_pieces(world: MakeWorld, transport: Transport) -> None:
     here = world("think Hm | hm.\ntext One, | two.\n" + ADD.replace("The sum", "The | sum"))
     agent = Agent(here.model(transport))
@@ -476,6 +477,7 @@ async def test_the_agent_decides_which_tools_there_are(world: MakeWorld, transpo
     assert here.offered == ["mcp__tools__add"]
 
 
+@pytest.mark.both_transports
 async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport: Transport) -> None:
     def add(a: int, b: int) -> int:
         return a + b

@@ -58,6 +58,7 @@ VALUES: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.both_transports
 async def test_values_reach_the_model_as_text_or_json(world: MakeWorld, transport: Transport) -> None:
     calls = "\n".join(f'call give {{"n": {n}}}' for n in range(len(VALUES)))
     here = world(f"{calls}\n---\ntext ok")
@@ -70,6 +71,7 @@ async def test_values_reach_the_model_as_text_or_json(world: MakeWorld, transpor
     assert not any(result.get("is_error") for result in here.results)
 
 
+@pytest.mark.both_transports
 async def test_pictures_and_files_reach_the_model(world: MakeWorld, transport: Transport) -> None:
     here = world("call show {}\n---\ntext ok")
 
@@ -134,6 +136,7 @@ ERRORS: list[tuple[Exception, str]] = [
 
 
 @pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.both_transports
 async def test_an_exception_reaches_the_model(world: MakeWorld, transport: Transport, is_async: bool) -> None:
     calls = "\n".join(f'call fail {{"n": {n}}}' for n in range(len(ERRORS)))
     here = world(f"{calls}\n---\ntext ok")

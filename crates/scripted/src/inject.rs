@@ -33,7 +33,7 @@ const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
 const AFTERWARDS: Duration = Duration::from_secs(30);
 
 /// How many runs are made at once; most of their time is waiting.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 /// Calls that are traced. What has no memory, no descriptor, no disk or no peer to lack is left out, and so is what
 /// takes away (`close`, `unlink`): it would have to be repeated, and does not fail for a moment only.
@@ -234,6 +234,15 @@ fn can_trace(krate: &str) -> bool {
 ///
 /// If a run does, if something is left of one, or if the program makes none of the calls that it is `known` to make.
 pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
+    fail_every(krate, 1, known, scenario);
+}
+
+/// The same with every `nth` call alone.
+///
+/// # Panics
+///
+/// As [`fail_each_call`] does.
+pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
     if !can_trace(krate) {
         return;
     }
@@ -253,9 +262,10 @@ pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bo
     };
     let (outcome, log) = run(None);
     assert_eq!(outcome, Ok(true), "it works as long as nothing fails");
-    let injections = injections(&log);
+    let mut injections = injections(&log);
     let calls: BTreeSet<_> = injections.iter().map(|injection| injection.call).collect();
     assert!(known.iter().all(|call| calls.contains(call)), "it makes other calls now: {calls:?}");
+    injections = injections.into_iter().step_by(nth).collect();
 
     let (left, wrong, missed) = (Mutex::new(injections.clone()), Mutex::new(Vec::new()), AtomicUsize::new(0));
     let started = Instant::now();

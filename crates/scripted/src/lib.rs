@@ -43,7 +43,7 @@ mod world;
 
 pub use cli::{claude_cli, clean_environment};
 pub use gap::shows;
-pub use inject::{Run, STAND_IN, by_halves, fail_each_call, processes_of};
+pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use model::ScriptedModel;
 pub use page::Page;
 pub use request::{ModelRequest, ToolResultBlock};

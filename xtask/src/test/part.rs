@@ -45,6 +45,9 @@ pub(crate) struct Stage<'a> {
 /// What is built and checked: the same for all parts, so that none compiles again what another one has.
 const ALL: &str = "--workspace --features toolbridge-cli/otel";
 
+/// How the wheel is built, and what is measured for a moment. Not `dev`: the executables there have other features.
+const PROFILE: &str = "tested";
+
 /// All parts, in the order in which they begin if they can.
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -73,7 +76,7 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part {
         name: "wheel",
-        what: "the Python package, optimised as for people",
+        what: "the Python package",
         kind: Kind::Build,
         needs: &[Need::Newest],
         after: &[],
@@ -191,7 +194,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build", "wheel"],
         run: |stage, output| {
             let mut bench = Command::new(stage.built("toolbridge-bench"));
-            bench.args(["--quick", "--profile", "release", "--with", "python-mcp,python-bridge"]);
+            bench.args(["--quick", "--profile", PROFILE, "--with", "python-mcp,python-bridge"]);
             output.run(bench.current_dir(&stage.project.root))
         },
     },
@@ -254,10 +257,10 @@ pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Res
 }
 
 fn build_wheel(stage: &Stage<'_>, output: &Output) -> Result<()> {
-    let wheel = wheel::build(stage.project, "release", &stage.wheels())?;
+    let wheel = wheel::build(stage.project, PROFILE, &stage.wheels())?;
     // The benchmark's, with the crates that are compiled now.
-    output
-        .run(&mut stage.cargo("build --release --quiet --package toolbridge-cli --package bench-parent"))?;
+    let build = format!("build --profile {PROFILE} --quiet --package toolbridge-cli --package bench-parent");
+    output.run(&mut stage.cargo(&build))?;
     wheel::install(&stage.newest()?, &wheel)
 }
 
@@ -271,7 +274,9 @@ fn python_oldest(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let python = stage.oldest()?;
     wheel::install(&python, &wheel::find(&stage.wheels())?)?;
     let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
-    output.run(tests.args(["-k", "agent or errors or tools or direct or session"]))
+    // Where the package meets pydantic-ai.
+    output
+        .run(tests.args(["-k", "test_agent.py or test_direct or test_errors or test_tools or test_session"]))
 }
 
 fn python_client(stage: &Stage<'_>, output: &Output) -> Result<()> {

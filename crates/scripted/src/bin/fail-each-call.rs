@@ -1,7 +1,7 @@
-//! Has each system call of a scenario fail that another process plays: `fail-each-call NAME SOCKET KNOWN…`
+//! Has each system call of a scenario fail that another process plays: `fail-each-call NAME SOCKET EVERY KNOWN…`
 //!
 //! For each run a line of JSON goes to the socket, with what the player needs for it. One line comes back: what was wrong,
-//! nothing if all went well, or `error`. NAME is said where strace may not trace, and KNOWN are calls that the scenario must make.
+//! nothing if all went well, or `error`. NAME is said where strace may not trace. One call in EVERY fails, and KNOWN are calls that the scenario must make.
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,14 +10,17 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use toolbridge_scripted::{Run, fail_each_call};
+use toolbridge_scripted::{Run, fail_every};
 
 /// Longer than the player waits for a run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
-    let [name, socket, known @ ..] = &args[..] else { panic!("usage: fail-each-call NAME SOCKET KNOWN…") };
+    let [name, socket, every, known @ ..] = &args[..] else {
+        panic!("usage: fail-each-call NAME SOCKET EVERY KNOWN…")
+    };
+    let every = every.parse().unwrap();
     let known: Vec<_> = known.iter().map(String::as_str).collect();
     let scenario = |run: &Run| {
         let mut player = UnixStream::connect(socket).unwrap();
@@ -31,7 +34,7 @@ fn main() {
         wrong == "\n"
     };
     // Under the name of the test.
-    let all = || fail_each_call("python", &known, scenario);
+    let all = || fail_every("python", every, &known, scenario);
     let ended = thread::scope(|scope| {
         thread::Builder::new().name(name.clone()).spawn_scoped(scope, all).unwrap().join()
     });
