@@ -52,7 +52,7 @@ pub struct CallContext {
     client: Option<Arc<Client>>,
     /// The state that belongs to the caller; it goes before the toolset's.
     callers: Option<Arc<States>>,
-    state: Arc<States>,
+    state: Option<Arc<States>>,
     /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
     /// ends when they return, however many clones of the context there are.
     turn: Option<Turn>,
@@ -66,7 +66,18 @@ impl CallContext {
     /// A context for a call that `cancelled` ends.
     #[must_use]
     pub fn new(cancelled: CancellationToken) -> Self {
-        Self { cancelled, ..Self::default() }
+        // Each member by itself: a default token would be made, and thrown away.
+        Self {
+            cancelled,
+            reporter: None,
+            tool_use_id: None,
+            client: None,
+            callers: None,
+            state: None,
+            turn: None,
+            taken: Weak::new(),
+            marks: None,
+        }
     }
 
     /// Makes the context report progress to the receiver returned.
@@ -131,7 +142,7 @@ impl CallContext {
 
     /// The same for one call of a toolset.
     pub(crate) fn with(self, meta: CallMeta, state: Arc<States>, cancelled: CancellationToken) -> Self {
-        Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state, ..self }
+        Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state: Some(state), ..self }
     }
 
     /// Whether the caller no longer wants the answer. An asynchronous handler is dropped then anyway; a
@@ -194,7 +205,7 @@ impl CallContext {
     /// The state of type `T`, if there is one.
     #[must_use]
     pub fn try_state<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.callers.as_ref().and_then(|state| state.get()).or_else(|| self.state.get())
+        [&self.callers, &self.state].into_iter().flatten().find_map(|states| states.get())
     }
 }
 
