@@ -17,6 +17,8 @@ mod protocol;
 mod rpc;
 mod stdio;
 mod subscription;
+#[doc(hidden)]
+pub mod wire;
 
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
