@@ -1,7 +1,7 @@
 //! What another front that speaks MCP shares with this one; not for anybody else, and not kept stable.
 
 pub use rmcp::ErrorData;
-pub use rmcp::model::ErrorCode;
+pub use rmcp::model::{ErrorCode, ProtocolVersion};
 
 pub use crate::front::{
     LAST_ANSWERS, LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES, MAX_CALLS, error_result, progress_line,
