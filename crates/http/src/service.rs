@@ -319,10 +319,10 @@ impl Shared {
         (id, method, meta): (&RpcId, &str, Option<&RawJson>),
         message: &Bytes,
     ) -> Result<Response, Refusal> {
-        if method == "initialize" {
+        let version = meta.and_then(version_of);
+        if method == "initialize" && !version.as_deref().is_some_and(header::is_stateless) {
             return self.initialize(headers, principal, (id, meta), message);
         }
-        let version = meta.and_then(version_of);
         let said = Said { method, name: None, version: version.as_deref() };
         let mut asker = self.meet(headers, principal, &said, meta)?;
         if method == "subscriptions/listen" && asker.era == Era::Stateless {
@@ -337,6 +337,10 @@ impl Shared {
                 session: None,
             }
             .response());
+        }
+        if method == "initialize" {
+            let text = "there is no `initialize` in this version: every request says everything itself";
+            return Err(asker.refusal(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)));
         }
         let result = asker
             .protocol(|protocol| protocol.answer(method, meta, message))

@@ -72,6 +72,11 @@ async fn requests_without_a_session_bring_everything_themselves() {
     assert_eq!((unknown.status.as_u16(), unknown.code()), (404, -32601));
     let unknown = client.ask_stateless("tools/call", json!({ "name": "nobody" })).await;
     assert_eq!((unknown.status.as_u16(), unknown.code()), (200, -32602));
+    let hello = json!({ "protocolVersion": "2026-07-28", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    for (method, params) in [("initialize", hello), ("ping", json!({}))] {
+        let gone = client.ask_stateless(method, params).await;
+        assert_eq!((gone.status.as_u16(), gone.code()), (404, -32601), "{method}");
+    }
     for method in ["GET", "DELETE"] {
         let answer = client.send(method, "").await;
         assert_eq!((answer.status.as_u16(), &answer.headers["allow"]), (405, &"POST".parse().unwrap()));
