@@ -137,7 +137,10 @@ mod tests {
         ("toolbridge-bridge", &["toolbridge"]),
         ("toolbridge-cli", &["toolbridge"]),
         ("toolbridge-python", &["toolbridge"]),
-        ("toolbridge-fuzz", &["toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"]),
+        (
+            "toolbridge-fuzz",
+            &["toolbridge-core", "toolbridge-docs", "toolbridge-http", "toolbridge-ipc", "toolbridge-mcp"],
+        ),
         ("xtask", &[]),
         ("toolbridge-bench", &["xtask"]),
         ("toolbridge-soak", &["xtask"]),

@@ -9,6 +9,7 @@ use hyper::header::{HOST, ORIGIN};
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri};
 
+use crate::header::one;
 use crate::refusal::Refusal;
 
 /// Who may be asked for, and by whom.
@@ -21,20 +22,19 @@ pub(crate) struct Doors {
 impl Doors {
     /// Checks `Host` and `Origin`.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = match headers.get(HOST) {
-            Some(host) => host.to_str().ok().and_then(Place::read),
+        let host = match one(headers, HOST.as_str())? {
+            Some(host) => Place::read(host),
             // HTTP/2 has no such header.
             None => uri.authority().and_then(|host| Place::read(host.as_str())),
         };
         let Some(host) = host else {
             return Err(Refusal::because(StatusCode::BAD_REQUEST, "the header `Host` must name a host"));
         };
-        if !host.is_loopback() && !self.hosts.iter().any(|known| host.is(known, None)) {
+        if !host.is_loopback() && !self.hosts.iter().any(|known| host.is(known)) {
             let text = format!("the header `Host` names `{}`, which is not allowed here", host.name);
             return Err(Refusal::because(StatusCode::FORBIDDEN, text));
         }
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-        let origin = origin.to_str().unwrap_or_default();
+        let Some(origin) = one(headers, ORIGIN.as_str())? else { return Ok(()) };
         if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
@@ -74,10 +74,9 @@ impl Place {
     }
 
     /// Whether `known` means this place; without a port it means all of them.
-    fn is(&self, known: &str, default: Option<u16>) -> bool {
-        Self::read(known).is_some_and(|known| {
-            known.name == self.name && (known.port.is_none() || known.port == self.port.or(default))
-        })
+    fn is(&self, known: &str) -> bool {
+        Self::read(known)
+            .is_some_and(|known| known.name == self.name && (known.port.is_none() || known.port == self.port))
     }
 }
 
@@ -140,6 +139,13 @@ mod tests {
             };
             assert_eq!(status, *want, "{host} {origin:?}");
         }
+        let mut twice = HeaderMap::new();
+        twice.append(HOST, "localhost".parse().unwrap());
+        twice.append(HOST, "evil.example".parse().unwrap());
+        assert!(
+            doors.check(&Uri::from_static("/mcp"), &twice).is_err(),
+            "whoever routes may look at the other one"
+        );
         let whole = Uri::from_static("http://localhost:8000/mcp");
         assert!(doors.check(&whole, &HeaderMap::new()).is_ok(), "HTTP/2 names the host in the address");
         assert!(doors.check(&Uri::from_static("/mcp"), &HeaderMap::new()).is_err());
