@@ -20,7 +20,7 @@ use crate::token_file::TokenFile;
 /// whoever calls.
 ///
 /// ```
-/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_http as http; }
+/// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
 /// # use toolbridge::{NoArgs, Toolset};
 /// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
 /// let service = toolbridge::http::service(tools).allow_host("tools.example.com").build();
@@ -118,7 +118,7 @@ impl Builder {
     /// whoever opened it. The text of its error is sent to the client, with status 401.
     ///
     /// ```
-    /// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_http as http; }
+    /// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
     /// # use toolbridge::Toolset;
     /// # let tools = Toolset::builder().build()?;
     /// let service = toolbridge::http::service(tools).authorize(async |headers| {

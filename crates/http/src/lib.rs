@@ -4,7 +4,7 @@
 //! those that have none.
 //!
 //! ```no_run
-//! # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_http as http; }
+//! # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
 //! # use toolbridge::{NoArgs, Toolset};
 //! use toolbridge::http;
 //!

@@ -224,3 +224,7 @@ pub use toolbridge_core::__private;
 #[doc = include_str!("../USING.md")]
 #[doc = include_str!("../SAFETY.md")]
 struct Pages;
+
+#[cfg(all(doctest, feature = "http", feature = "macros"))]
+#[doc = include_str!("../HTTP.md")]
+struct HttpPage;
