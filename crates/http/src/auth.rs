@@ -12,7 +12,15 @@ use crate::refusal::Refusal;
 use crate::token_file::TokenFile;
 
 /// Who asks, where that is checked; a session belongs to whoever opened it.
-pub(crate) type Principal = Option<Arc<str>>;
+#[derive(Clone, PartialEq)]
+pub(crate) struct Principal(Option<Arc<str>>);
+
+/// It may be a token, which belongs into no log.
+impl std::fmt::Debug for Principal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Somebody" } else { "Anybody" })
+    }
+}
 
 type Check = dyn Fn(HeaderMap) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync;
 
@@ -47,13 +55,13 @@ impl Authorizer {
 
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
         match self {
-            Self::Everybody => Ok(None),
+            Self::Everybody => Ok(Principal(None)),
             Self::Tokens(file) => {
                 let Some(token) = bearer(headers)? else {
                     return Err(unauthorized("Bearer", "the header `Authorization: Bearer …` is needed"));
                 };
                 match file.knows(token) {
-                    Ok(true) => Ok(Some(token.into())),
+                    Ok(true) => Ok(Principal(Some(token.into()))),
                     Ok(false) => {
                         Err(unauthorized(r#"Bearer error="invalid_token""#, "this token is not known"))
                     }
@@ -66,7 +74,7 @@ impl Authorizer {
                 }
             }
             Self::Own(check) => match check(headers.clone()).await {
-                Ok(principal) => Ok(Some(principal.into())),
+                Ok(principal) => Ok(Principal(Some(principal.into()))),
                 Err(text) => Err(unauthorized("Bearer", text)),
             },
         }

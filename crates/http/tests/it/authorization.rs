@@ -56,6 +56,10 @@ async fn only_known_tokens_are_let_in() {
         assert_eq!(got.0, want.0, "{authorization:?}");
         assert!(want.1.is_none() || got.1 == want.1, "{authorization:?}: {got:?}");
     }
+    let mut keeper = server.client().await;
+    keeper.set("authorization", "Bearer first-token");
+    keeper.initialize("2025-11-25").await;
+    assert!(!format!("{:?}", server.service).contains("first-token"), "a log may have it");
     // The file has changed.
     write(&dir, "third-token\n", 0o600);
     assert_eq!(status(&mut client, Some("Bearer third-token")).await.0, 200);

@@ -42,6 +42,7 @@ fn waiting() -> (Toolset, Arc<Semaphore>, Arc<AtomicUsize>) {
 }
 
 /// This process's memory in use.
+#[cfg(target_os = "linux")]
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
