@@ -8,6 +8,7 @@ pub mod frames;
 pub mod lines;
 pub mod messages;
 pub mod paths;
+pub mod requests;
 pub mod rpc;
 pub mod sections;
 pub mod splice;
@@ -19,11 +20,12 @@ mod json;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("frames", frames::run),
     ("lines", lines::run),
     ("messages", messages::run),
     ("paths", paths::run),
+    ("requests", requests::run),
     ("rpc", rpc::run),
     ("sections", sections::run),
     ("splice", splice::run),

@@ -2,7 +2,9 @@
 //! `cargo xtask package`, `cargo xtask release-check`, `cargo xtask wheel`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
+mod conformance;
 mod fuzz;
+mod node;
 mod old_cli;
 mod package;
 mod release_check;

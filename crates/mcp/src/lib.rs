@@ -4,7 +4,7 @@
 //! in rmcp's types, which know the versions. What is large or frequent, `tools/call` and `tools/list`, is not: a call's
 //! arguments and its result are spans of raw JSON from one end to the other.
 //!
-//! This is the only crate that knows rmcp.
+//! This is the only crate that knows rmcp. `toolbridge-http` uses the same messages, and shares what is written here.
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -17,6 +17,8 @@ mod protocol;
 mod rpc;
 mod stdio;
 mod subscription;
+#[doc(hidden)]
+pub mod wire;
 
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};

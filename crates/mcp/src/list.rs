@@ -3,7 +3,7 @@
 use toolbridge_core::{RawJson, ToolSpec};
 
 /// The result of `tools/list`. Schemas are copied as they are and not decoded.
-pub(crate) fn write_list(tools: &[ToolSpec]) -> RawJson {
+pub fn write_list(tools: &[ToolSpec]) -> RawJson {
     // All of it at once: to grow by halves would touch twice the memory.
     let sizes = tools.iter().map(|tool| {
         let raw = raw_members(tool).into_iter().filter_map(|(_, value)| value);

@@ -12,7 +12,8 @@ use toolbridge_core::{Client, RawJson, ServerInfo};
 
 use crate::rpc::{Era, invalid_params};
 
-const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
+/// The versions of the protocol that are spoken here.
+pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
 /// The member of a request's `_meta` that says which version it speaks.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
@@ -21,7 +22,7 @@ const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const MAX_CLIENT_CHARS: usize = 200;
 
 /// What is known of the client.
-pub(crate) struct Protocol {
+pub struct Protocol {
     info: ServerInfo,
     /// The client has called `initialize`.
     is_initialized: bool,
@@ -32,17 +33,21 @@ pub(crate) struct Protocol {
 }
 
 impl Protocol {
-    pub(crate) fn new(info: ServerInfo, session_id: Option<String>) -> Self {
+    /// Nothing yet; how we introduce ourselves.
+    #[must_use]
+    pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
         Self { info, is_initialized: false, client: None, session_id }
     }
 
     /// The client has called `initialize`, and so hears of changes without asking.
-    pub(crate) fn is_initialized(&self) -> bool {
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
         self.is_initialized
     }
 
     /// Who calls; of requests that bring everything themselves, the last one says it.
-    pub(crate) fn client(&self) -> Option<Arc<Client>> {
+    #[must_use]
+    pub fn client(&self) -> Option<Arc<Client>> {
         self.client.clone()
     }
 
@@ -61,7 +66,7 @@ impl Protocol {
     /// # Errors
     ///
     /// When the protocol forbids the request.
-    pub(crate) fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
+    pub fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
         let (era, client) = era(meta, self.is_initialized)?;
         if let Some(client) = client {
             self.meet(client);
@@ -74,7 +79,7 @@ impl Protocol {
     /// # Errors
     ///
     /// When it cannot be read, or nothing like it is offered.
-    pub(crate) fn answer(
+    pub fn answer(
         &mut self,
         method: &str,
         meta: Option<&RawJson>,
@@ -124,6 +129,13 @@ impl Protocol {
         introduction.instructions.clone_from(&self.info.instructions);
         introduction
     }
+}
+
+/// The version that a request's `_meta` names, as it stands there.
+#[must_use]
+pub fn version_of(meta: &RawJson) -> Option<String> {
+    let [version] = toolbridge_core::json::members(meta.as_str(), &[VERSION_KEY]).ok()??;
+    version?.decode().ok()
 }
 
 /// The shape of an answer, and who asks where the request says it.

@@ -9,16 +9,19 @@ use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
 use toolbridge_core::json::{CutError, Inner, Span, envelope};
 
-pub(crate) fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
+/// A message that is none.
+pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_request(message, None)
 }
 
-pub(crate) fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
+/// A request whose parameters are wrong.
+pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_params(message, None)
 }
 
 /// The whole message that tells a client of an error; `id` is null where the request's own is not known.
-pub(crate) fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
+#[must_use]
+pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     let id = id.map_or("null", |id| id.raw.as_str());
     let error = serde_json::to_string(error).expect("numbers and strings can always be written");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
@@ -26,20 +29,26 @@ pub(crate) fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
 
 /// A request's id: as it was written, and as it compares.
 #[derive(Debug, Clone)]
-pub(crate) struct RpcId {
-    pub(crate) raw: RawJson,
-    pub(crate) key: IdKey,
+pub struct RpcId {
+    /// As it was written.
+    pub raw: RawJson,
+    /// As it compares.
+    pub key: IdKey,
 }
 
 /// MCP's ids are strings and whole numbers; of any size, so the digits are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum IdKey {
+pub enum IdKey {
+    /// The digits of a whole number.
     Number(String),
+    /// A text.
     Text(String),
 }
 
 impl IdKey {
-    pub(crate) fn as_str(&self) -> &str {
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Number(text) | Self::Text(text) => text,
         }
@@ -63,15 +72,29 @@ impl RpcId {
 
 /// One message, sorted by who has to deal with it.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub enum Message {
     /// `tools/call`.
     Call(RpcId, Call),
     /// `tools/list`, with its `_meta` and whether it asks for a page we never offered.
-    List { id: RpcId, meta: Option<RawJson>, has_cursor: bool },
+    List {
+        /// The request's id.
+        id: RpcId,
+        /// Its `_meta`.
+        meta: Option<RawJson>,
+        /// It asks for another page.
+        has_cursor: bool,
+    },
     /// `notifications/cancelled` of a request.
     Cancel(IdKey),
     /// Any other request.
-    Request { id: RpcId, method: String, meta: Option<RawJson> },
+    Request {
+        /// Its id.
+        id: RpcId,
+        /// Its method.
+        method: String,
+        /// Its `_meta`.
+        meta: Option<RawJson>,
+    },
     /// Any other notification.
     Notification,
     /// An answer; we ask nothing, so it answers nothing.
@@ -80,20 +103,27 @@ pub(crate) enum Message {
 
 /// What a `tools/call` asks for.
 #[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) name: String,
-    pub(crate) arguments: RawJson,
-    pub(crate) meta: Option<RawJson>,
+pub struct Call {
+    /// The tool's name.
+    pub name: String,
+    /// An object.
+    pub arguments: RawJson,
+    /// What is said about the call.
+    pub meta: Option<RawJson>,
     /// The whole message, which the arguments keep in memory.
-    pub(crate) line_bytes: usize,
+    pub line_bytes: usize,
 }
 
 /// Why a line is no message that can be dealt with, and the id to tell so, where there is one.
 pub(crate) type Refusal = (Option<RpcId>, ErrorData);
 
 /// Reads a line in one pass.
+///
+/// # Errors
+///
+/// When it is no message.
 #[expect(clippy::result_large_err, reason = "a refusal is answered where it is returned to")]
-pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
+pub fn read(line: &Bytes) -> Result<Message, Refusal> {
     let text = std::str::from_utf8(line).map_err(|error| {
         (None, ErrorData::parse_error(format!("the message is not UTF-8: {error}"), None))
     })?;
@@ -202,7 +232,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Which shape results have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
+pub enum Era {
     /// Up to 2025-11-25.
     Initialize,
     /// From 2026-07-28 on: every result says that it is complete.
@@ -210,7 +240,7 @@ pub(crate) enum Era {
 }
 
 /// What stands before a result, and where the rest of the result begins.
-pub(crate) fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
+pub fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
     let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw);
     if era == Era::Initialize || says_result_type(result) {
         return (head, 0);
@@ -228,7 +258,8 @@ fn says_result_type(result: &RawJson) -> bool {
 }
 
 /// JSON without line breaks. They can only stand between tokens, where a space means the same.
-pub(crate) fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
         return json.into();
     }

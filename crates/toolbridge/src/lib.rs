@@ -41,7 +41,7 @@
 //!
 //! # Features
 //!
-//! All but the last are on by default.
+//! All but the last two are on by default.
 //!
 //! | feature | |
 //! |---|---|
@@ -49,6 +49,7 @@
 //! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
 //! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
+//! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
@@ -100,6 +101,10 @@ pub use toolbridge_docs as docs;
 #[cfg(feature = "docs")]
 #[doc(inline)]
 pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
+/// Any source as an MCP server over Streamable HTTP: a service for any server, or a server of its own.
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use toolbridge_http as http;
 #[doc(hidden)]
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
@@ -219,3 +224,7 @@ pub use toolbridge_core::__private;
 #[doc = include_str!("../USING.md")]
 #[doc = include_str!("../SAFETY.md")]
 struct Pages;
+
+#[cfg(all(doctest, feature = "http", feature = "macros"))]
+#[doc = include_str!("../HTTP.md")]
+struct HttpPage;

@@ -8,6 +8,7 @@ use xtask::wheel;
 
 use super::report::Output;
 use super::setup::{Need, Setup};
+use crate::conformance::Server;
 use crate::old_cli;
 use crate::unchecked::Unchecked;
 
@@ -105,6 +106,18 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[Need::Client],
         after: &["build"],
         run: python_client,
+    },
+    Part {
+        name: "conformance",
+        what: "MCP's conformance suite and a client in TypeScript, over HTTP",
+        kind: Kind::Run,
+        needs: &[Need::Client, Need::Conformance],
+        after: &["build"],
+        run: |stage, output| {
+            let server = Server::start(&stage.built("examples/conformance"))?;
+            let mut commands = stage.conformance()?.commands(&stage.project.root, &server.url);
+            commands.iter_mut().try_for_each(|command| output.run(command))
+        },
     },
     Part {
         name: "old-cli",
@@ -284,5 +297,6 @@ fn python_client(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let mut tests = Command::new(stage.client()?);
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
     tests.env("TOOLBRIDGE_EXE", stage.built("toolbridge")).env("PYTHONDONTWRITEBYTECODE", "1");
+    tests.env("TOOLBRIDGE_HTTP_SERVER", stage.built("examples/conformance"));
     output.run(stage.unchecked.tell_pytest(root, &mut tests))
 }

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use xtask::python;
 
 use super::part::Stage;
+use crate::conformance::Suite;
 use crate::{old_cli, strace};
 
 /// One thing that has to be fetched.
@@ -23,6 +24,8 @@ pub(crate) enum Need {
     OldCli,
     /// strace.
     Strace,
+    /// MCP's conformance suite.
+    Conformance,
 }
 
 impl Need {
@@ -34,6 +37,7 @@ impl Need {
             Self::Oldest => stage.oldest().map(drop),
             Self::OldCli => old_cli::VERSIONS.iter().try_for_each(|version| stage.old_cli(version).map(drop)),
             Self::Strace => stage.path().map(drop),
+            Self::Conformance => stage.conformance().map(drop),
         }
     }
 }
@@ -46,6 +50,7 @@ pub(crate) struct Setup {
     oldest: Once<PathBuf>,
     old_cli: [Once<PathBuf>; old_cli::VERSIONS.len()],
     path: Once<OsString>,
+    conformance: Once<Suite>,
 }
 
 /// Errors are kept as text, for all who need the same thing.
@@ -79,6 +84,11 @@ impl Stage<'_> {
         let place = known.ok_or_else(|| anyhow!("no test is made for Claude Code {version}"))?;
         let install = || old_cli::install(self.project, &self.client()?, version);
         once(&self.setup.old_cli[place], install)
+    }
+
+    /// MCP's conformance suite.
+    pub(crate) fn conformance(&self) -> Result<Suite> {
+        once(&self.setup.conformance, || Suite::install(self.project, &self.client()?))
     }
 
     /// A PATH with strace.

@@ -40,11 +40,12 @@ fn programs_of_the_readme() {
 /// Without the lines that only our lints and our documentation need.
 #[test]
 fn the_programs_shown_are_the_examples() {
-    let shown = std::fs::read_to_string(path("docs/first-steps/rust.md")).unwrap();
-    for name in ["ask", "own_bridge"] {
+    let rust = "docs/first-steps/rust.md";
+    for (page, name) in [(rust, "ask"), (rust, "own_bridge"), ("docs/HTTP.md", "http")] {
+        let shown = std::fs::read_to_string(path(page)).unwrap();
         let text = std::fs::read_to_string(path(&format!("crates/toolbridge/examples/{name}.rs"))).unwrap();
         let lines = text.lines().filter(|line| !line.starts_with("//!") && !line.starts_with("#!["));
         let program = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
-        assert!(shown.contains(&program), "the page does not have examples/{name}.rs as it is");
+        assert!(shown.contains(&program), "{page} does not have examples/{name}.rs as it is");
     }
 }

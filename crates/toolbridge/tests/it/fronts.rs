@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::unix::pipe;
+use tokio::net::{TcpListener, TcpStream};
 use toolbridge::claude::ResponseStream;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::ipc::{Remote, read_schema_file};
@@ -156,6 +157,60 @@ impl Client {
     }
 }
 
+/// An MCP client over HTTP.
+struct HttpClient {
+    address: std::net::SocketAddr,
+    headers: String,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for HttpClient {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl HttpClient {
+    async fn of(tools: Toolset) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = toolbridge_http::service(tools).build();
+        let server = tokio::spawn(async move {
+            toolbridge_http::serve(listener, service, std::future::pending()).await.unwrap();
+        });
+        let headers = format!(
+            "host: {address}\r\nconnection: close\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
+        );
+        let mut client = Self { address, headers, server };
+        let hello =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
+        let (head, _) = client.send("initialize", hello).await;
+        let session = head.lines().find(|line| line.starts_with("mcp-session-id: ")).unwrap();
+        client.headers += &format!("{session}\r\n");
+        client
+    }
+
+    async fn send(&self, method: &str, params: &str) -> (String, String) {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let (headers, length) = (&self.headers, body.len());
+        let request = format!("POST /mcp HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n{body}");
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// The text of the result; nothing of it has been decoded.
+    async fn ask(&self, method: &str, params: &str) -> String {
+        let (_, answer) = self.send(method, params).await;
+        let result = answer.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#);
+        result.and_then(|rest| rest.strip_suffix('}')).unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
 /// The other end of the control channel: a program that is taken for the CLI, and passes every line on.
 struct FakeCli {
     lines: tokio::io::Lines<BufReader<pipe::Receiver>>,
@@ -216,6 +271,7 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
     let mut over_mcp = Client::of(Arc::new(tools.clone())).await;
     let mut through_a_bridge = Client::of(Arc::new(remote())).await;
     let mut over_the_control_channel = FakeCli::with(tools.clone(), dir.path()).await;
+    let over_http = HttpClient::of(tools.clone()).await;
     for (tool, arguments, want) in table() {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
         let directly = ask_source(&tools, tool, &arguments).await;
@@ -225,11 +281,13 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
         assert_eq!(ask_source(&over_the_socket, tool, &arguments).await, directly, "{tool}, over the socket");
         assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
         assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
+        assert_eq!(over_http.ask("tools/call", &params).await, directly, "{tool}, over HTTP");
         let seen = over_the_control_channel.ask("tools/call", &params).await;
         assert_eq!(seen, directly, "{tool}, over the control channel");
     }
     let list = over_mcp.ask("tools/list", "{}").await;
     assert_eq!(through_a_bridge.ask("tools/list", "{}").await, list);
+    assert_eq!(over_http.ask("tools/list", "{}").await, list);
     assert_eq!(over_the_control_channel.ask("tools/list", "{}").await, list);
     session.stop().await;
 }

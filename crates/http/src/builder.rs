@@ -1,0 +1,184 @@
+//! How a source is served.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use toolbridge_core::trace::{Process, Tracer};
+use toolbridge_core::{ServerInfo, ToolSource};
+use toolbridge_mcp::MAX_CALLS_IN_FLIGHT;
+
+use crate::auth::Authorizer;
+use crate::doors::Doors;
+use crate::error::HttpError;
+use crate::service::McpService;
+use crate::token_file::TokenFile;
+
+/// An MCP server over HTTP for the tools of `source`. All of its clients share them: exclusive tools run one at a time,
+/// whoever calls.
+///
+/// ```
+/// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
+/// # use toolbridge::{NoArgs, Toolset};
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let service = toolbridge::http::service(tools).allow_host("tools.example.com").build();
+/// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
+/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// ```
+pub fn service(source: impl ToolSource) -> Builder {
+    Builder {
+        source: Arc::new(source),
+        info: ServerInfo::default(),
+        tracer: Tracer::without_file(Process::Server),
+        doors: Doors::default(),
+        authorizer: Authorizer::Everybody,
+        has_metrics: false,
+        limits: Limits::default(),
+    }
+}
+
+/// What a server takes at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Calls that run.
+    pub(crate) running: usize,
+    pub(crate) sessions: usize,
+    pub(crate) session_idle: Duration,
+    pub(crate) connections: usize,
+    /// The head of a request, and its body.
+    pub(crate) read: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            running: MAX_CALLS_IN_FLIGHT,
+            sessions: 1000,
+            session_idle: Duration::from_secs(60 * 60),
+            connections: 4096,
+            read: Duration::from_secs(60),
+        }
+    }
+}
+
+/// An MCP server over HTTP that is being set up; [`service`] makes one.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    pub(crate) source: Arc<dyn ToolSource>,
+    pub(crate) info: ServerInfo,
+    pub(crate) tracer: Tracer,
+    pub(crate) doors: Doors,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) has_metrics: bool,
+    pub(crate) limits: Limits,
+}
+
+impl Builder {
+    /// How the server introduces itself.
+    pub fn info(mut self, info: ServerInfo) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Who is told of each call.
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
+    /// A name that clients may call the server by, as it stands in the header `Host`: `example.com` with any port, or
+    /// `example.com:8443`. `localhost`, 127.0.0.1 and `::1` are always allowed.
+    pub fn allow_host(mut self, host: impl Into<String>) -> Self {
+        self.doors.hosts.push(host.into());
+        self
+    }
+
+    /// A page that may call the server from a browser, such as `https://app.example.com`. Pages on this machine and on the
+    /// server's own address are always allowed; requests that come from no page are not affected.
+    pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
+        self.doors.origins.push(origin.into());
+        self
+    }
+
+    /// Lets in only requests with `Authorization: Bearer` and one of the file's tokens. The file has one on each line; lines
+    /// that begin with `#` are comments. It is read again when it has changed. Whoever cannot be checked is not let in.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, others can read it, it is not this user's, or there is no token in it.
+    pub fn bearer_tokens_from(mut self, file: impl AsRef<Path>) -> Result<Self, HttpError> {
+        self.authorizer = Authorizer::Tokens(TokenFile::open(file.as_ref())?);
+        Ok(self)
+    }
+
+    /// Lets in only requests whose headers `check` accepts. It says who it is that asks: a session can be used only by
+    /// whoever opened it. The text of its error is sent to the client, with status 401.
+    ///
+    /// ```
+    /// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
+    /// # use toolbridge::Toolset;
+    /// # let tools = Toolset::builder().build()?;
+    /// let service = toolbridge::http::service(tools).authorize(async |headers| {
+    ///     let user = headers.get("x-forwarded-user").and_then(|user| user.to_str().ok());
+    ///     user.map(str::to_owned).ok_or("the proxy did not say who you are")
+    /// });
+    /// # Ok::<(), toolbridge_core::RegistrationError>(())
+    /// ```
+    pub fn authorize<F, E>(mut self, check: impl Fn(HeaderMap) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<String, E>> + Send + 'static,
+        E: Display,
+    {
+        self.authorizer = Authorizer::own(check);
+        self
+    }
+
+    /// Lets [`serve`](crate::serve) answer `/metrics` with figures for Prometheus, to those who may call.
+    pub fn metrics(mut self) -> Self {
+        self.has_metrics = true;
+        self
+    }
+
+    /// Calls that run at a time, 512 unless set. Further ones wait; when eight times as many run or wait, more are refused
+    /// with status 503.
+    pub fn max_calls(mut self, calls: usize) -> Self {
+        self.limits.running = calls.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Sessions at a time, 1,000 unless set. For another one the session ends that has been idle for longest; if all are in
+    /// use, it is refused with status 503.
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.limits.sessions = sessions.max(1);
+        self
+    }
+
+    /// How long a session may be idle before it ends, an hour unless set. It is not idle while a call runs or its stream is
+    /// open.
+    pub fn session_idle(mut self, limit: Duration) -> Self {
+        self.limits.session_idle = limit;
+        self
+    }
+
+    /// Connections that [`serve`](crate::serve) has at a time, 4,096 unless set. Further ones wait.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.limits.connections = connections.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Within which time a request's head must arrive, and then its body; a minute unless set. The head is up to
+    /// [`serve`](crate::serve), or to the server that you mount the service in.
+    pub fn read_timeout(mut self, limit: Duration) -> Self {
+        self.limits.read = limit;
+        self
+    }
+
+    /// The service.
+    #[must_use]
+    pub fn build(self) -> McpService {
+        McpService::new(self)
+    }
+}

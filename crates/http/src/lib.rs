@@ -1,0 +1,41 @@
+//! Any tool source as an MCP server over Streamable HTTP.
+//!
+//! [`service`] makes a tower service, to be mounted in a program that has a server already; [`serve`] is a small server for
+//! those that have none.
+//!
+//! ```no_run
+//! # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
+//! # use toolbridge::{NoArgs, Toolset};
+//! use toolbridge::http;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
+//! http::serve(listener, http::service(tools).build(), async { _ = tokio::signal::ctrl_c().await }).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Messages are read and written by the same code as those on stdin and stdout (`toolbridge-mcp`): arguments and results are
+//! spans of raw JSON, which pass byte for byte.
+
+mod auth;
+mod body;
+mod builder;
+mod call;
+mod doors;
+mod error;
+mod header;
+mod metrics;
+mod refusal;
+mod serve;
+mod service;
+mod session;
+mod stream;
+mod token_file;
+
+pub use body::{Body, Response};
+pub use builder::{Builder, service};
+pub use error::HttpError;
+pub use serve::serve;
+pub use service::McpService;

@@ -1,0 +1,81 @@
+//! Requests that are not let in: a status, and a JSON-RPC error that says what would be right.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
+use toolbridge_mcp::wire::{ErrorCode, ErrorData, RpcId, error_line, invalid_request};
+
+use crate::body::{Response, json};
+
+/// An error of the server itself, as JSON-RPC leaves room for.
+const SERVER_ERROR: ErrorCode = ErrorCode(-32000);
+
+/// Why a request is not let in.
+#[derive(Debug)]
+pub(crate) struct Refusal(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    status: StatusCode,
+    id: Option<RpcId>,
+    error: ErrorData,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, error: ErrorData) -> Self {
+        Self(Box::new(Inner { status, id: None, error, headers: Vec::new() }))
+    }
+
+    /// The client's fault.
+    pub(crate) fn because(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(status, invalid_request(message))
+    }
+
+    /// Nobody's fault, or ours.
+    pub(crate) fn server(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(status, ErrorData::new(SERVER_ERROR, message, None))
+    }
+
+    /// There is too much to do; the client may come again.
+    pub(crate) fn busy(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, message)
+            .header(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// No such method here.
+    pub(crate) fn method(allowed: &'static str) -> Self {
+        Self::because(StatusCode::METHOD_NOT_ALLOWED, format!("this address answers {allowed}"))
+            .header(ALLOW, HeaderValue::from_static(allowed))
+    }
+
+    /// The rest of the request is not read.
+    pub(crate) fn and_close(self) -> Self {
+        self.header(CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// The request that is told so.
+    pub(crate) fn of(mut self, id: impl Into<Option<RpcId>>) -> Self {
+        self.0.id = id.into();
+        self
+    }
+}
+
+impl From<Refusal> for Response {
+    fn from(Refusal(refusal): Refusal) -> Self {
+        tracing::debug!(
+            status = refusal.status.as_u16(),
+            message = &*refusal.error.message,
+            "refused a request"
+        );
+        let mut response = json(refusal.status, error_line(refusal.id.as_ref(), &refusal.error));
+        response.headers_mut().extend(refusal.headers);
+        response
+    }
+}

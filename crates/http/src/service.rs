@@ -1,0 +1,440 @@
+//! The service: one request, one response.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::header::HeaderValue;
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use toolbridge_core::trace::What;
+use toolbridge_core::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo, ToolList};
+use toolbridge_mcp::wire::{
+    Call, Era, ErrorCode, ErrorData, LAST_CALLS, LIST_CACHE_HINTS, LIST_CHANGED, MAX_ARGUMENT_BYTES, Message,
+    Protocol, RpcId, Subscriptions, in_one_line, invalid_params, read, read_meta, result_head, version_of,
+    write_list,
+};
+
+use crate::auth::{Authorizer, Principal};
+use crate::body::{self, Response, empty, json};
+use crate::builder::{Builder, Limits};
+use crate::call;
+use crate::doors::Doors;
+use crate::header::{self, Said};
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+use crate::session::{Session, Sessions};
+use crate::stream::ChangeStream;
+
+/// So many calls may wait for each one that may run.
+const WAITING: usize = 8;
+
+/// An MCP server as a tower service, for any path of any server: [`service`](crate::service) makes one. Clones are one and the
+/// same.
+#[derive(Debug, Clone)]
+pub struct McpService(pub(crate) Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) dispatcher: Dispatcher,
+    info: ServerInfo,
+    doors: Doors,
+    authorizer: Authorizer,
+    pub(crate) limits: Limits,
+    pub(crate) has_metrics: bool,
+    sessions: Sessions,
+    bodies: Budget,
+    /// Calls that run.
+    pub(crate) running: Semaphore,
+    /// Calls that run or wait.
+    pub(crate) places: Arc<Semaphore>,
+    pub(crate) metrics: Metrics,
+    /// The answer to `tools/list`, and what it was made of.
+    list: Mutex<Option<(ToolList, RawJson)>>,
+    /// Nothing new is begun.
+    pub(crate) closing: CancellationToken,
+    /// Nothing goes on.
+    pub(crate) ended: CancellationToken,
+}
+
+impl McpService {
+    pub(crate) fn new(builder: Builder) -> Self {
+        let Builder { source, info, tracer, doors, authorizer, has_metrics, limits } = builder;
+        Self(Arc::new(Shared {
+            dispatcher: Dispatcher::new(source, tracer),
+            info,
+            doors,
+            authorizer,
+            limits,
+            has_metrics,
+            sessions: Sessions::new(limits.sessions, limits.session_idle),
+            bodies: Budget::new(MAX_ARGUMENT_BYTES),
+            running: Semaphore::new(limits.running),
+            places: Arc::new(Semaphore::new(WAITING * limits.running)),
+            metrics: Metrics::default(),
+            list: Mutex::default(),
+            closing: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        }))
+    }
+
+    /// Answers a request; its path does not matter.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response
+    where
+        B: hyper::body::Body<Error: Display>,
+    {
+        self.0.answer(request).await.unwrap_or_else(Response::from)
+    }
+
+    /// Figures in the text format of Prometheus: calls by tool and outcome, how long they took, sessions.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.0.metrics.text(self.0.sessions.len())
+    }
+
+    /// Ends the service: nothing new is begun, streams end, calls under way have a second to finish, and are then cancelled.
+    pub async fn shutdown(&self) {
+        let shared = &self.0;
+        shared.closing.cancel();
+        let all = u32::try_from(shared.most_calls()).unwrap_or(u32::MAX);
+        _ = tokio::time::timeout(LAST_CALLS, shared.places.acquire_many(all)).await;
+        shared.ended.cancel();
+        shared.sessions.clear();
+    }
+
+    /// Waits until [`shutdown`](Self::shutdown) is called: for a server that has to be told when to stop.
+    pub async fn closed(&self) {
+        self.0.closing.cancelled().await;
+    }
+
+    /// Whether anybody is asked who they are.
+    pub(crate) fn is_protected(&self) -> bool {
+        !matches!(self.0.authorizer, Authorizer::Everybody)
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for McpService
+where
+    B: hyper::body::Body<Data: Send, Error: Display + Send> + Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.handle(request).await) })
+    }
+}
+
+impl Shared {
+    pub(crate) fn most_calls(&self) -> usize {
+        WAITING * self.limits.running
+    }
+
+    /// Lets a request in: its `Host`, its `Origin`, and who asks.
+    pub(crate) async fn admit<B>(&self, request: &Request<B>) -> Result<Principal, Refusal> {
+        self.doors.check(request.uri(), request.headers())?;
+        if self.closing.is_cancelled() {
+            return Err(Refusal::busy("the server is about to end").and_close());
+        }
+        self.authorizer.admit(request.headers()).await
+    }
+
+    async fn answer<B>(self: &Arc<Self>, request: Request<B>) -> Result<Response, Refusal>
+    where
+        B: hyper::body::Body<Error: Display>,
+    {
+        let received = self.dispatcher.tracer().clock();
+        let (parts, body) = request.into_parts();
+        let head = Request::from_parts(parts, ());
+        let principal = self.admit(&head).await?;
+        let headers = head.headers();
+        match *head.method() {
+            Method::POST => {
+                header::check_post(headers)?;
+                let message = body::read(body, self.limits.read, &self.bodies).await?;
+                self.take(headers, &principal, &message, received).await
+            }
+            Method::GET | Method::DELETE if header::version(headers)?.is_some_and(header::is_stateless) => {
+                Err(Refusal::method("POST"))
+            }
+            Method::GET => {
+                header::check_get(headers)?;
+                Ok(self.follow(&self.session(headers, &principal)?))
+            }
+            Method::DELETE => {
+                self.sessions.end(&*self.session(headers, &principal)?);
+                Ok(empty(StatusCode::NO_CONTENT))
+            }
+            _ => Err(Refusal::method("GET, POST, DELETE")),
+        }
+    }
+
+    /// The session that a request names.
+    fn session(&self, headers: &HeaderMap, principal: &Principal) -> Result<Arc<Session>, Refusal> {
+        let Some(id) = header::one(headers, header::SESSION)? else {
+            let text = "the header `Mcp-Session-Id` is needed; the answer to `initialize` has it";
+            return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
+        };
+        self.sessions.get(id, principal).ok_or_else(|| {
+            let text = "there is no such session, or it has ended; call `initialize` for another";
+            Refusal::server(StatusCode::NOT_FOUND, text)
+        })
+    }
+
+    /// Deals with one message.
+    async fn take(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        principal: &Principal,
+        message: &Bytes,
+        received: Option<Instant>,
+    ) -> Result<Response, Refusal> {
+        match read(message).map_err(|(id, error)| Refusal::new(StatusCode::BAD_REQUEST, error).of(id))? {
+            Message::Call(id, call) => {
+                self.call(headers, principal, &id, call, received).await.map_err(|refusal| refusal.of(id))
+            }
+            Message::List { id, meta, has_cursor } => self
+                .list(headers, principal, &id, meta.as_ref(), has_cursor)
+                .map_err(|refusal| refusal.of(id)),
+            Message::Request { id, method, meta } => self
+                .request(headers, principal, (&id, &method, meta.as_ref()), message)
+                .map_err(|refusal| refusal.of(id)),
+            Message::Cancel(_) | Message::Notification | Message::Response
+                if header::version(headers)?.is_some_and(header::is_stateless) =>
+            {
+                // Whoever has no session cancels a call by closing its request.
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+            Message::Cancel(id) => {
+                if let Some(call) = self.session(headers, principal)?.claim(&id) {
+                    call.cancel();
+                }
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+            Message::Notification | Message::Response => {
+                self.session(headers, principal)?;
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+        }
+    }
+
+    /// Who asks, and in which shape the answer is to be.
+    fn meet(
+        &self,
+        headers: &HeaderMap,
+        principal: &Principal,
+        said: &Said<'_>,
+        meta: Option<&RawJson>,
+    ) -> Result<Asker, Refusal> {
+        let is_sessionless = header::check_request(headers, said)?;
+        let session = if is_sessionless { None } else { Some(self.session(headers, principal)?) };
+        let mut asker =
+            Asker { session, protocol: Protocol::new(self.info.clone(), None), era: Era::Stateless };
+        asker.era = asker.protocol(|protocol| protocol.era(meta)).map_err(|error| asker.refusal(error))?;
+        Ok(asker)
+    }
+
+    async fn call(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        principal: &Principal,
+        id: &RpcId,
+        mut call: Call,
+        received: Option<Instant>,
+    ) -> Result<Response, Refusal> {
+        let version = call.meta.as_ref().and_then(version_of);
+        let said = Said { method: "tools/call", name: Some(&call.name), version: version.as_deref() };
+        let mut asker = self.meet(headers, principal, &said, call.meta.as_ref())?;
+        if asker.era == Era::Stateless
+            && let Some(tool) = self.dispatcher.source().tools().get(&call.name)
+        {
+            header::check_arguments(headers, tool, &call.arguments)?;
+        }
+        let client = asker.protocol(|protocol| protocol.client());
+        let mut meta = CallMeta { client, ..read_meta(call.meta.take()) };
+        if meta.traceparent.is_none() {
+            let header = headers.get("traceparent").and_then(|parent| parent.to_str().ok());
+            meta.traceparent = header.and_then(|parent| parent.parse().ok());
+        }
+        let (era, id, session) = (asker.era, id.clone(), asker.session.take());
+        call::answer(self, call::Asked { era, id, call, meta, received, session }).await
+    }
+
+    fn list(
+        &self,
+        headers: &HeaderMap,
+        principal: &Principal,
+        id: &RpcId,
+        meta: Option<&RawJson>,
+        has_cursor: bool,
+    ) -> Result<Response, Refusal> {
+        let version = meta.and_then(version_of);
+        let said = Said { method: "tools/list", name: None, version: version.as_deref() };
+        let asker = self.meet(headers, principal, &said, meta)?;
+        if has_cursor {
+            let text = "the list has one page, so there is no such `cursor`";
+            return Err(Refusal::new(StatusCode::OK, invalid_params(text)));
+        }
+        let (tools, list) = self.written_list();
+        self.dispatcher.tracer().note(|| What::ToolsList {
+            request_id: id.key.as_str().chars().take(120).collect(),
+            tools: tools.len() as u64,
+            result_bytes: list.as_bytes().len() as u64,
+        });
+        if let Some(session) = &asker.session {
+            session.see(tools);
+        }
+        Ok(answered(id, asker.era, LIST_CACHE_HINTS, &list))
+    }
+
+    fn written_list(&self) -> (ToolList, RawJson) {
+        let tools = self.dispatcher.source().tools();
+        let mut kept = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((of, list)) if of.is(&tools) => (tools, list.clone()),
+            _ => {
+                let list = write_list(&tools);
+                *kept = Some((tools.clone(), list.clone()));
+                (tools, list)
+            }
+        }
+    }
+
+    /// Answers a request that is about neither calls nor the list of tools.
+    fn request(
+        &self,
+        headers: &HeaderMap,
+        principal: &Principal,
+        (id, method, meta): (&RpcId, &str, Option<&RawJson>),
+        message: &Bytes,
+    ) -> Result<Response, Refusal> {
+        let version = meta.and_then(version_of);
+        if method == "initialize" && !version.as_deref().is_some_and(header::is_stateless) {
+            return self.initialize(headers, principal, (id, meta), message);
+        }
+        let said = Said { method, name: None, version: version.as_deref() };
+        let mut asker = self.meet(headers, principal, &said, meta)?;
+        if method == "subscriptions/listen" && asker.era == Era::Stateless {
+            let mut subscription = Subscriptions::default();
+            let first = subscription.open(id, message).map_err(|error| asker.refusal(error))?;
+            return Ok(ChangeStream {
+                first: Some(first.into()),
+                changes: self.dispatcher.source().changes(),
+                news: subscription.tools_changed().next().map(Bytes::from),
+                ended: self.ended.child_token(),
+                closing: self.closing.clone(),
+                session: None,
+            }
+            .response());
+        }
+        if method == "initialize" {
+            let text = "there is no `initialize` in this version: every request says everything itself";
+            return Err(asker.refusal(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)));
+        }
+        let result = asker
+            .protocol(|protocol| protocol.answer(method, meta, message))
+            .map_err(|error| asker.refusal(error))?;
+        Ok(answered(id, Era::Initialize, "", &result))
+    }
+
+    /// Opens a session.
+    fn initialize(
+        &self,
+        headers: &HeaderMap,
+        principal: &Principal,
+        (id, meta): (&RpcId, Option<&RawJson>),
+        message: &Bytes,
+    ) -> Result<Response, Refusal> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            protocol_version: String,
+        }
+        #[derive(Deserialize)]
+        struct Initialize {
+            params: Params,
+        }
+        let mut protocol = Protocol::new(self.info.clone(), None);
+        let result = protocol
+            .answer("initialize", meta, message)
+            .map_err(|error| Refusal::new(StatusCode::OK, error))?;
+        let asked = serde_json::from_slice::<Initialize>(message).ok();
+        if let (Some(named), Some(Initialize { params })) = (header::named_version(headers)?, asked)
+            && named != params.protocol_version
+        {
+            let text = format!(
+                "the header `MCP-Protocol-Version` names `{named}`, and `initialize` asks for `{}`",
+                params.protocol_version
+            );
+            return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
+        }
+        let Some(session) = self.sessions.open(protocol, principal.clone(), &self.ended) else {
+            let text = format!("{} sessions are in use, which is the limit", self.limits.sessions);
+            return Err(Refusal::busy(text));
+        };
+        let mut response = answered(id, Era::Initialize, "", &result);
+        if let Ok(id) = HeaderValue::from_str(&session.id) {
+            response.headers_mut().insert(header::SESSION, id);
+        }
+        Ok(response)
+    }
+
+    /// The stream of a session, which tells of changes.
+    fn follow(&self, session: &Arc<Session>) -> Response {
+        // Before the list is looked at, so that no change is missed.
+        let changes = self.dispatcher.source().changes();
+        let (ended, is_news) = session.open_stream(&self.dispatcher.source().tools());
+        ChangeStream {
+            first: is_news.then(|| LIST_CHANGED.into()),
+            changes,
+            news: Some(LIST_CHANGED.into()),
+            ended,
+            closing: self.closing.clone(),
+            session: Some(Arc::clone(session)),
+        }
+        .response()
+    }
+}
+
+/// Who asks.
+struct Asker {
+    session: Option<Arc<Session>>,
+    /// Of a request without a session.
+    protocol: Protocol,
+    era: Era,
+}
+
+impl Asker {
+    fn protocol<T>(&mut self, then: impl FnOnce(&mut Protocol) -> T) -> T {
+        match &self.session {
+            Some(session) => session.with_protocol(then),
+            None => then(&mut self.protocol),
+        }
+    }
+
+    /// An error of the protocol. In sessions the status tells nothing of it; for later versions it does.
+    fn refusal(&self, error: ErrorData) -> Refusal {
+        let status = match error.code {
+            _ if self.session.is_some() => StatusCode::OK,
+            ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Refusal::new(status, error)
+    }
+}
+
+fn answered(id: &RpcId, era: Era, members: &str, result: &RawJson) -> Response {
+    let (head, rest) = result_head(id, era, members, result);
+    json(StatusCode::OK, [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat())
+}

@@ -1,0 +1,189 @@
+//! Sessions: what is known of clients that have called `initialize`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use toolbridge_core::{CancellationToken, ToolList};
+use toolbridge_mcp::wire::{IdKey, Protocol};
+use uuid::Uuid;
+
+use crate::auth::Principal;
+
+/// One client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    principal: Principal,
+    /// Cancelled when the session ends; so are its calls.
+    pub(crate) ended: CancellationToken,
+    state: Mutex<State>,
+}
+
+struct State {
+    protocol: Protocol,
+    /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
+    calls: HashMap<IdKey, CancellationToken>,
+    /// The stream that tells of changes, where there is one.
+    stream: Option<CancellationToken>,
+    /// The list of tools that the client has seen last.
+    seen: Option<ToolList>,
+    used: Instant,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("calls", &self.calls.len()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn with_protocol<T>(&self, then: impl FnOnce(&mut Protocol) -> T) -> T {
+        then(&mut self.lock().protocol)
+    }
+
+    /// Notes a call; says whether there was none of that id.
+    pub(crate) fn begin(&self, id: &IdKey, call: CancellationToken) -> bool {
+        match self.lock().calls.entry(id.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(call);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
+    /// Takes a call out.
+    pub(crate) fn claim(&self, id: &IdKey) -> Option<CancellationToken> {
+        let mut state = self.lock();
+        state.used = Instant::now();
+        state.calls.remove(id)
+    }
+
+    /// The client sees this list now.
+    pub(crate) fn see(&self, tools: ToolList) {
+        self.lock().seen = Some(tools);
+    }
+
+    /// Opens the one stream of the session, which takes the place of an earlier one; and says whether the client has seen
+    /// another list than this.
+    pub(crate) fn open_stream(&self, tools: &ToolList) -> (CancellationToken, bool) {
+        let stream = self.ended.child_token();
+        let mut state = self.lock();
+        if let Some(earlier) = state.stream.replace(stream.clone()) {
+            earlier.cancel();
+        }
+        let is_news = state.seen.as_ref().is_some_and(|seen| !seen.is(tools));
+        (stream, is_news)
+    }
+
+    /// The stream has ended.
+    pub(crate) fn close_stream(&self, stream: &CancellationToken) {
+        stream.cancel();
+        let mut state = self.lock();
+        // A later one is not cancelled.
+        if state.stream.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            state.stream = None;
+            state.used = Instant::now();
+        }
+    }
+
+    /// Since when nothing has been going on; `None` while something is.
+    fn idle_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        (state.calls.is_empty() && state.stream.is_none()).then_some(state.used)
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<String, Arc<Session>>>,
+    most: usize,
+    idle: Duration,
+}
+
+impl Sessions {
+    pub(crate) fn new(most: usize, idle: Duration) -> Self {
+        Self { open: Mutex::default(), most, idle }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a session; it ends with `parent`. When there are too many, the one that has been idle for longest ends; `None`
+    /// if there is none.
+    pub(crate) fn open(
+        &self,
+        protocol: Protocol,
+        principal: Principal,
+        parent: &CancellationToken,
+    ) -> Option<Arc<Session>> {
+        let mut open = self.lock();
+        self.sweep(&mut open);
+        if open.len() >= self.most {
+            let idle = open.values().filter_map(|session| Some((session.idle_since()?, &session.id)));
+            let longest = idle.min_by_key(|(since, _)| *since).map(|(_, id)| id.clone())?;
+            if let Some(session) = open.remove(&longest) {
+                session.ended.cancel();
+            }
+        }
+        // 122 random bits of the system: nobody guesses it.
+        let id = Uuid::new_v4().simple().to_string();
+        let state = State { protocol, calls: HashMap::new(), stream: None, seen: None, used: Instant::now() };
+        let ended = parent.child_token();
+        let session = Arc::new(Session { id: id.clone(), principal, ended, state: Mutex::new(state) });
+        open.insert(id, Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session with that id, if it is this principal's. Another's is as good as none.
+    pub(crate) fn get(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
+        let mut open = self.lock();
+        let session = Arc::clone(open.get(id).filter(|session| session.principal == *principal)?);
+        if self.is_over(&session) {
+            open.remove(id);
+            session.ended.cancel();
+            return None;
+        }
+        session.lock().used = Instant::now();
+        Some(session)
+    }
+
+    pub(crate) fn end(&self, session: &Session) {
+        self.lock().remove(&session.id);
+        session.ended.cancel();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let mut open = self.lock();
+        self.sweep(&mut open);
+        open.len()
+    }
+
+    pub(crate) fn clear(&self) {
+        for (_, session) in self.lock().drain() {
+            session.ended.cancel();
+        }
+    }
+
+    fn sweep(&self, open: &mut HashMap<String, Arc<Session>>) {
+        open.retain(|_, session| {
+            let is_over = self.is_over(session);
+            if is_over {
+                session.ended.cancel();
+            }
+            !is_over
+        });
+    }
+
+    fn is_over(&self, session: &Session) -> bool {
+        session.idle_since().is_some_and(|since| since.elapsed() >= self.idle)
+    }
+}

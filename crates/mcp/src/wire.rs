@@ -1,0 +1,16 @@
+//! What another front that speaks MCP shares with this one; not for anybody else, and not kept stable.
+
+pub use rmcp::ErrorData;
+pub use rmcp::model::{ErrorCode, ProtocolVersion};
+
+pub use crate::front::{
+    LAST_ANSWERS, LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES, MAX_CALLS, error_result, progress_line,
+    read_meta,
+};
+pub use crate::list::write_list;
+pub use crate::protocol::{KNOWN_VERSIONS, Protocol, version_of};
+pub use crate::rpc::{
+    Call, Era, IdKey, Message, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
+    result_head,
+};
+pub use crate::subscription::{LIST_CHANGED, Subscriptions};

@@ -1,0 +1,53 @@
+"""The official Python client lists and calls tools over HTTP."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+
+from conftest import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    program = os.environ.get("TOOLBRIDGE_HTTP_SERVER")
+    if not program:
+        pytest.fail("TOOLBRIDGE_HTTP_SERVER is not set: give it the path of the example `conformance` of toolbridge-http")
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process.stdout.readline().strip()
+            process.stdin.close()
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+
+
+# "auto" asks with `server/discover` first, as the newest clients do; "legacy" starts at `initialize`.
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_calls_tools_over_http(url, mode):
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with Client(url, mode=mode) as client:
+            assert client.protocol_version == ("2025-11-25" if mode == "legacy" else "2026-07-28")
+            tools = await client.list_tools()
+            assert "test_simple_text" in [tool.name for tool in tools.tools]
+            result = await client.call_tool("test_simple_text", {})
+            assert result.content[0].text == "This is a simple text response for testing."
+            result = await client.call_tool("test_error_handling", {})
+            assert result.is_error
+            result = await client.call_tool("test_multiple_content_types", {})
+            assert [block.type for block in result.content] == ["text", "image", "resource"]
+
+            steps = []
+
+            async def progress(done: float, total: float | None, message: str | None) -> None:
+                steps.append((done, total))
+
+            await client.call_tool("test_tool_with_progress", {}, progress_callback=progress)
+            assert steps == [(0, 100), (50, 100), (100, 100)]
+            with pytest.raises(MCPError, match="there is no tool `nobody`"):
+                await client.call_tool("nobody", {})
