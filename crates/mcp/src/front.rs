@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rmcp::ErrorData;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use toolbridge_core::json::{Span, members};
 use toolbridge_core::trace::{CallTrace, Outcome, Process, Tracer, What};
 use toolbridge_core::{
@@ -193,12 +193,21 @@ struct Front<O> {
     tasks: JoinSet<io::Result<()>>,
 }
 
+/// A call that was asked for.
+struct Job {
+    era: Era,
+    id: RpcId,
+    call: Call,
+    meta: CallMeta,
+    trace: Option<CallTrace>,
+}
+
 /// What calls under way need.
 struct Shared<O> {
     dispatcher: Dispatcher,
     outgoing: O,
     /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
-    under_way: Mutex<HashMap<IdKey, CancellationToken>>,
+    under_way: Mutex<HashMap<IdKey, AbortHandle>>,
     running: Semaphore,
     arguments: Budget,
 }
@@ -234,7 +243,7 @@ impl<O: Outgoing> Front<O> {
             },
             Ok(Message::Cancel(key)) => {
                 if let Some(call) = self.shared.claim(&key) {
-                    call.cancel();
+                    call.abort();
                 } else {
                     self.subscriptions.close(&key);
                 }
@@ -347,13 +356,13 @@ impl<O: Outgoing> Front<O> {
         } else if self.tasks.len() >= MAX_CALLS {
             invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {
-            let cancelled = CancellationToken::new();
+            // Until it is in the table: a call that has ended by then looks for itself there.
             match self.shared.lock().entry(id.key.clone()) {
                 Entry::Vacant(place) => {
-                    place.insert(cancelled.clone());
-                    let run = Arc::clone(&self.shared).run(era, id, call, meta, cancelled, trace);
+                    let job = Box::new(Job { era, id, call, meta, trace });
                     // In a box at once: it is large, and would be moved several times.
-                    self.tasks.spawn(Box::pin(run).in_current_span());
+                    let run = Box::pin(Arc::clone(&self.shared).run(job));
+                    place.insert(self.tasks.spawn(run.in_current_span()));
                     return;
                 }
                 Entry::Occupied(_) => invalid_request(format!("a call with id {} is under way", id.raw)),
@@ -370,7 +379,7 @@ impl<O: Outgoing> Front<O> {
         if !self.calls_end_within(LAST_CALLS).await {
             tracing::debug!("calls were still under way when the client ended");
             for (_, call) in self.shared.lock().drain() {
-                call.cancel();
+                call.abort();
             }
         }
         let rest = async {
@@ -390,20 +399,24 @@ impl<O: Outgoing> Front<O> {
 /// large, and the call may take long.
 pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
     let Some(meta) = meta else { return CallMeta::default() };
-    // An odd member is no reason to refuse a call, nor to lose the others.
-    let member = |key| members(meta.as_str(), &[key]).ok().flatten().and_then(|[value]| value);
-    let text = |key| member(key)?.decode::<String>().ok();
+    let keys = ["claudecode/toolUseId", "progressToken", "traceparent"];
+    // An odd member, or one that stands twice, is no reason to refuse a call, nor to lose the others.
+    let [tool_use_id, progress_token, traceparent] = match members(meta.as_str(), &keys) {
+        Ok(found) => found.unwrap_or_default(),
+        Err(_) => keys.map(|key| members(meta.as_str(), &[key]).ok().flatten().and_then(|[value]| value)),
+    };
+    let text = |member: Option<Span<'_>>| member?.decode::<String>().ok();
     // MCP has strings and numbers.
     let is_token = |token: &Span<'_>| {
         token.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
     };
     CallMeta {
-        tool_use_id: text("claudecode/toolUseId"),
-        progress_token: member("progressToken")
+        tool_use_id: text(tool_use_id),
+        progress_token: progress_token
             .filter(is_token)
             .and_then(|token| RawJson::parse(token.get().to_owned()).ok()),
         // W3C trace context.
-        traceparent: text("traceparent").and_then(|text| text.parse().ok()),
+        traceparent: text(traceparent).and_then(|text| text.parse().ok()),
         client: None,
     }
 }
@@ -425,11 +438,11 @@ pub fn progress_line(token: &RawJson, report: &Progress) -> String {
 }
 
 impl<O: Outgoing> Shared<O> {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IdKey, CancellationToken>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IdKey, AbortHandle>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claim(&self, key: &IdKey) -> Option<CancellationToken> {
+    fn claim(&self, key: &IdKey) -> Option<AbortHandle> {
         self.lock().remove(key)
     }
 
@@ -441,34 +454,25 @@ impl<O: Outgoing> Shared<O> {
         });
     }
 
-    /// Runs a call to its answer, or to its cancellation.
-    async fn run(
-        self: Arc<Self>,
-        era: Era,
-        id: RpcId,
-        call: Call,
-        meta: CallMeta,
-        cancelled: CancellationToken,
-        mut trace: Option<CallTrace>,
-    ) -> io::Result<()> {
-        let (outcome, _running) = tokio::select! {
-            biased;
-            () = cancelled.cancelled() => return Ok(()),
-            outcome = self.outcome(call, meta, &cancelled, trace.as_ref()) => outcome?,
-        };
-        if let Some(trace) = &mut trace {
+    /// Runs a call to its answer. Dropping it cancels the call.
+    async fn run(self: Arc<Self>, mut job: Box<Job>) -> io::Result<()> {
+        let (outcome, _running) = self.outcome(&mut job).await?;
+        let Job { era, id, trace, .. } = &mut *job;
+        if let Some(trace) = trace {
             trace.ended(&outcome);
         }
         // From here on the answer is written, and a cancellation comes too late.
         if self.claim(&id.key).is_none() {
-            if let Some(trace) = &mut trace {
+            if let Some(trace) = trace {
                 trace.cancelled();
             }
             return Ok(());
         }
-        let result = outcome.unwrap_or_else(|error| error_result(&error));
-        self.answer(&id, era, "", &result).await?;
-        if let Some(trace) = &mut trace {
+        let result = outcome.unwrap_or_else(|error| {
+            ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
+        });
+        self.answer(id, *era, "", &result).await?;
+        if let Some(trace) = trace {
             trace.written();
         }
         Ok(())
@@ -478,21 +482,22 @@ impl<O: Outgoing> Shared<O> {
     /// been written.
     async fn outcome(
         &self,
-        call: Call,
-        meta: CallMeta,
-        cancelled: &CancellationToken,
-        trace: Option<&CallTrace>,
+        job: &mut Job,
     ) -> io::Result<(Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>)> {
-        let token = meta.progress_token.clone();
-        let Some(arguments) = self.arguments.hold(call.arguments, call.line_bytes) else {
+        let arguments = std::mem::replace(&mut job.call.arguments, RawJson::empty_object());
+        let Some(arguments) = self.arguments.hold(arguments, job.call.line_bytes) else {
             let text =
                 format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit");
             let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
             return Ok((Err(error), None));
         };
         let running = self.running.acquire().await.ok();
-        let call = ToolCall { name: call.name, arguments, meta };
-        let mut call = self.dispatcher.run(call, cancelled.clone(), trace);
+        let (name, meta) = (std::mem::take(&mut job.call.name), std::mem::take(&mut job.meta));
+        let token = meta.progress_token.clone();
+        let cancelled = CancellationToken::new();
+        // For handlers that cannot be dropped.
+        let _end = cancelled.clone().drop_guard();
+        let mut call = self.dispatcher.run(ToolCall { name, arguments, meta }, cancelled, job.trace.as_ref());
         loop {
             match (call.next().await, &token) {
                 (Step::Progress(report), Some(token)) => self.report(token, &report).await?,
