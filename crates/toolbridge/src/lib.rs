@@ -103,7 +103,7 @@ pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
 #[doc(hidden)]
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
-pub use toolbridge_ipc::{Attached, IpcError, McpServer, NamedSession, Session, SessionBuilder};
+pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Session, SessionBuilder};
 /// Makes a function a tool.
 ///
 /// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
