@@ -1,0 +1,7 @@
+//! A client of real servers.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod calls;
+mod errors;
+mod life;
+mod support;
