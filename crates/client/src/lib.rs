@@ -3,9 +3,11 @@
 //! rmcp speaks the protocol and its versions, 2024-11-05 to 2026-07-28. Arguments and results pass it as they were written
 //! (`exchange.rs`).
 
+mod config;
 mod connection;
 mod error;
 mod exchange;
+mod expand;
 #[cfg(feature = "http")]
 mod http;
 mod lines;
@@ -16,6 +18,7 @@ mod server;
 mod stderr;
 mod target;
 
+pub use config::McpServers;
 pub use error::ServerError;
 pub use server::McpServer;
 pub use target::{CommandTarget, McpServerBuilder, Target, UrlTarget};

@@ -166,7 +166,8 @@ async fn begin<T: Transport<RoleClient> + 'static>(
     limit: Duration,
     greeting: Greeting,
 ) -> Result<(Link, ToolList), BeginError> {
-    let begun = async {
+    // In a box: rmcp's part of it is large.
+    let begun = Box::pin(async {
         let changes = Arc::<Notify>::default();
         let handler = Handler { changes: Arc::clone(&changes) };
         let lifecycle = match greeting {
@@ -204,7 +205,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
             child: None,
         };
         Ok(link.subscribed(peer, list))
-    };
+    });
     timeout(limit, begun).await.unwrap_or(Err(BeginError::Silent))
 }
 

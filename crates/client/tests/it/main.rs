@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod calls;
+mod config;
 mod errors;
 mod life;
 mod support;
