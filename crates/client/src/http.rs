@@ -134,10 +134,11 @@ impl From<reqwest::Error> for HttpError {
 
 #[cfg(feature = "https")]
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| (*error).source()).any(|cause| {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        cause.is::<rustls::Error>() || inner.is_some_and(<dyn Error + Send + Sync>::is::<rustls::Error>)
-    })
+    // An `io::Error` does not name what it wraps as its source.
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>()
+        || inner.is_some_and(|inner| is_tls(inner))
+        || error.source().is_some_and(is_tls)
 }
 
 impl From<HttpError> for Failed {

@@ -128,7 +128,9 @@ fn a_server_ends_though_its_runtime_does_nothing_more() {
 #[tokio::test]
 async fn a_call_that_is_dropped_while_the_server_is_down_leaves_nothing() {
     let server = server(&[]).start().await.unwrap();
-    kill(server.process_id().unwrap());
+    let pid = server.process_id().unwrap();
+    kill(pid);
+    until(|| !is_alive(pid)).await;
     drop(server.call(call_of("steps", "{}"), CallContext::default()));
     assert_eq!(text(&call(&server, "steps", "{}").await.unwrap_or_else(|error| panic!("{error}"))), "done");
 }

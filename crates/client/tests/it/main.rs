@@ -4,5 +4,7 @@
 mod calls;
 mod config;
 mod errors;
+#[cfg(feature = "http")]
+mod http;
 mod life;
 mod support;
