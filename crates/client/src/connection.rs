@@ -43,8 +43,12 @@ pub(crate) enum RequestError {
     #[error("it answered with the error {}: {}", .0.code.0, .0.message)]
     Refused(ErrorData),
     /// The server is gone.
-    #[error("it ended: {0}")]
-    Ended(Arc<str>),
+    #[error("it ended: {why}")]
+    Ended {
+        why: Arc<str>,
+        /// It has read nothing of the request.
+        is_unread: bool,
+    },
     /// Something else happened on the way.
     #[error("{0}")]
     Failed(String),
@@ -62,7 +66,13 @@ impl Connection {
     }
 
     /// Calls a tool. Dropping this cancels the call, and the server is told.
-    pub(crate) async fn call(&self, call: ToolCall, context: CallContext) -> Result<RawJson, ToolError> {
+    ///
+    /// Nothing is returned when the server has ended without having read the call.
+    pub(crate) async fn call(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Option<Result<RawJson, ToolError>> {
         let ToolCall { name, arguments, meta } = call;
         let mut params = CallToolRequestParams::new(name.clone());
         if self.pulse.is_none() {
@@ -76,7 +86,7 @@ impl Connection {
         let answer = self.ask(ClientRequest::CallToolRequest(request), about(&meta)).await;
         context.mark_answered();
         let server = &self.server;
-        match answer {
+        Some(match answer {
             Ok(result) => result.into_result().map_err(|flaw| {
                 let reason = format!("what the MCP server `{server}` sent cannot be used: {flaw}");
                 ToolError::Output { tool: name, reason }
@@ -85,11 +95,12 @@ impl Connection {
                 "McpError",
                 format!("MCP server `{server}` answered with the error {}: {}", error.code.0, error.message),
             )),
-            Err(RequestError::Ended(why)) => Err(failed(format!(
+            Err(RequestError::Ended { is_unread: true, .. }) => return None,
+            Err(RequestError::Ended { why, .. }) => Err(failed(format!(
                 "MCP server `{server}` ended while the call was under way, and is started again: {why}"
             ))),
             Err(RequestError::Failed(why)) => Err(failed(format!("MCP server `{server}`: {why}"))),
-        }
+        })
     }
 
     /// All tools.
@@ -125,36 +136,49 @@ impl Connection {
     async fn ask(&self, request: ClientRequest, meta: RequestMetaObject) -> Result<RawJson, RequestError> {
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let Ok(handle) = self.peer.send_request_with_option(request, options).await else {
-            return Err(self.ended().await);
+            // It was not even sent.
+            return Err(RequestError::Ended { why: self.why().await, is_unread: true });
         };
-        let mut waiting = Waiting { connection: self, id: Some(handle.id.clone()) };
+        let id = handle.id.clone();
+        let mut waiting = Waiting { connection: self, id: Some(id.clone()) };
         let mut end = self.end.clone();
         let answer = tokio::select! {
             biased;
             answer = handle.rx => Some(answer),
             _ = end.wait_for(Option::is_some) => None,
         };
-        let result = waiting.answered();
         match answer {
-            Some(Ok(Ok(_))) => result.ok_or_else(|| RequestError::Failed("its answer was lost".into())),
-            Some(Ok(Err(ServiceError::McpError(error)))) => Err(RequestError::Refused(error)),
-            Some(Ok(Err(ServiceError::TransportSend(error)))) => {
-                let why = crate::open::explain(error.error.as_ref());
-                // Over HTTP: the next call begins anew.
-                _ = self.broken.send(why.clone());
-                Err(RequestError::Failed(format!("{why}; the connection is made again")))
+            Some(Ok(Ok(_))) => {
+                waiting.answered().ok_or_else(|| RequestError::Failed("its answer was lost".into()))
             }
-            Some(Ok(Err(ServiceError::TransportClosed)) | Err(_)) | None => Err(self.ended().await),
-            Some(Ok(Err(error))) => Err(RequestError::Failed(error.to_string())),
+            Some(Ok(Err(ServiceError::TransportClosed)) | Err(_)) | None => {
+                let why = self.why().await;
+                let is_unread = self.exchange.is_unread(&id);
+                waiting.answered();
+                Err(RequestError::Ended { why, is_unread })
+            }
+            Some(Ok(Err(error))) => {
+                waiting.answered();
+                Err(match error {
+                    ServiceError::McpError(error) => RequestError::Refused(error),
+                    ServiceError::TransportSend(error) => {
+                        let why = crate::open::explain(error.error.as_ref());
+                        // Over HTTP: the next call begins anew.
+                        _ = self.broken.send(why.clone());
+                        RequestError::Failed(format!("{why}; the connection is made again"))
+                    }
+                    error => RequestError::Failed(error.to_string()),
+                })
+            }
         }
     }
 
-    /// Says why, once that is known.
-    async fn ended(&self) -> RequestError {
+    /// Says why it has ended, once that is known.
+    async fn why(&self) -> Arc<str> {
         let mut end = self.end.clone();
         let known = tokio::time::timeout(TO_KNOW_WHY, end.wait_for(Option::is_some)).await;
         let why = known.ok().and_then(Result::ok).and_then(|why| why.clone());
-        RequestError::Ended(why.unwrap_or_else(|| "the connection was closed".into()))
+        why.unwrap_or_else(|| "the connection was closed".into())
     }
 
     /// Tells the server which requests nobody wants answered any more.

@@ -4,6 +4,7 @@
 //! writes out. The text of its result stays here, under the request's id, and rmcp gets an empty one in its place.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -34,11 +35,17 @@ pub(crate) struct Exchange {
     answers: Budget,
     /// Why the connection is no use any more.
     fault: OnceLock<String>,
+    /// How many bytes there were to be written.
+    written: AtomicU64,
+    /// How many of them the server has read, once it has ended.
+    read: OnceLock<u64>,
 }
 
 #[derive(Debug)]
 struct UnderWay {
     is_call: bool,
+    /// Where it begins, among all that was written.
+    place: u64,
     progress: Option<CallContext>,
     result: Option<RawJson>,
 }
@@ -46,7 +53,13 @@ struct UnderWay {
 impl Default for Exchange {
     fn default() -> Self {
         let answers = Budget::new(MAX_ANSWER_BYTES);
-        Self { under_way: Mutex::default(), answers, fault: OnceLock::new() }
+        Self {
+            under_way: Mutex::default(),
+            answers,
+            fault: OnceLock::new(),
+            written: AtomicU64::new(0),
+            read: OnceLock::new(),
+        }
     }
 }
 
@@ -60,6 +73,17 @@ impl Exchange {
         self.lock().remove(id)?.result
     }
 
+    /// Whether the server has ended without having read anything of a request.
+    pub(crate) fn is_unread(&self, id: &RequestId) -> bool {
+        let place = self.lock().get(id).map(|request| request.place);
+        place.zip(self.read.get()).is_some_and(|(place, read)| place >= *read)
+    }
+
+    /// Says how much a server has read, which will not read any more.
+    pub(crate) fn has_read(&self, bytes: u64) {
+        _ = self.read.set(bytes);
+    }
+
     /// Gives the connection up.
     pub(crate) fn give_up(&self, why: String) {
         _ = self.fault.set(why);
@@ -71,11 +95,20 @@ impl Exchange {
     }
 
     /// A message to the server, in one line.
-    pub(crate) fn write(&self, mut message: ClientJsonRpcMessage) -> Result<Vec<u8>, serde_json::Error> {
-        let JsonRpcMessage::Request(request) = &mut message else { return serde_json::to_vec(&message) };
+    pub(crate) fn write(&self, message: ClientJsonRpcMessage) -> Result<Vec<u8>, serde_json::Error> {
+        let (line, request) = Self::written(message)?;
+        let place = self.written.fetch_add(line.len() as u64, Ordering::Relaxed);
+        if let Some((id, request)) = request {
+            self.lock().insert(id, UnderWay { place, ..request });
+        }
+        Ok(line)
+    }
+
+    fn written(mut message: ClientJsonRpcMessage) -> Result<Written, serde_json::Error> {
+        let JsonRpcMessage::Request(request) = &mut message else { return Ok((line_of(&message)?, None)) };
         let id = request.id.clone();
         let Some(raw) = request.request.extensions_mut().remove::<Raw>() else {
-            return serde_json::to_vec(&message);
+            return Ok((line_of(&message)?, None));
         };
         let meta = request.request.get_meta_mut();
         if raw.progress.is_some() {
@@ -88,11 +121,11 @@ impl Exchange {
             (ClientRequest::CallToolRequest(call), Some(arguments)) => {
                 write_call(&id, &call.params.name, arguments, request.request.get_meta())
             }
-            _ => serde_json::to_vec(&message),
+            _ => line_of(&message),
         }?;
         let is_call = raw.arguments.is_some();
-        self.lock().insert(id, UnderWay { is_call, progress: raw.progress, result: None });
-        Ok(written)
+        let request = UnderWay { is_call, place: 0, progress: raw.progress, result: None };
+        Ok((written, Some((id, request))))
     }
 
     /// A message of the server, as far as it concerns rmcp.
@@ -169,6 +202,9 @@ impl Exchange {
     }
 }
 
+/// A line, and the request in it that is ours.
+type Written = (Vec<u8>, Option<(RequestId, UnderWay)>);
+
 /// What rmcp gets of a message.
 pub(crate) enum Sifted {
     Same,
@@ -214,12 +250,18 @@ fn write_call(
     }
     let meta = Some(meta).filter(|meta| !meta.is_empty());
     let params = Params { name, arguments, meta };
-    let mut line = serde_json::to_vec(&Request { jsonrpc: "2.0", id, method: "tools/call", params })?;
-    // Line breaks can only stand between tokens of the arguments, where a space means the same.
+    line_of(&Request { jsonrpc: "2.0", id, method: "tools/call", params })
+}
+
+/// A message and its line break.
+fn line_of(message: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut line = serde_json::to_vec(message)?;
+    // They can only stand between tokens of raw arguments, where a space means the same.
     for byte in &mut line {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';
         }
     }
+    line.push(b'\n');
     Ok(line)
 }

@@ -46,6 +46,7 @@ const MAX_CALLS: usize = 512;
 pub(crate) enum HttpError {
     #[error("cannot connect: {0}")]
     Connect(String),
+    #[cfg_attr(not(feature = "https"), expect(dead_code, reason = "there is no TLS then"))]
     #[error("no safe connection: {0}")]
     Tls(String),
     #[error("the connection was lost: {0}")]

@@ -298,7 +298,13 @@ impl ToolSource for McpServer {
             if tools.get(&call.name).is_none() {
                 return Err(tools.not_found(call.name));
             }
-            self.shared.connection().await?.call(call, context).await
+            loop {
+                let connection = self.shared.connection().await?;
+                // A server that has ended before it read the call is started again, and gets it then.
+                if let Some(answer) = connection.call(call.clone(), context.clone()).await {
+                    return answer;
+                }
+            }
         })
     }
 }

@@ -35,13 +35,13 @@
 //! | | |
 //! |---|---|
 //! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Documents`] |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Documents`], `McpServer` |
 //! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
 //! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
 //!
 //! # Features
 //!
-//! All but the last are on by default.
+//! All but the last two are on by default.
 //!
 //! | feature | |
 //! |---|---|
@@ -49,6 +49,7 @@
 //! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
 //! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
+//! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
@@ -85,14 +86,20 @@ pub use toolbridge_claude::{
     PermissionMode, PermissionRequest, Request, ResponseStream, ResponseWithMetadata, Settings, Started,
     Transport, Usage,
 };
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use toolbridge_client::{
+    CommandTarget, McpServer, McpServerBuilder, McpServers, ServerError, Target, UrlTarget,
+};
 #[doc(hidden)]
 pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
     CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
-    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress,
-    RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall,
-    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning, hint_of,
+    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Prefixed,
+    Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool,
+    ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
+    hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]

@@ -24,10 +24,13 @@ use crate::support::{LONG, call, call_of, names, text, until, within};
 
 type Answer = Response<Either<Full<Bytes>, StreamBody<Pending<Result<Frame<Bytes>, Infallible>>>>>;
 
+/// A request: its method, its headers, its body.
+type Seen = (Method, HashMap<String, String>, String);
+
 /// A server on loopback. What it answers is decided by `answer`; it ends when it is dropped.
 struct Web {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<(Method, HashMap<String, String>, String)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
     _running: AbortOnDropHandle<()>,
 }
 

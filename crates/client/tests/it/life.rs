@@ -7,6 +7,16 @@ use toolbridge_core::{CallContext, ToolSource};
 use crate::support::{call, call_of, is_alive, kill, names, server, started, text, until, within};
 
 #[tokio::test]
+async fn a_call_that_a_killed_server_has_not_read_gets_to_the_next_one() {
+    let server = started(&[]).await;
+    for _ in 0..3 {
+        // Not waited for: it may still look alive when the call is sent.
+        kill(server.process_id().unwrap());
+        assert_eq!(text(&call(&server, "steps", "{}").await.unwrap()), "done");
+    }
+}
+
+#[tokio::test]
 async fn a_killed_server_is_there_again_for_the_next_call() {
     let server = started(&[]).await;
     let before = server.process_id().unwrap();
