@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toolbridge_core::Combined;
 
 use crate::expand::expand;
-use crate::target::{CommandTarget, McpServerBuilder, UrlTarget};
+use crate::target::{CommandTarget, McpServerBuilder, UrlTarget, prefix_of};
 use crate::{McpServer, ServerError};
 
 /// Servers that a file names and that have not been started; made by [`McpServer::from_config`].
@@ -67,15 +67,10 @@ impl McpServers {
         let started = try_join_all(self.0.into_iter().map(McpServerBuilder::start)).await?;
         let mut all = Combined::new();
         for server in started {
-            let prefix = server.name().replace(|char: char| !is_plain(char), "_");
-            all = all.with_prefix(&prefix, server)?;
+            all = all.with_prefix(&prefix_of(server.name()), server)?;
         }
         Ok(all)
     }
-}
-
-fn is_plain(char: char) -> bool {
-    char.is_ascii_alphanumeric() || matches!(char, '_' | '-')
 }
 
 impl IntoIterator for McpServers {

@@ -35,6 +35,8 @@ pub(crate) struct Pipes {
 #[derive(Debug)]
 struct Group {
     leader: Pid,
+    /// Who started it: a child by `fork` must not end what is its parent's.
+    parent: u32,
     /// Whether the leader has been reaped; its number may be somebody else's from then on.
     is_gone: Mutex<bool>,
     gone: Condvar,
@@ -110,7 +112,7 @@ pub(crate) async fn exited(exit: &mut watch::Receiver<Option<ExitStatus>>) -> Ex
 impl Drop for Process {
     /// Returns at once, and needs no runtime.
     fn drop(&mut self) {
-        if *self.group.lock() {
+        if *self.group.lock() || self.group.parent != std::process::id() {
             return;
         }
         let group = Arc::clone(&self.group);
@@ -129,7 +131,12 @@ impl Drop for Process {
 
 impl Group {
     fn of(child: &Child) -> Self {
-        Self { leader: Pid::from_child(child), is_gone: Mutex::new(false), gone: Condvar::new() }
+        Self {
+            leader: Pid::from_child(child),
+            parent: std::process::id(),
+            is_gone: Mutex::new(false),
+            gone: Condvar::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {

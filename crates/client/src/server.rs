@@ -45,7 +45,7 @@ const STEADY: Duration = Duration::from_secs(10);
 /// its stdin is closed, and if it does not end by itself its process group is told to and then killed.
 pub struct McpServer {
     shared: Arc<Shared>,
-    _keeper: AbortOnDropHandle<()>,
+    keeper: AbortOnDropHandle<()>,
 }
 
 struct Shared {
@@ -108,7 +108,7 @@ impl McpServer {
             started => started,
         }?;
         let keeper = AbortOnDropHandle::new(tokio::spawn(keep(Arc::clone(&shared), link)));
-        Ok(Self { shared, _keeper: keeper })
+        Ok(Self { shared, keeper })
     }
 
     /// What it is called in errors and logs.
@@ -145,14 +145,14 @@ impl McpServer {
         }
     }
 
-    /// Ends the server, and waits until it has ended.
-    pub async fn stop(self) {
-        let exit = match &*self.shared.process() {
-            Running::Process(Some(process)) => Some(process.exit()),
-            _ => None,
-        };
-        drop(self);
-        if let Some(mut exit) = exit {
+    /// Ends the server, and waits until it has ended. Calls fail from then on.
+    pub async fn stop(&self) {
+        let running = std::mem::replace(&mut *self.shared.process(), Running::Stopped);
+        self.keeper.abort();
+        self.shared.now.send_replace(Now::Down("it was stopped".into()));
+        if let Running::Process(Some(process)) = running {
+            let mut exit = process.exit();
+            drop(process);
             exited(&mut exit).await;
         }
     }
@@ -242,9 +242,7 @@ impl Shared {
             Now::Up(_) => "it has just ended".into(),
         };
         let (server, seconds) = (&self.name, CALL_PATIENCE.as_secs());
-        Err(failed(format!(
-            "MCP server `{server}` is down, and was not up again within {seconds} s; it is started again: {why}"
-        )))
+        Err(failed(format!("MCP server `{server}` is down, and was not up again within {seconds} s: {why}")))
     }
 }
 

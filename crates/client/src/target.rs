@@ -131,7 +131,8 @@ impl<T: Into<Target>> McpServerBuilder<T> {
 
 impl McpServerBuilder {
     /// What it is called.
-    pub(crate) fn server_name(&self) -> Arc<str> {
+    #[must_use]
+    pub fn server_name(&self) -> Arc<str> {
         match (&self.name, &self.target) {
             (Some(name), _) => name.as_str().into(),
             (None, Target::Command(command)) => {
@@ -141,6 +142,29 @@ impl McpServerBuilder {
             (None, Target::Url(target)) => host_of(&target.url).into(),
         }
     }
+
+    /// A prefix for its tools: its name, with `_` for what cannot be in one.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        prefix_of(&self.server_name())
+    }
+}
+
+impl From<McpServerBuilder<CommandTarget>> for McpServerBuilder {
+    fn from(server: McpServerBuilder<CommandTarget>) -> Self {
+        server.erased()
+    }
+}
+
+impl From<McpServerBuilder<UrlTarget>> for McpServerBuilder {
+    fn from(server: McpServerBuilder<UrlTarget>) -> Self {
+        server.erased()
+    }
+}
+
+/// A name, with `_` for what cannot be in a tool's.
+pub(crate) fn prefix_of(name: &str) -> String {
+    name.replace(|char: char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '-')), "_")
 }
 
 fn host_of(url: &str) -> &str {
