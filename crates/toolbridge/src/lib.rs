@@ -226,3 +226,7 @@ pub use toolbridge_core::__private;
 #[doc = include_str!("../USING.md")]
 #[doc = include_str!("../SAFETY.md")]
 struct Pages;
+
+#[cfg(all(doctest, feature = "client", feature = "macros"))]
+#[doc = include_str!("../SERVERS.md")]
+struct ServersPage;

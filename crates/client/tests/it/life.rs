@@ -121,6 +121,41 @@ async fn a_server_that_does_not_end_by_itself_is_made_to() {
     assert!(!is_alive(pid));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_server_ends_when_the_program_that_started_it_is_killed() {
+    use std::io::BufRead as _;
+    use std::process::{Command, Stdio};
+
+    // The one ends with its stdin, the other only when it is told to.
+    for args in [&["tools"][..], &["stubborn", "2025-11-25"]] {
+        let mut host =
+            Command::new(crate::support::test_server()).arg("host").args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(host.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let server: u32 = line.trim().parse().unwrap();
+        assert!(is_alive(server));
+        host.kill().unwrap();
+        host.wait().unwrap();
+        until(|| !is_alive(server)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_says_on_stderr_goes_to_the_log_line_by_line() {
+    let (log, subscriber) = crate::support::log();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = server(&[]).name("talker").start().await.unwrap();
+    let line = serde_json::json!({ "line": format!("first\nsecond\u{1b}[31m {}", "x".repeat(5000)) });
+    call(&server, "say", &line.to_string()).await.unwrap();
+    until(|| log.text().contains("second")).await;
+    let text = log.text();
+    let told: Vec<_> = text.lines().filter(|line| line.contains("toolbridge::server")).collect();
+    assert!(told[0].contains("first") && told[0].contains("talker"), "{told:?}");
+    assert!(told[1].contains("second [31m xxx") && told[1].contains("x…"), "{told:?}");
+    assert!(told[1].len() < 1500, "{}", told[1].len());
+}
+
 #[test]
 fn a_server_ends_though_its_runtime_does_nothing_more() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,6 +1,7 @@
 //! Servers, calls and waiting.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -57,6 +58,34 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// What has been logged.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A log, and what writes it.
+pub(crate) fn log() -> (Log, impl tracing::Subscriber + Send + Sync) {
+    let log = Log::default();
+    let writer = log.clone();
+    (log, tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish())
 }
 
 /// Whether a process is there and has not ended.
