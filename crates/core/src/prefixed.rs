@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(names(&all), ["now", "a_now", "b_now", "b_then"]);
         assert!(call(&all, "b_then").await.contains(r#""text":"then""#));
         assert!(call(&all, "a_now").await.contains(r#""text":"now""#));
-        assert_eq!(call(&all, "b_new").await, "there is no tool `b_new`; did you mean `b_now` or `a_now`?");
+        assert_eq!(call(&all, "b_new").await, "there is no tool `b_new`; did you mean `b_now`?");
     }
 
     #[tokio::test]

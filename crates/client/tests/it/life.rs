@@ -129,8 +129,12 @@ async fn a_server_ends_when_the_program_that_started_it_is_killed() {
 
     // The one ends with its stdin, the other only when it is told to.
     for args in [&["tools"][..], &["stubborn", "2025-11-25"]] {
-        let mut host =
-            Command::new(crate::support::test_server()).arg("host").args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut host = Command::new(crate::support::test_server())
+            .arg("host")
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         std::io::BufReader::new(host.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let server: u32 = line.trim().parse().unwrap();

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from pydantic_ai import Tool
 from pydantic_ai.models.test import TestModel
@@ -31,6 +31,11 @@ from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _Made = TypeVar("_Made")
+
+Offer: TypeAlias = (
+    Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents | _native.McpServer
+)
+"""What a session can offer."""
 
 _MODEL = TestModel()
 """What contexts of tools have for a model, where none asks."""
@@ -130,11 +135,7 @@ class Session:
 
     def __init__(
         self,
-        *tools: Callable[..., Any]
-        | Tool[Any]
-        | AbstractToolset[Any]
-        | _native.Documents
-        | _native.McpServer,
+        *tools: Offer | list[Offer],
         name: str | None = None,
         instructions: str | None = None,
         server: ServerInfo | None = None,
@@ -145,8 +146,8 @@ class Session:
         """A session that has not started.
 
         Args:
-            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents; other
-                MCP servers, which are started and ended with the session.
+            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents;
+                other MCP servers, which are started and ended with the session; or lists of those.
             name: The name under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
                 Several sessions may have the same one. Without a name it is not found.
             instructions: What a model should know before it uses the tools.
@@ -156,7 +157,7 @@ class Session:
             names_dir: Where its name is made known, instead of the user's own directory of names. It must
                 belong to this user alone.
         """
-        given = Given.of(tools)
+        given = Given.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
         self._toolsets, self._documents, self._servers = given.toolsets, given.documents, given.servers
         self._started: list[_native.RunningServer] = []
         self._tools: dict[str, Tool[Any]] = {}

@@ -33,7 +33,7 @@ from .results import error_result, result_of
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
     | _native.Documents
-    | Sequence[AbstractToolset[Any] | _native.Documents | Tool[Any] | Callable[..., Any]]
+    | Sequence[AbstractToolset[Any] | _native.Documents | _native.McpServer | Tool[Any] | Callable[..., Any]]
 )
 """One toolset, or documents, or a sequence of toolsets, documents, tools and functions."""
 
