@@ -171,6 +171,6 @@ mod tests {
             .filter(|package| dependencies(package).contains("rmcp"))
             .filter_map(|package| package["name"].as_str())
             .collect();
-        assert_eq!(knowing, ["toolbridge-client", "toolbridge-mcp"]);
+        assert_eq!(knowing, ["toolbridge-mcp", "toolbridge-client"]);
     }
 }
