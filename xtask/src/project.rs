@@ -118,6 +118,7 @@ mod tests {
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-mcp", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        ("toolbridge-client", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge-http", &["toolbridge-core", "toolbridge-mcp"]),
         ("toolbridge-macros", &[]),
@@ -126,6 +127,7 @@ mod tests {
             "toolbridge",
             &[
                 "toolbridge-claude",
+                "toolbridge-client",
                 "toolbridge-core",
                 "toolbridge-docs",
                 "toolbridge-http",
@@ -167,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn only_one_crate_knows_rmcp() {
+    fn only_two_crates_know_rmcp() {
         let metadata = metadata().unwrap();
         let packages = metadata["packages"].as_array().unwrap().iter();
         let knowing: Vec<_> = packages
             .filter(|package| dependencies(package).contains("rmcp"))
             .filter_map(|package| package["name"].as_str())
             .collect();
-        assert_eq!(knowing, ["toolbridge-mcp"]);
+        assert_eq!(knowing, ["toolbridge-mcp", "toolbridge-client"]);
     }
 }

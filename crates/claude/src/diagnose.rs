@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolbridge_ipc::McpServer;
+use toolbridge_ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
 use crate::event::McpServerStatus;
@@ -61,7 +61,7 @@ pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -
 }
 
 /// Starts a bridge without a client, and says how that went.
-async fn start(bridge: &McpServer) -> String {
+async fn start(bridge: &BridgeCommand) -> String {
     let name = bridge.command.display();
     let mut command = process::command(&bridge.command, None);
     command.args(&bridge.args).envs(&bridge.env);

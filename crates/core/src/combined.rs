@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::changes::DerivedList;
-use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolCall, ToolList, ToolSource};
 
 /// Several sources as one: your own functions beside a ready-made set, say.
 ///
@@ -41,6 +41,17 @@ impl Combined {
         ToolList::new(self.tools().iter().chain(source.tools().iter()).cloned().collect())?;
         self.sources.push(Arc::new(source));
         Ok(self)
+    }
+
+    /// These, and the tools of `source` after them, each as `<prefix>_<tool>`: `time_now` for the prefix `time`. See
+    /// [`Prefixed`].
+    ///
+    /// # Errors
+    ///
+    /// When two tools have the same name, or the prefix cannot be part of one.
+    pub fn with_prefix(self, prefix: &str, source: impl ToolSource) -> Result<Self, RegistrationError> {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}_") };
+        self.with(Prefixed::new(prefix, source)?)
     }
 }
 

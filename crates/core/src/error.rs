@@ -227,6 +227,11 @@ pub enum RegistrationError {
         /// The name.
         name: String,
     },
+    /// A prefix with characters that the CLI does not take in names.
+    BadPrefix {
+        /// The prefix.
+        prefix: String,
+    },
     /// A full name that the CLI would leave out silently.
     LongName {
         /// The server.
@@ -268,6 +273,9 @@ impl fmt::Display for RegistrationError {
             Self::BadServerName { name } => {
                 write!(f, "server name `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
             }
+            Self::BadPrefix { prefix } => {
+                write!(f, "prefix `{prefix}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
+            }
             Self::LongName { server, tool, chars, limit } => {
                 write!(f, "`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")
             }
@@ -297,6 +305,7 @@ impl Hint for RegistrationError {
             Self::BadName { .. } | Self::BadServerName { .. } => {
                 "use letters, digits, `_` and `-`, such as `search_orders`"
             }
+            Self::BadPrefix { .. } => "use letters, digits, `_` and `-`, such as `time`",
             Self::LongName { .. } => "shorten the tool's or the server's name",
             Self::Duplicate(_) => "rename one of the two",
             Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",

@@ -12,15 +12,30 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// A tool's own name; the server's name, at least one character, comes on top.
-pub(crate) fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
+/// Checks a tool's own name; the server's name, at least one character, comes on top.
+///
+/// # Errors
+///
+/// When it is empty, has other characters than `A-Z a-z 0-9 _ -`, or makes the full name too long even for the shortest
+/// server's name.
+pub fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
     if name.is_empty() {
         return Err(RegistrationError::EmptyName);
     }
     if !is_plain(name) {
         return Err(RegistrationError::BadName { name: name.into() });
     }
-    check_full_name("s", name)
+    check_shortest_full_name(name)
+}
+
+/// A server's name has one character at least.
+pub(crate) fn check_shortest_full_name(tool: &str) -> Result<(), RegistrationError> {
+    check_full_name("s", tool)
+}
+
+/// What may stand before a tool's name.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), RegistrationError> {
+    if is_plain(prefix) { Ok(()) } else { Err(RegistrationError::BadPrefix { prefix: prefix.into() }) }
 }
 
 fn check_full_name(server: &str, tool: &str) -> Result<(), RegistrationError> {

@@ -35,16 +35,24 @@ impl std::fmt::Debug for dyn ToolSource {
     }
 }
 
-impl<S: ToolSource + ?Sized> ToolSource for Arc<S> {
-    fn tools(&self) -> ToolList {
-        (**self).tools()
-    }
+/// A source behind a pointer is one as well, whatever it is.
+macro_rules! source_behind {
+    ($pointer:ident) => {
+        impl<S: ToolSource + ?Sized> ToolSource for $pointer<S> {
+            fn tools(&self) -> ToolList {
+                (**self).tools()
+            }
 
-    fn changes(&self) -> Changes {
-        (**self).changes()
-    }
+            fn changes(&self) -> Changes {
+                (**self).changes()
+            }
 
-    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        (**self).call(call, context)
-    }
+            fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+                (**self).call(call, context)
+            }
+        }
+    };
 }
+
+source_behind!(Arc);
+source_behind!(Box);

@@ -8,7 +8,7 @@ use crate::name::nearest;
 use crate::{RawJson, RegistrationError, ToolError};
 
 /// What is said about a tool: to the model, and to whoever runs its calls.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolSpec {
     /// The tool's name, unique in its list.

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{
     CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource,
-    ToolSpec,
+    ToolSpec, with_prefix,
 };
 
 use crate::IpcError;
@@ -214,15 +214,13 @@ impl Now {
             };
             for tool in own.iter() {
                 let prefix = if tools[tool.name.as_str()] > 1 { prefix.as_str() } else { "" };
-                let name = format!("{prefix}{}", tool.name);
-                if routes.contains_key(&name) {
-                    tracing::warn!(name, "two tools would be called so, and only one is offered");
+                let Some(spec) = with_prefix(prefix, tool) else { continue };
+                if routes.contains_key(&spec.name) {
+                    tracing::warn!(name = spec.name, "two tools would be called so, and only one is offered");
                     continue;
                 }
-                routes.insert(name.clone(), (Arc::clone(parent), tool.name.clone()));
-                let mut tool = tool.clone();
-                tool.name = name;
-                specs.push(tool);
+                routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
+                specs.push(spec);
             }
         }
         if specs.is_empty() {

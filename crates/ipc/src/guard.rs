@@ -30,10 +30,16 @@ pub fn executable() -> Option<PathBuf> {
 
 /// Has the system kill the command's process when the thread that starts it ends; where the system can.
 pub fn die_with_parent(command: &mut Command) {
+    end_with_parent(command, Signal::KILL);
+}
+
+/// The same with another signal.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "no other system has that"))]
+pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     let bind = move || -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        rustix::process::set_parent_process_death_signal(Some(signal))?;
         // Too late for the signal if the parent is gone already.
         if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
     };

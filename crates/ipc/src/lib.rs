@@ -37,7 +37,7 @@ pub use attached::Attached;
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
 pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
-pub use locate::{McpServer, bridge_executable, this_program_is_a_bridge};
+pub use locate::{BridgeCommand, bridge_executable, this_program_is_a_bridge};
 pub use names::{NamedSession, named_sessions, names_dirs};
 pub use remains::{SessionInfo, SessionState, sessions, sweep};
 pub use remote::Remote;

@@ -77,7 +77,7 @@ fn is_executable(path: &Path) -> bool {
 
 /// An entry of the CLI's `mcpServers`: the command that starts a bridge to a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct McpServer {
+pub struct BridgeCommand {
     r#type: &'static str,
     /// The executable.
     pub command: PathBuf,
@@ -88,7 +88,7 @@ pub struct McpServer {
     pub env: BTreeMap<&'static str, String>,
 }
 
-impl McpServer {
+impl BridgeCommand {
     pub(crate) fn new(command: PathBuf, socket: &Path, schema: &Path) -> Self {
         let args = ["bridge".into(), socket.into(), schema.into()];
         Self { r#type: "stdio", command, args, env: BTreeMap::new() }

@@ -14,7 +14,7 @@ use toolbridge_core::{CancellationToken, Changes, ServerInfo, ToolList, ToolSour
 use tracing::Instrument as _;
 
 use crate::files::{SessionFiles, SessionId, session_dir};
-use crate::locate::{McpServer, bridge_executable};
+use crate::locate::{BridgeCommand, bridge_executable};
 use crate::names::{NameEntry, check_name, names_dirs};
 use crate::schema_file::write_schema_file;
 use crate::sweep::sweep_briefly;
@@ -306,9 +306,9 @@ impl Session {
     /// # Errors
     ///
     /// [`IpcError::NoBridge`] when there is no bridge executable.
-    pub fn mcp_server(&self) -> Result<McpServer, IpcError> {
+    pub fn mcp_server(&self) -> Result<BridgeCommand, IpcError> {
         let command = bridge_executable(self.bridge.as_deref())?;
-        let mut server = McpServer::new(command, &self.socket, &self.schema);
+        let mut server = BridgeCommand::new(command, &self.socket, &self.schema);
         if let Some(trace) = &self.trace {
             let unwritable = || IpcError::Invalid { reason: "the trace's path is not UTF-8".into() };
             server = server.with(TRACE_VARIABLE, trace.to_str().ok_or_else(unwritable)?);

@@ -4,7 +4,8 @@
 //! in rmcp's types, which know the versions. What is large or frequent, `tools/call` and `tools/list`, is not: a call's
 //! arguments and its result are spans of raw JSON from one end to the other.
 //!
-//! This is the only crate that knows rmcp. `toolbridge-http` uses the same messages, and shares what is written here.
+//! Besides the client, this is the only crate that knows rmcp. `toolbridge-http` uses the same messages, and shares what is written
+//! here.
 
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

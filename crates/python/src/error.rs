@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
-use toolbridge::{ClaudeCodeError, Hint as _, IpcError};
+use toolbridge::{ClaudeCodeError, Hint as _, IpcError, ServerError};
 
 /// Where the exception classes are.
 const MODULE: &str = "toolbridge.errors";
@@ -67,6 +67,18 @@ pub(crate) fn docs_exception(error: &DocsError) -> PyErr {
         error => error.hint(),
     };
     make(INVALID, &error.to_string(), Facts { hint, ..Facts::default() })
+}
+
+pub(crate) fn server_exception(error: &ServerError) -> PyErr {
+    let class = match error {
+        ServerError::Config { .. }
+        | ServerError::Entry { .. }
+        | ServerError::Url { .. }
+        | ServerError::Header { .. }
+        | ServerError::Registration(_) => INVALID,
+        _ => "McpServerError",
+    };
+    make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })
 }
 
 pub(crate) fn invalid(message: impl std::fmt::Display) -> PyErr {

@@ -14,6 +14,7 @@ mod log;
 mod model;
 mod process;
 mod runtime;
+mod server;
 mod session;
 mod stream;
 mod task;
@@ -36,6 +37,8 @@ mod _native {
     use crate::model::Model;
     #[pymodule_export]
     use crate::runtime::shutdown;
+    #[pymodule_export]
+    use crate::server::{McpServer, RunningServer};
     #[pymodule_export]
     use crate::session::Session;
     #[pymodule_export]

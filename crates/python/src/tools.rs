@@ -14,9 +14,10 @@ use toolbridge::{
 use crate::call::Asker;
 use crate::documents::Documents;
 use crate::event_loop::EventLoop;
+use crate::server::RunningServer;
 use crate::threads::Threads;
 
-/// What Python offers to a model: its own tools, and documents.
+/// What Python offers to a model: its own tools, documents, and other servers'.
 #[derive(FromPyObject)]
 pub(crate) struct Offer {
     tools: Vec<Py<PyAny>>,
@@ -25,12 +26,15 @@ pub(crate) struct Offer {
     /// Starts a thread for tools that are called in one.
     start_thread: Py<PyAny>,
     documents: Vec<Py<Documents>>,
+    /// Other MCP servers.
+    servers: Vec<Py<RunningServer>>,
 }
 
 /// The tools of an offer while it is served.
 pub(crate) struct Live {
     tools: Toolset,
-    documents: Combined,
+    /// What is not Python's.
+    others: Combined,
     asker: Arc<Asker>,
     threads: Arc<Threads>,
 }
@@ -46,7 +50,7 @@ struct Served {
 
 impl Offer {
     pub(crate) fn is_empty(&self) -> bool {
-        self.tools.is_empty() && self.documents.is_empty()
+        self.tools.is_empty() && self.documents.is_empty() && self.servers.is_empty()
     }
 
     /// All of it as one source, and what changes it later.
@@ -59,20 +63,21 @@ impl Offer {
         py: Python<'_>,
         event_loop: EventLoop,
     ) -> Result<(Combined, Live), ClaudeCodeError> {
-        let documents = || {
+        let others = || {
             let mut documents = self.documents.iter().map(|documents| documents.get().source());
-            documents.try_fold(Combined::new(), Combined::with)
+            let all = documents.try_fold(Combined::new(), Combined::with)?;
+            self.servers.iter().try_fold(all, |all, server| server.get().join(all))
         };
         let live = Live {
             tools: Toolset::builder().build()?,
-            documents: documents()?,
+            others: others()?,
             asker: Arc::new(Asker::new(event_loop, self.call)),
             threads: Arc::new(Threads::new(self.start_thread)),
         };
         for tool in self.tools {
             live.add(py, tool)?;
         }
-        Ok((Combined::new().with(live.tools.clone())?.with(documents()?)?, live))
+        Ok((Combined::new().with(live.tools.clone())?.with(others()?)?, live))
     }
 }
 
@@ -89,7 +94,7 @@ impl Live {
         let served: Served = tool.extract(py).map_err(|error: PyErr| not_understood(&error))?;
         let described: Described =
             serde_json::from_slice(&served.described).map_err(|error| not_understood(&error))?;
-        if self.documents.tools().get(&described.name).is_some() {
+        if self.others.tools().get(&described.name).is_some() {
             return Err(RegistrationError::from(DuplicateName(described.name)).into());
         }
         let threads = served.is_direct.then(|| Arc::clone(&self.threads));

@@ -30,6 +30,7 @@ TREE = {
     ],
     "ToolNotFoundError": ["ClaudeCodeError", "Exception"],
     "ToolsetNotRegisteredError": ["ClaudeCodeError", "Exception"],
+    "McpServerError": ["ClaudeCodeError", "Exception"],
     "IPCError": FAILURE,
     "IPCConnectionError": ["IPCError", *FAILURE],
     "IPCMessageSizeError": ["IPCError", *FAILURE],

@@ -35,7 +35,7 @@
 //! | | |
 //! |---|---|
 //! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Documents`] |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Documents`], `McpServer` |
 //! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
 //! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
 //!
@@ -50,6 +50,7 @@
 //! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
+//! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
@@ -86,14 +87,20 @@ pub use toolbridge_claude::{
     PermissionMode, PermissionRequest, Request, ResponseStream, ResponseWithMetadata, Settings, Started,
     Transport, Usage,
 };
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use toolbridge_client::{
+    CommandTarget, McpServer, McpServerBuilder, McpServers, ServerError, Target, UrlTarget,
+};
 #[doc(hidden)]
 pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
     CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
-    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Progress,
-    RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool, ToolCall,
-    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning, hint_of,
+    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Prefixed,
+    Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool,
+    ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
+    hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]
@@ -108,7 +115,7 @@ pub use toolbridge_http as http;
 #[doc(hidden)]
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
-pub use toolbridge_ipc::{Attached, IpcError, McpServer, NamedSession, Session, SessionBuilder};
+pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Session, SessionBuilder};
 /// Makes a function a tool.
 ///
 /// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
@@ -228,3 +235,7 @@ struct Pages;
 #[cfg(all(doctest, feature = "http", feature = "macros"))]
 #[doc = include_str!("../HTTP.md")]
 struct HttpPage;
+
+#[cfg(all(doctest, feature = "client", feature = "macros"))]
+#[doc = include_str!("../SERVERS.md")]
+struct ServersPage;

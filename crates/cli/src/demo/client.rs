@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
-use toolbridge::ipc::McpServer;
+use toolbridge::ipc::BridgeCommand;
 
 /// Longer than anything the demo does; a bridge that hangs must not hang the demo.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ impl Answer {
 
 impl Client {
     /// Starts the bridge, says hello, and returns it with the tools it offers.
-    pub(crate) async fn start(server: &McpServer) -> Result<(Self, Vec<Value>)> {
+    pub(crate) async fn start(server: &BridgeCommand) -> Result<(Self, Vec<Value>)> {
         let mut child = Command::new(&server.command)
             .args(&server.args)
             .envs(&server.env)

@@ -267,6 +267,21 @@ async fn a_session_whose_tools_never_change_is_there_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_too_long_for_the_cli_is_left_out() {
+    let world = World::new();
+    let attached = world.attached(&[]);
+    let long = "x".repeat(118);
+    let _first = world.start("a", &tools([(&long, "first"), ("one", "1")])).await;
+    lists(&attached, &[&long, "one"]).await;
+    // `a__` before it makes it too long, and `b__` does.
+    let second = world.start("b", &tools([(&long, "second"), ("two", "2")])).await;
+    lists(&attached, &["one", "two"]).await;
+    assert!(call(&attached, &format!("a__{long}")).await.is_err());
+    second.stop().await;
+    lists(&attached, &[&long, "one"]).await;
+}
+
+#[tokio::test]
 async fn handlers_know_the_process_that_calls() {
     let world = World::new();
     let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {

@@ -1,12 +1,13 @@
 """Lets a model in the Claude Code CLI call functions inside your running Python process.
 
 `ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that another program starts;
-`Documents` are tools for either that move text without showing it to the model. pydantic-ai knows the model
-by names such as `claude-code:sonnet`, too; see `model_names`.
+`Documents` are tools for either that move text without showing it to the model; an `McpServer` is any other
+MCP server, for a session. pydantic-ai knows the model by names such as `claude-code:sonnet`, too; see
+`model_names`.
 """
 
 from . import model_names
-from ._native import Documents, __version__
+from ._native import Documents, McpServer, __version__
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .callbacks import Allow, CanUseTool, Decision, Deny, MessageCallback, PermissionRequest
 from .client import Client, current_client
@@ -22,6 +23,7 @@ from .errors import (
     IPCError,
     IPCMessageSizeError,
     IPCToolExecutionError,
+    McpServerError,
     StructuredOutputError,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
@@ -56,6 +58,8 @@ __all__ = [
     "IPCMessageSizeError",
     "IPCToolExecutionError",
     "InvalidRequestError",
+    "McpServer",
+    "McpServerError",
     "MessageCallback",
     "PermissionMode",
     "PermissionRequest",

@@ -1,6 +1,6 @@
 """What the Rust crates do for this package."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, final, type_check_only
@@ -11,7 +11,9 @@ __all__ = [
     "Call",
     "Calls",
     "Documents",
+    "McpServer",
     "Model",
+    "RunningServer",
     "Session",
     "Stream",
     "Task",
@@ -86,6 +88,37 @@ class Documents:
     def manuals(self) -> Path: ...
     @property
     def vault(self) -> Path: ...
+
+@final
+class McpServer:
+    """Any MCP server, a child process or a URL, whose tools a session offers beside its own."""
+
+    def __new__(
+        cls,
+        *,
+        command: str | PathLike[str] | None = None,
+        args: Sequence[str | PathLike[str]] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        bearer: str | None = None,
+        name: str | None = None,
+        prefix: str | None = None,
+        start_timeout: float | None = None,
+    ) -> McpServer: ...
+    @staticmethod
+    def from_config(path: str | PathLike[str]) -> list[McpServer]: ...
+    @property
+    def name(self) -> str: ...
+    def start(self, host: Host, done: Done[RunningServer]) -> Task: ...
+
+@final
+class RunningServer:
+    """A server that has been started."""
+
+    def stop(self, done: Done[None]) -> Task: ...
+    def close(self) -> None: ...
 
 @final
 class Stream:

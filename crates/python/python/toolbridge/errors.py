@@ -158,6 +158,10 @@ class ToolsetNotRegisteredError(ClaudeCodeError):
     """A request names tools, but none are registered."""
 
 
+class McpServerError(ClaudeCodeError):
+    """Another MCP server could not be started, or connected to."""
+
+
 class IPCError(ModelFailure):
     """Something between this process and the bridge did not work."""
 

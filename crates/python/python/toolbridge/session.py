@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from pydantic_ai import Tool
 from pydantic_ai.models.test import TestModel
@@ -31,6 +31,11 @@ from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _Made = TypeVar("_Made")
+
+Offer: TypeAlias = (
+    Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents | _native.McpServer
+)
+"""What a session can offer."""
 
 _MODEL = TestModel()
 """What contexts of tools have for a model, where none asks."""
@@ -130,7 +135,7 @@ class Session:
 
     def __init__(
         self,
-        *tools: Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents,
+        *tools: Offer | list[Offer],
         name: str | None = None,
         instructions: str | None = None,
         server: ServerInfo | None = None,
@@ -141,7 +146,8 @@ class Session:
         """A session that has not started.
 
         Args:
-            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents.
+            tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents;
+                other MCP servers, which are started and ended with the session; or lists of those.
             name: The name under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
                 Several sessions may have the same one. Without a name it is not found.
             instructions: What a model should know before it uses the tools.
@@ -151,8 +157,9 @@ class Session:
             names_dir: Where its name is made known, instead of the user's own directory of names. It must
                 belong to this user alone.
         """
-        given = Given.of(tools)
-        self._toolsets, self._documents = given.toolsets, given.documents
+        given = Given.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
+        self._toolsets, self._documents, self._servers = given.toolsets, given.documents, given.servers
+        self._started: list[_native.RunningServer] = []
         self._tools: dict[str, Tool[Any]] = {}
         self._served: dict[str, Served] = {}
         """By the same names, while the session runs."""
@@ -267,6 +274,7 @@ class Session:
                 transport=DEFAULT_TRANSPORT,
                 documents=self._documents,
             )
+            host.servers = self._started = await self._start_servers(host, stack)
             with self._lock:
                 session = self._start(host, ready)
             _open.add(self)
@@ -274,6 +282,18 @@ class Session:
             stack.push_async_callback(completed, session.stop)
             self._stack = stack.pop_all()
         return self
+
+    async def _start_servers(self, host: Host, stack: AsyncExitStack) -> list[_native.RunningServer]:
+        """Starts the other servers, all at once. They are ended when `stack` is left."""
+        starting = (completed(server.start, host) for server in self._servers)
+        ended = await asyncio.gather(*starting, return_exceptions=True)
+        started = [one for one in ended if not isinstance(one, BaseException)]
+        for one in started:
+            stack.push_async_callback(completed, one.stop)
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
+        return started
 
     def _start(self, host: Host, ready: list[tuple[Tool[Any], Served | None]]) -> _native.Session:
         """Starts to serve the tools that there are now: some may have come or gone since `ready` was made."""
@@ -311,6 +331,9 @@ class Session:
         session, self._session, self._served = self._session, None, {}
         if session is not None:
             session.close()
+        started, self._started = self._started, []
+        for server in started:
+            server.close()
 
     def __enter__(self) -> Session:
         self._thread = _Thread(self)

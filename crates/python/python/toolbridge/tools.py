@@ -33,7 +33,7 @@ from .results import error_result, result_of
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
     | _native.Documents
-    | Sequence[AbstractToolset[Any] | _native.Documents | Tool[Any] | Callable[..., Any]]
+    | Sequence[AbstractToolset[Any] | _native.Documents | _native.McpServer | Tool[Any] | Callable[..., Any]]
 )
 """One toolset, or documents, or a sequence of toolsets, documents, tools and functions."""
 
@@ -59,6 +59,7 @@ class Given:
 
     toolsets: list[AbstractToolset[Any]] = field(default_factory=list)
     documents: list[_native.Documents] = field(default_factory=list)
+    servers: list[_native.McpServer] = field(default_factory=list)
     tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
 
     @classmethod
@@ -69,6 +70,8 @@ class Given:
                 given.toolsets.append(one)
             elif isinstance(one, _native.Documents):
                 given.documents.append(one)
+            elif isinstance(one, _native.McpServer):
+                given.servers.append(one)
             else:
                 given.tools.append(one if isinstance(one, Tool) else as_tool(one))
         return given
@@ -85,6 +88,11 @@ class Offered:
 def offered(toolsets: Toolsets) -> Offered:
     """One toolset and the documents, out of whatever was given."""
     given = Given.of(toolsets)
+    if given.servers:
+        raise InvalidRequestError(
+            f"the server `{given.servers[0].name}` is for a `Session`",
+            hint="give it to the CLI itself, with `claude_code_mcp_servers`, or to a `Session`",
+        )
     if given.tools:
         given.toolsets.append(FunctionToolset(given.tools))
     return Offered(combined(given.toolsets), tuple(given.documents))
@@ -107,7 +115,7 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(inner, "__name__", type(inner).__name__)
     if not callable(inner):
         raise InvalidRequestError(
-            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets or `Documents`"
+            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets, `Documents` or `McpServer`s"
         )
     call = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.isasyncgenfunction(call):
@@ -348,6 +356,7 @@ class Host:
     server_name: str
     transport: str
     documents: Sequence[_native.Documents] = ()
+    servers: Sequence[_native.RunningServer] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolbridge::ipc::McpServer;
+use toolbridge::ipc::BridgeCommand;
 use toolbridge::{Hint as _, NoArgs, Session, Tool, ToolResult, Toolset};
 
 fn tools() -> Toolset {
@@ -23,7 +23,7 @@ fn tools() -> Toolset {
 }
 
 /// Calls each of the tools through a bridge process, one after the other.
-fn call_all(server: &McpServer, tools: &[&str]) {
+fn call_all(server: &BridgeCommand, tools: &[&str]) {
     let mut bridge = Command::new(&server.command)
         .args(&server.args)
         .envs(&server.env)

@@ -1,0 +1,239 @@
+//! A server that answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientRequest,
+    ErrorData, ListToolsRequest, PaginatedRequestParams, RequestId, RequestMetaObject, ServerPeerInfo,
+};
+use rmcp::service::{Peer, PeerRequestOptions, RoleClient, ServiceError};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use toolbridge_core::trace::Outcome;
+use toolbridge_core::{CallContext, CallMeta, RawJson, ToolCall, ToolError, ToolList};
+
+use crate::exchange::{Exchange, Raw};
+use crate::list::{MAX_PAGES, Page, tool_list};
+use crate::process::Pulse;
+
+/// How long it may take until it is known why a connection has ended.
+const TO_KNOW_WHY: Duration = Duration::from_secs(3);
+
+/// One connection, until it ends. Calls go through here.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) server: Arc<str>,
+    pub(crate) peer: Peer<RoleClient>,
+    pub(crate) exchange: Arc<Exchange>,
+    /// Requests that nobody wants answered any more.
+    pub(crate) unwanted: mpsc::UnboundedSender<RequestId>,
+    /// Told why nothing comes through any more, where no process says so by ending.
+    pub(crate) broken: mpsc::UnboundedSender<String>,
+    /// Why it has ended, once it has.
+    pub(crate) end: watch::Receiver<Option<Arc<str>>>,
+    /// Of the process, where there is one.
+    pub(crate) pulse: Option<Pulse>,
+}
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// The server refused.
+    #[error("it answered with the error {}: {}", .0.code.0, .0.message)]
+    Refused(ErrorData),
+    /// The server is gone.
+    #[error("it ended: {why}")]
+    Ended {
+        why: Arc<str>,
+        /// It has read nothing of the request.
+        is_unread: bool,
+    },
+    /// Something else happened on the way.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Connection {
+    /// Whether calls are no use, though it may not be known yet.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.borrow().is_some() || self.pulse.as_ref().is_some_and(Pulse::has_stopped)
+    }
+
+    /// What the server said of itself.
+    pub(crate) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.peer.peer_info()
+    }
+
+    /// Calls a tool. Dropping this cancels the call, and the server is told.
+    ///
+    /// Nothing is returned when the server has ended without having read the call.
+    pub(crate) async fn call(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Option<Result<RawJson, ToolError>> {
+        let ToolCall { name, arguments, meta } = call;
+        let mut params = CallToolRequestParams::new(name.clone());
+        if self.pulse.is_none() {
+            // Over HTTP rmcp sends some of them as headers as well, if the server wants that.
+            params.arguments = arguments.decode().ok();
+        }
+        let mut request = CallToolRequest::new(params);
+        let progress = meta.progress_token.is_some().then(|| context.clone());
+        request.extensions.insert(Raw { arguments: Some(arguments), progress });
+        context.mark_sent();
+        let answer = self.ask(ClientRequest::CallToolRequest(request), about(&meta)).await;
+        context.mark_answered();
+        let server = &self.server;
+        Some(match answer {
+            Ok(result) => result.into_result().map_err(|flaw| {
+                let reason = format!("what the MCP server `{server}` sent cannot be used: {flaw}");
+                ToolError::Output { tool: name, reason }
+            }),
+            Err(RequestError::Refused(error)) => Err(ToolError::new(
+                "McpError",
+                format!("MCP server `{server}` answered with the error {}: {}", error.code.0, error.message),
+            )),
+            Err(RequestError::Ended { is_unread: true, .. }) => return None,
+            Err(RequestError::Ended { why, .. }) => Err(failed(format!(
+                "MCP server `{server}` ended while the call was under way, and is started again: {why}"
+            ))),
+            Err(RequestError::Failed(why)) => Err(failed(format!("MCP server `{server}`: {why}"))),
+        })
+    }
+
+    /// All tools.
+    pub(crate) async fn list(&self) -> Result<ToolList, RequestError> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MAX_PAGES {
+            let params = PaginatedRequestParams::default().with_cursor(cursor);
+            let mut request = ListToolsRequest::with_param(params);
+            request.extensions.insert(Raw::default());
+            let page = self.ask(ClientRequest::ListToolsRequest(request), RequestMetaObject::new()).await?;
+            let unread = |error| RequestError::Failed(format!("its list of tools cannot be read: {error}"));
+            let page: Page = page.decode().map_err(unread)?;
+            tools.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(tool_list(&self.server, &tools));
+            }
+        }
+        Err(RequestError::Failed(format!("its list of tools has more than {MAX_PAGES} pages")))
+    }
+
+    /// The same at the beginning.
+    pub(crate) async fn first_list(&self) -> Result<ToolList, RequestError> {
+        let has_tools = self.info().is_none_or(|info| info.capabilities.tools.is_some());
+        match self.list().await {
+            // A server without tools need not know how to list them.
+            Err(RequestError::Refused(_)) if !has_tools => Ok(ToolList::default()),
+            list => list,
+        }
+    }
+
+    async fn ask(&self, request: ClientRequest, meta: RequestMetaObject) -> Result<RawJson, RequestError> {
+        let options = PeerRequestOptions::no_options().with_meta(meta);
+        let Ok(handle) = self.peer.send_request_with_option(request, options).await else {
+            // It was not even sent.
+            return Err(RequestError::Ended { why: self.why().await, is_unread: true });
+        };
+        let id = handle.id.clone();
+        let mut waiting = Waiting { connection: self, id: Some(id.clone()) };
+        let mut end = self.end.clone();
+        let answer = tokio::select! {
+            biased;
+            answer = handle.rx => Some(answer),
+            _ = end.wait_for(Option::is_some) => None,
+        };
+        match answer {
+            Some(Ok(Ok(_))) => {
+                waiting.answered().ok_or_else(|| RequestError::Failed("its answer was lost".into()))
+            }
+            Some(Ok(Err(ServiceError::TransportClosed)) | Err(_)) | None => {
+                let why = self.why().await;
+                let is_unread = self.exchange.is_unread(&id);
+                waiting.answered();
+                Err(RequestError::Ended { why, is_unread })
+            }
+            Some(Ok(Err(error))) => {
+                waiting.answered();
+                Err(match error {
+                    ServiceError::McpError(error) => RequestError::Refused(error),
+                    ServiceError::TransportSend(error) => {
+                        let why = crate::open::explain(error.error.as_ref());
+                        // Over HTTP: the next call begins anew.
+                        _ = self.broken.send(why.clone());
+                        RequestError::Failed(format!("{why}; the connection is made again"))
+                    }
+                    error => RequestError::Failed(error.to_string()),
+                })
+            }
+        }
+    }
+
+    /// Says why it has ended, once that is known.
+    async fn why(&self) -> Arc<str> {
+        let mut end = self.end.clone();
+        let known = tokio::time::timeout(TO_KNOW_WHY, end.wait_for(Option::is_some)).await;
+        let why = known.ok().and_then(Result::ok).and_then(|why| why.clone());
+        why.unwrap_or_else(|| "the connection was closed".into())
+    }
+
+    /// Tells the server which requests nobody wants answered any more.
+    pub(crate) async fn tell_unwanted(
+        peer: Peer<RoleClient>,
+        mut unwanted: mpsc::UnboundedReceiver<RequestId>,
+    ) {
+        let mut telling = JoinSet::new();
+        loop {
+            let id = tokio::select! {
+                id = unwanted.recv() => id,
+                Some(_) = telling.join_next() => continue,
+            };
+            let Some(id) = id else { return };
+            let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), None));
+            let peer = peer.clone();
+            telling.spawn(async move { peer.send_notification(notification.into()).await });
+        }
+    }
+}
+
+/// What goes along with a call.
+fn about(meta: &CallMeta) -> RequestMetaObject {
+    let mut about = RequestMetaObject::new();
+    if let Some(parent) = &meta.traceparent {
+        about.set_traceparent(parent.to_string());
+    }
+    if let Some(id) = &meta.tool_use_id {
+        about.insert("claudecode/toolUseId".into(), id.clone().into());
+    }
+    about
+}
+
+/// The error of a call that did not come to its tool, or not back.
+pub(crate) fn failed(message: String) -> ToolError {
+    ToolError::new("McpServerError", message).called(Outcome::TransportError)
+}
+
+/// A request that is waited for; if it is dropped before its answer, the server is told.
+struct Waiting<'a> {
+    connection: &'a Connection,
+    id: Option<RequestId>,
+}
+
+impl Waiting<'_> {
+    fn answered(&mut self) -> Option<RawJson> {
+        self.connection.exchange.take(&self.id.take()?)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.connection.exchange.take(&id);
+            _ = self.connection.unwanted.send(id);
+        }
+    }
+}

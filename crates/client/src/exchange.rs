@@ -1,0 +1,267 @@
+//! Payloads on their way past rmcp, whose types would lose digits, the order of keys and unknown members.
+//!
+//! rmcp counts requests, and speaks the protocol's versions. A request of ours carries a [`Raw`], which the transport
+//! writes out. The text of its result stays here, under the request's id, and rmcp gets an empty one in its place.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, GetMeta as _, JsonRpcMessage,
+    NumberOrString, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerResult,
+};
+use serde::{Deserialize, Serialize};
+use toolbridge_core::json::members;
+use toolbridge_core::{Budget, CallContext, Progress, RawJson};
+
+/// Large answers held at a time, for callers that do not read them.
+const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+
+/// What a request carries besides what rmcp knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Raw {
+    /// A call's arguments.
+    pub(crate) arguments: Option<RawJson>,
+    /// Who wants to hear of progress.
+    pub(crate) progress: Option<CallContext>,
+}
+
+/// The requests of one connection that are under way.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    under_way: Mutex<HashMap<RequestId, UnderWay>>,
+    answers: Budget,
+    /// Why the connection is no use any more.
+    fault: OnceLock<String>,
+    /// How many bytes there were to be written.
+    written: AtomicU64,
+    /// How many of them the server has read, once it has ended.
+    read: OnceLock<u64>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    is_call: bool,
+    /// Where it begins, among all that was written.
+    place: u64,
+    progress: Option<CallContext>,
+    result: Option<RawJson>,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        let answers = Budget::new(MAX_ANSWER_BYTES);
+        Self {
+            under_way: Mutex::default(),
+            answers,
+            fault: OnceLock::new(),
+            written: AtomicU64::new(0),
+            read: OnceLock::new(),
+        }
+    }
+}
+
+impl Exchange {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The result of a request that has been answered. Nothing is known of the request from here on.
+    pub(crate) fn take(&self, id: &RequestId) -> Option<RawJson> {
+        self.lock().remove(id)?.result
+    }
+
+    /// Whether the server has ended without having read anything of a request.
+    pub(crate) fn is_unread(&self, id: &RequestId) -> bool {
+        let place = self.lock().get(id).map(|request| request.place);
+        place.zip(self.read.get()).is_some_and(|(place, read)| place >= *read)
+    }
+
+    /// Says how much a server has read, which will not read any more.
+    pub(crate) fn has_read(&self, bytes: u64) {
+        _ = self.read.set(bytes);
+    }
+
+    /// Gives the connection up.
+    pub(crate) fn give_up(&self, why: String) {
+        _ = self.fault.set(why);
+    }
+
+    /// Why it was given up.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.get().map(String::as_str)
+    }
+
+    /// A message to the server, in one line.
+    pub(crate) fn write(&self, message: ClientJsonRpcMessage) -> Result<Vec<u8>, serde_json::Error> {
+        let (line, request) = Self::written(message)?;
+        let place = self.written.fetch_add(line.len() as u64, Ordering::Relaxed);
+        if let Some((id, request)) = request {
+            self.lock().insert(id, UnderWay { place, ..request });
+        }
+        Ok(line)
+    }
+
+    fn written(mut message: ClientJsonRpcMessage) -> Result<Written, serde_json::Error> {
+        let JsonRpcMessage::Request(request) = &mut message else { return Ok((line_of(&message)?, None)) };
+        let id = request.id.clone();
+        let Some(raw) = request.request.extensions_mut().remove::<Raw>() else {
+            return Ok((line_of(&message)?, None));
+        };
+        let meta = request.request.get_meta_mut();
+        if raw.progress.is_some() {
+            // One number for both: so it is known whose progress it is.
+            meta.set_progress_token(ProgressToken(id.clone()));
+        } else {
+            meta.remove("progressToken");
+        }
+        let written = match (&request.request, &raw.arguments) {
+            (ClientRequest::CallToolRequest(call), Some(arguments)) => {
+                write_call(&id, &call.params.name, arguments, request.request.get_meta())
+            }
+            _ => line_of(&message),
+        }?;
+        let is_call = raw.arguments.is_some();
+        let request = UnderWay { is_call, place: 0, progress: raw.progress, result: None };
+        Ok((written, Some((id, request))))
+    }
+
+    /// A message of the server, as far as it concerns rmcp.
+    pub(crate) fn read(&self, text: &Bytes) -> Result<Option<ServerJsonRpcMessage>, serde_json::Error> {
+        match self.sift(text) {
+            Sifted::Same => serde_json::from_slice(text).map(Some),
+            Sifted::Nothing => Ok(None),
+            Sifted::Instead(message) => Ok(Some(*message)),
+        }
+    }
+
+    /// Keeps what is not for rmcp.
+    pub(crate) fn sift(&self, text: &Bytes) -> Sifted {
+        match self.keep(text) {
+            Kept::Nothing => Sifted::Same,
+            Kept::Progress => Sifted::Nothing,
+            // Over HTTP rmcp reads from the list of tools which arguments are to be sent as headers.
+            Kept::Result { is_call: false, .. }
+                if serde_json::from_slice::<ServerJsonRpcMessage>(text).is_ok() =>
+            {
+                Sifted::Same
+            }
+            Kept::Result { id, .. } => {
+                Sifted::Instead(ServerJsonRpcMessage::response(ServerResult::empty(()), id).into())
+            }
+            Kept::TooMuch(id) => {
+                let limit = MAX_ANSWER_BYTES;
+                let text = format!("answers that nobody has read hold {limit} bytes, which is the limit");
+                let error = ErrorData::internal_error(text, None);
+                Sifted::Instead(ServerJsonRpcMessage::error(error, Some(id)).into())
+            }
+        }
+    }
+
+    fn keep(&self, text: &Bytes) -> Kept {
+        let keys = &["id", "method", "result", "params"];
+        let found = std::str::from_utf8(text).ok().and_then(|text| members(text, keys).ok().flatten());
+        match found {
+            Some([Some(id), None, Some(result), _]) => {
+                let Some(id) = id.decode().ok().and_then(|id| self.asked(id)) else { return Kept::Nothing };
+                let Some(result) = self.answers.hold(RawJson::span(text, result), text.len()) else {
+                    return Kept::TooMuch(id);
+                };
+                match self.lock().get_mut(&id) {
+                    Some(request) => {
+                        request.result = Some(result);
+                        Kept::Result { id, is_call: request.is_call }
+                    }
+                    None => Kept::Nothing,
+                }
+            }
+            Some([None, Some(method), _, Some(params)]) if method.get() == r#""notifications/progress""# => {
+                if let Ok(Report { token, progress }) = params.decode::<Report>()
+                    && let Some(id) = self.asked(token)
+                    && let Some(UnderWay { progress: Some(context), .. }) = self.lock().get(&id)
+                {
+                    context.progress(progress.progress, progress.total, progress.message.as_deref());
+                }
+                Kept::Progress
+            }
+            _ => Kept::Nothing,
+        }
+    }
+
+    /// The request that is meant; some servers make text of a number.
+    fn asked(&self, id: RequestId) -> Option<RequestId> {
+        let under_way = self.lock();
+        if under_way.contains_key(&id) {
+            return Some(id);
+        }
+        let NumberOrString::String(text) = &id else { return None };
+        let id = NumberOrString::Number(text.parse().ok()?);
+        under_way.contains_key(&id).then_some(id)
+    }
+}
+
+/// A line, and the request in it that is ours.
+type Written = (Vec<u8>, Option<(RequestId, UnderWay)>);
+
+/// What rmcp gets of a message.
+pub(crate) enum Sifted {
+    Same,
+    Nothing,
+    Instead(Box<ServerJsonRpcMessage>),
+}
+
+/// What was kept back from rmcp.
+enum Kept {
+    Nothing,
+    Progress,
+    Result { id: RequestId, is_call: bool },
+    TooMuch(RequestId),
+}
+
+#[derive(Deserialize)]
+struct Report {
+    #[serde(rename = "progressToken")]
+    token: RequestId,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+fn write_call(
+    id: &RequestId,
+    name: &str,
+    arguments: &RawJson,
+    meta: &RequestMetaObject,
+) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Request<'a> {
+        jsonrpc: &'a str,
+        id: &'a RequestId,
+        method: &'a str,
+        params: Params<'a>,
+    }
+    #[derive(Serialize)]
+    struct Params<'a> {
+        name: &'a str,
+        arguments: &'a RawJson,
+        #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+        meta: Option<&'a RequestMetaObject>,
+    }
+    let meta = Some(meta).filter(|meta| !meta.is_empty());
+    let params = Params { name, arguments, meta };
+    line_of(&Request { jsonrpc: "2.0", id, method: "tools/call", params })
+}
+
+/// A message and its line break.
+fn line_of(message: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut line = serde_json::to_vec(message)?;
+    // They can only stand between tokens of raw arguments, where a space means the same.
+    for byte in &mut line {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    line.push(b'\n');
+    Ok(line)
+}

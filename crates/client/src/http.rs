@@ -1,0 +1,397 @@
+//! A server behind a URL: what rmcp's transport sends and gets.
+//!
+//! rmcp has the same for reqwest, but reads and writes payloads in its types; here they stay as they are.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::service::ClientInitializeError;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::http_header::{EVENT_STREAM_MIME_TYPE, HEADER_SESSION_ID, JSON_MIME_TYPE};
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+use toolbridge_mcp::MAX_LINE_BYTES;
+
+use crate::ServerError;
+use crate::exchange::{Exchange, Sifted};
+use crate::open::{BeginError, reason};
+use crate::target::{UrlTarget, without_secrets};
+
+/// How long a host may take to take a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Calls that are under way at a time; further ones wait.
+const MAX_CALLS: usize = 512;
+
+/// Why a request over HTTP failed. No URL is in it, nor a header.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    #[cfg_attr(not(feature = "https"), expect(dead_code, reason = "there is no TLS then"))]
+    #[error("no safe connection: {0}")]
+    Tls(String),
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    #[error("it answered with HTTP status {}", .0.as_u16())]
+    Status(StatusCode),
+    #[error("it is no MCP server, it sent {0}")]
+    NotMcp(String),
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+type Failed = StreamableHttpError<HttpError>;
+
+/// Sends what rmcp wants sent.
+#[derive(Clone)]
+pub(crate) struct Http {
+    client: Client,
+    exchange: Arc<Exchange>,
+}
+
+/// A transport to a URL. Nothing is connected yet.
+pub(crate) fn connect(
+    server: &str,
+    target: &UrlTarget,
+    exchange: Arc<Exchange>,
+) -> Result<impl rmcp::transport::Transport<RoleClient> + 'static, ServerError> {
+    let bad = |reason: String| ServerError::Url { server: server.to_owned(), reason };
+    let shown = without_secrets(&target.url);
+    let url = Url::parse(&target.url).map_err(|error| bad(format!("`{shown}`: {error}")))?;
+    match url.scheme() {
+        "http" => {}
+        "https" if cfg!(feature = "https") => {}
+        "https" => return Err(bad(format!("`{shown}` needs the feature `https`"))),
+        scheme => return Err(bad(format!("`{shown}` begins with `{scheme}`, not with `http` or `https`"))),
+    }
+    let mut headers = HeaderMap::new();
+    for (name, value) in &target.headers {
+        let refused = || ServerError::Header { server: server.to_owned(), name: name.clone() };
+        let name = HeaderName::try_from(name).map_err(|_| refused())?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| refused())?;
+        if [ACCEPT, CONTENT_TYPE].contains(&name) || name.as_str().starts_with("mcp-") {
+            return Err(refused());
+        }
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    #[cfg(feature = "https")]
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails if another thread has just done it.
+        _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    // A redirect to another host would take the headers along.
+    let same_origin = Policy::custom(|attempt| {
+        let is_same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
+        if is_same && attempt.previous().len() < 10 { attempt.follow() } else { attempt.stop() }
+    });
+    let client = Client::builder()
+        .default_headers(headers)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(same_origin)
+        .build()
+        .map_err(|error| bad(full(&error.without_url())))?;
+    let config = StreamableHttpClientTransportConfig::with_uri(target.url.as_str())
+        .max_concurrent_requests(MAX_CALLS)
+        .max_sse_event_size(MAX_LINE_BYTES);
+    Ok(StreamableHttpClientTransport::with_client(Http { client, exchange }, config))
+}
+
+/// What an error and its causes say.
+fn full(error: &(dyn Error + 'static)) -> String {
+    toolbridge_core::with_causes(error)
+}
+
+impl From<reqwest::Error> for HttpError {
+    fn from(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        let text = full(&error);
+        #[cfg(feature = "https")]
+        if is_tls(&error) {
+            return Self::Tls(text);
+        }
+        if error.is_connect() || error.is_timeout() { Self::Connect(text) } else { Self::Lost(text) }
+    }
+}
+
+#[cfg(feature = "https")]
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    // An `io::Error` does not name what it wraps as its source.
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>()
+        || inner.is_some_and(|inner| is_tls(inner))
+        || error.source().is_some_and(is_tls)
+}
+
+impl From<HttpError> for Failed {
+    fn from(error: HttpError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl Http {
+    async fn post(
+        &self,
+        url: &str,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        let asked = Asked::of(&message);
+        let body = self.exchange.write(message)?;
+        let mut request = self
+            .client
+            .post(url)
+            .header(ACCEPT, format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}"))
+            .header(CONTENT_TYPE, JSON_MIME_TYPE)
+            .headers(headers.into_iter().collect());
+        let has_session = session.is_some();
+        if let Some(session) = session {
+            request = request.header(HEADER_SESSION_ID, &*session);
+        }
+        let response = request.body(body).send().await.map_err(HttpError::from)?;
+        let status = response.status();
+        let kind = kind(&response);
+        let session = response.headers().get(HEADER_SESSION_ID);
+        let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if status == StatusCode::NOT_FOUND && has_session {
+            return Err(Failed::SessionExpired);
+        }
+        let is_json = kind.starts_with(JSON_MIME_TYPE);
+        if !status.is_success() {
+            let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            if !is_refused
+                && is_json
+                && let Ok(ServerJsonRpcMessage::Error(mut error)) =
+                    serde_json::from_slice(&body_of(response).await?)
+            {
+                // Before it has read a request, a server cannot know its id.
+                error.id = error.id.or(asked.id());
+                return Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session));
+            }
+            if let Asked::Discover(id) = asked
+                && !is_refused
+                && status.is_client_error()
+            {
+                // As servers do that only know `initialize`.
+                let error = ErrorData::invalid_request(format!("HTTP status {}", status.as_u16()), None);
+                return Ok(StreamableHttpPostResponse::Json(
+                    ServerJsonRpcMessage::error(error, Some(id)),
+                    None,
+                ));
+            }
+            return Err(HttpError::Status(status).into());
+        }
+        if asked.id().is_none() {
+            // Nothing is to be answered.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if is_json {
+            let body = body_of(response).await?;
+            let unread = |error| HttpError::Unreadable(format!("its answer is not MCP: {error}"));
+            return match self.exchange.read(&body).map_err(unread)? {
+                Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+                None => Err(HttpError::Unreadable("it answered with something else".into()).into()),
+            };
+        }
+        if kind.starts_with(EVENT_STREAM_MIME_TYPE) {
+            return Ok(StreamableHttpPostResponse::Sse(self.seen(events_of(response)), session));
+        }
+        Err(HttpError::NotMcp(kind).into())
+    }
+
+    /// The same events, without what is not for rmcp.
+    fn seen(&self, events: Events) -> Events {
+        let exchange = Arc::clone(&self.exchange);
+        let see = move |event: Result<Sse, SseError>| {
+            let mut event = event?;
+            if let Some(data) = event.data.take() {
+                let data = Bytes::from(data);
+                event.data = match exchange.sift(&data) {
+                    Sifted::Same => String::from_utf8(data.into()).ok(),
+                    Sifted::Nothing => None,
+                    Sifted::Instead(message) => serde_json::to_string(&message).ok(),
+                };
+            }
+            Ok(event)
+        };
+        events.map(see).boxed()
+    }
+}
+
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+/// What is answered to a message.
+enum Asked {
+    Discover(RequestId),
+    Request(RequestId),
+    Nothing,
+}
+
+impl Asked {
+    fn of(message: &ClientJsonRpcMessage) -> Self {
+        match message {
+            JsonRpcMessage::Request(request) => match request.request {
+                ClientRequest::DiscoverRequest(_) => Self::Discover(request.id.clone()),
+                _ => Self::Request(request.id.clone()),
+            },
+            _ => Self::Nothing,
+        }
+    }
+
+    fn id(&self) -> Option<RequestId> {
+        match self {
+            Self::Discover(id) | Self::Request(id) => Some(id.clone()),
+            Self::Nothing => None,
+        }
+    }
+}
+
+fn kind(response: &Response) -> String {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.map_or_else(|| "nothing that says what it is".into(), |kind| kind.chars().take(100).collect())
+}
+
+/// The events of a response, none of them over our limit.
+fn events_of(response: Response) -> Events {
+    // Of the event that is being read.
+    let unread = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&unread);
+    let parts = response.bytes_stream().map(move |part| {
+        let part = part.map_err(|error| io::Error::other(HttpError::from(error)))?;
+        if counted.fetch_add(part.len(), Ordering::Relaxed) > MAX_LINE_BYTES {
+            return Err(io::Error::other(too_large()));
+        }
+        Ok(part)
+    });
+    SseStream::from_bytes_stream(parts).inspect(move |_| unread.store(0, Ordering::Relaxed)).boxed()
+}
+
+fn too_large() -> HttpError {
+    HttpError::Unreadable(format!("its answer is over the limit of {MAX_LINE_BYTES} bytes"))
+}
+
+async fn body_of(response: Response) -> Result<Bytes, HttpError> {
+    let mut body = BytesMut::new();
+    let mut parts = response.bytes_stream();
+    while let Some(part) = parts.next().await {
+        body.extend_from_slice(&part?);
+        if body.len() > MAX_LINE_BYTES {
+            return Err(too_large());
+        }
+    }
+    Ok(body.freeze())
+}
+
+impl StreamableHttpClient for Http {
+    type Error = HttpError;
+
+    async fn post_message(
+        &self,
+        url: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
+        self.post(&url, message, session, headers).await
+    }
+
+    async fn delete_session(
+        &self,
+        url: Arc<str>,
+        session: Arc<str>,
+        auth: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failed> {
+        self.client.delete_session(url, session, auth, headers).await.map_err(ours)
+    }
+
+    async fn get_stream(
+        &self,
+        url: Arc<str>,
+        session: Option<Arc<str>>,
+        last: Option<String>,
+        auth: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, Failed> {
+        let events = self.client.get_stream(url, session, last, auth, headers).await.map_err(ours)?;
+        Ok(self.seen(events))
+    }
+}
+
+/// rmcp's own error for reqwest, as ours.
+fn ours(error: StreamableHttpError<reqwest::Error>) -> Failed {
+    match error {
+        StreamableHttpError::Client(error) => HttpError::from(error).into(),
+        StreamableHttpError::ServerDoesNotSupportSse => Failed::ServerDoesNotSupportSse,
+        StreamableHttpError::SessionExpired => Failed::SessionExpired,
+        StreamableHttpError::AuthRequired(_) => HttpError::Status(StatusCode::UNAUTHORIZED).into(),
+        StreamableHttpError::InsufficientScope(_) => HttpError::Status(StatusCode::FORBIDDEN).into(),
+        error => HttpError::Unreadable(error.to_string()).into(),
+    }
+}
+
+/// What such an error says; `None` if it is another one.
+pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> Option<String> {
+    Some(match error.downcast_ref::<Failed>()? {
+        Failed::Client(error) => error.to_string(),
+        error => error.to_string(),
+    })
+}
+
+/// Why a server behind a URL cannot be used.
+pub(crate) fn server_error(
+    server: &str,
+    target: &UrlTarget,
+    error: BeginError,
+    limit: Duration,
+) -> ServerError {
+    let (server, url) = (server.to_owned(), without_secrets(&target.url));
+    let error = match error {
+        BeginError::Silent => return ServerError::Silent { server, limit, said: None },
+        BeginError::List(error) => return ServerError::Protocol { server, reason: error.to_string() },
+        BeginError::Init(error) => error,
+    };
+    match http_error(&error) {
+        Some(HttpError::Connect(reason) | HttpError::Lost(reason)) => {
+            ServerError::Connect { server, url, reason: reason.clone() }
+        }
+        Some(HttpError::Tls(reason)) => ServerError::Tls { server, url, reason: reason.clone() },
+        Some(HttpError::Status(status)) => ServerError::Status { server, url, status: status.as_u16() },
+        Some(HttpError::NotMcp(kind)) => ServerError::NotMcp { server, url, content_type: kind.clone() },
+        Some(HttpError::Unreadable(_)) | None => {
+            ServerError::Protocol { server, reason: reason(&error, &Exchange::default()) }
+        }
+    }
+}
+
+fn http_error(error: &ClientInitializeError) -> Option<&HttpError> {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => match error.error.downcast_ref::<Failed>()? {
+            Failed::Client(error) => Some(error),
+            _ => None,
+        },
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => http_error(fallback),
+        _ => None,
+    }
+}

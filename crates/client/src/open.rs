@@ -1,0 +1,313 @@
+//! The way to a server that answers, and back.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::ClientHandler;
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, SubscriptionFilter};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, NotificationContext, Peer, RoleClient,
+    serve_client_with_lifecycle,
+};
+use rmcp::transport::Transport;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use toolbridge_core::ToolList;
+
+use crate::ServerError;
+use crate::connection::{Connection, RequestError};
+use crate::exchange::Exchange;
+use crate::lines::Lines;
+use crate::process::{Process, Pulse, exited};
+use crate::stderr::Stderr;
+use crate::target::{CommandTarget, Target};
+
+/// How long the other of the two, a process and its stdout, may take to end after the first.
+const BOTH_ENDS: Duration = Duration::from_millis(500);
+
+/// How long until a subscription to changes is tried again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(5);
+
+/// How a server is spoken to first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// With `server/discover`, and with `initialize` if it does not know that.
+    Any,
+    /// With `initialize`, as all servers did before 2026-07-28.
+    Initialize,
+}
+
+/// A connection, and what keeps it up. Dropping it closes the connection.
+pub(crate) struct Link {
+    pub(crate) connection: Arc<Connection>,
+    /// Told when the server says that its tools have changed.
+    pub(crate) changes: Arc<Notify>,
+    /// What goes on as long as the connection does.
+    pub(crate) helpers: JoinSet<()>,
+    end: watch::Sender<Option<Arc<str>>>,
+    broken: mpsc::UnboundedReceiver<String>,
+    /// rmcp's loop; it ends with the transport, and the transport with it.
+    service: Pin<Box<dyn Future<Output = ()> + Send>>,
+    child: Option<Child>,
+}
+
+/// What tells how a process ended.
+struct Child {
+    exit: watch::Receiver<Option<ExitStatus>>,
+    stderr: Stderr,
+}
+
+/// What is answered to a server: almost nothing.
+struct Handler {
+    changes: Arc<Notify>,
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("toolbridge", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changes.notify_one();
+    }
+}
+
+/// Starts a server or connects to it, and asks for its tools. Dropping the process ends it.
+pub(crate) async fn open(
+    server: &Arc<str>,
+    target: &Target,
+    limit: Duration,
+    greeting: Greeting,
+) -> Result<(Link, ToolList, Option<Process>), ServerError> {
+    match target {
+        Target::Command(command) => open_command(server, command, limit, greeting)
+            .await
+            .map(|(link, list, process)| (link, list, Some(process))),
+        Target::Url(target) => {
+            #[cfg(feature = "http")]
+            {
+                let exchange = Arc::default();
+                let transport = crate::http::connect(server, target, Arc::clone(&exchange))?;
+                let (link, list) = begin(server, transport, exchange, None, limit, greeting)
+                    .await
+                    .map_err(|error| crate::http::server_error(server, target, error, limit))?;
+                Ok((link, list, None))
+            }
+            #[cfg(not(feature = "http"))]
+            Err(ServerError::Url {
+                server: server.to_string(),
+                reason: format!("`{}` needs the feature `http`", crate::target::without_secrets(&target.url)),
+            })
+        }
+    }
+}
+
+async fn open_command(
+    server: &Arc<str>,
+    command: &CommandTarget,
+    limit: Duration,
+    greeting: Greeting,
+) -> Result<(Link, ToolList, Process), ServerError> {
+    let started = Process::start(command.command());
+    let (process, pipes) = started.map_err(|error| command.cannot_start(server, error))?;
+    let mut child = Child { exit: process.exit(), stderr: Stderr::follow(Arc::clone(server), pipes.stderr) };
+    let exchange = Arc::<Exchange>::default();
+    let lines = Lines::new(Arc::clone(server), Arc::clone(&exchange), pipes.stdin, pipes.stdout);
+    let begun = {
+        let beginning = begin(server, lines, Arc::clone(&exchange), Some(process.pulse()), limit, greeting);
+        let mut exit = child.exit.clone();
+        tokio::select! {
+            begun = beginning => begun,
+            // Somebody else may hold its stdout, so it need not end.
+            () = async { exited(&mut exit).await; sleep(BOTH_ENDS).await } => {
+                Err(BeginError::Init(Box::new(ClientInitializeError::Cancelled)))
+            }
+        }
+    };
+    let (mut link, list) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            let server = server.to_string();
+            let reason = match error {
+                BeginError::Silent => {
+                    return Err(ServerError::Silent { server, limit, said: child.stderr.last() });
+                }
+                BeginError::Init(error) => reason(&error, &exchange),
+                BeginError::List(error) => error.to_string(),
+            };
+            return Err(match child.how().await {
+                Some(how) => ServerError::Ended { server, how },
+                None => ServerError::Protocol { server, reason },
+            });
+        }
+    };
+    link.child = Some(child);
+    Ok((link, list, process))
+}
+
+/// Why a server could not be begun with.
+pub(crate) enum BeginError {
+    Silent,
+    Init(Box<ClientInitializeError>),
+    List(RequestError),
+}
+
+async fn begin<T: Transport<RoleClient> + 'static>(
+    server: &Arc<str>,
+    transport: T,
+    exchange: Arc<Exchange>,
+    pulse: Option<Pulse>,
+    limit: Duration,
+    greeting: Greeting,
+) -> Result<(Link, ToolList), BeginError> {
+    // In a box: rmcp's part of it is large.
+    let begun = Box::pin(async {
+        let changes = Arc::<Notify>::default();
+        let handler = Handler { changes: Arc::clone(&changes) };
+        let lifecycle = match greeting {
+            Greeting::Initialize => ClientLifecycleMode::Initialize,
+            Greeting::Any => ClientLifecycleMode::Auto {
+                preferred_versions: ProtocolVersion::KNOWN_VERSIONS.iter().rev().cloned().collect(),
+                legacy_version: None,
+            },
+        };
+        let service = serve_client_with_lifecycle(handler, transport, lifecycle).await;
+        let service = service.map_err(|error| BeginError::Init(Box::new(error)))?;
+        let peer = service.peer().clone();
+        let (end, ended) = watch::channel(None);
+        let (unwanted, tell_unwanted) = mpsc::unbounded_channel();
+        let (broken, is_broken) = mpsc::unbounded_channel();
+        let connection = Arc::new(Connection {
+            server: Arc::clone(server),
+            peer: peer.clone(),
+            exchange,
+            unwanted,
+            broken,
+            end: ended,
+            pulse,
+        });
+        let mut helpers = JoinSet::new();
+        helpers.spawn(Connection::tell_unwanted(peer.clone(), tell_unwanted));
+        let list = connection.first_list().await.map_err(BeginError::List)?;
+        let link = Link {
+            connection,
+            changes,
+            helpers,
+            end,
+            broken: is_broken,
+            service: Box::pin(async { _ = service.waiting().await }),
+            child: None,
+        };
+        Ok(link.subscribed(peer, list))
+    });
+    timeout(limit, begun).await.unwrap_or(Err(BeginError::Silent))
+}
+
+impl Link {
+    /// From 2026-07-28 on, a client that wants to be told of changes has to ask.
+    fn subscribed(mut self, peer: Peer<RoleClient>, list: ToolList) -> (Self, ToolList) {
+        let is_asked = self.connection.info().is_some_and(|info| {
+            let tells = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
+            !info.protocol_version.has_initialize() && tells == Some(true)
+        });
+        if is_asked {
+            self.helpers.spawn(subscribe(peer, Arc::clone(&self.changes)));
+        }
+        (self, list)
+    }
+
+    /// How the server is to be greeted when it is started again.
+    pub(crate) fn greeting(&self) -> Greeting {
+        match self.connection.info() {
+            Some(info) if info.protocol_version.has_initialize() => Greeting::Initialize,
+            _ => Greeting::Any,
+        }
+    }
+
+    /// Waits for the end of the connection; then tells calls under way, and returns why.
+    pub(crate) async fn ended(&mut self) -> Arc<str> {
+        let why: Arc<str> = self.why_ended().await.into();
+        self.end.send_replace(Some(Arc::clone(&why)));
+        why
+    }
+
+    async fn why_ended(&mut self) -> String {
+        let Some(child) = &mut self.child else {
+            return tokio::select! {
+                Some(why) = self.broken.recv() => why,
+                () = &mut self.service => "the connection was closed".into(),
+            };
+        };
+        tokio::select! {
+            // What it has still said is read.
+            _ = exited(&mut child.exit) => drop(timeout(BOTH_ENDS, &mut self.service).await),
+            () = &mut self.service => {}
+        }
+        if let Some(fault) = self.connection.exchange.fault() {
+            return fault.to_owned();
+        }
+        child.how().await.unwrap_or_else(|| "it closed its stdout".into())
+    }
+}
+
+impl Child {
+    /// How the process ended, if it has or is about to.
+    async fn how(&mut self) -> Option<String> {
+        let status = timeout(BOTH_ENDS, exited(&mut self.exit)).await.ok()?;
+        let said = self.stderr.last_words().await;
+        Some(match said {
+            Some(said) => format!("{status}; the last it said on stderr was `{said}`"),
+            None => format!("{status}, and it said nothing on stderr"),
+        })
+    }
+}
+
+async fn subscribe(peer: Peer<RoleClient>, changes: Arc<Notify>) {
+    loop {
+        let mut wanted = SubscriptionFilter::default();
+        wanted.tools_list_changed = Some(true);
+        if let Ok(mut subscription) = peer.listen(wanted).await {
+            // What has changed before the subscription was not told.
+            changes.notify_one();
+            while let Ok(Some(_)) = subscription.next().await {
+                changes.notify_one();
+            }
+        }
+        sleep(SUBSCRIBE_AGAIN).await;
+    }
+}
+
+/// What went wrong at the beginning, in a few words.
+pub(crate) fn reason(error: &ClientInitializeError, exchange: &Exchange) -> String {
+    if let Some(fault) = exchange.fault() {
+        return fault.to_owned();
+    }
+    match error {
+        // Not its payload.
+        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            "its answer to `initialize` is something else".into()
+        }
+        ClientInitializeError::ConnectionClosed(_) => "it closed its stdout".into(),
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it answered with the error {}: {}", error.code.0, error.message)
+        }
+        ClientInitializeError::TransportError { error, .. } => explain(error.error.as_ref()),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => reason(fallback, exchange),
+        error => error.to_string(),
+    }
+}
+
+/// What a transport's error says, without secrets.
+pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> String {
+    #[cfg(feature = "http")]
+    if let Some(text) = crate::http::explain(error) {
+        return text;
+    }
+    error.to_string()
+}

@@ -1,0 +1,325 @@
+//! An MCP server as a source of tools, which is started again when it ends.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::{
+    CallContext, CallFuture, Changes, ServerInfo, ToolCall, ToolError, ToolList, ToolSource,
+};
+
+use crate::ServerError;
+use crate::connection::{Connection, failed};
+use crate::open::{Greeting, Link, open};
+use crate::process::{Process, exited};
+use crate::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
+
+/// How long a call waits for a server that is being started again.
+const CALL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long until a server that ends again and again is started again: the first time, and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30)];
+
+/// A server that has been up for so long has not ended again and again.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// Any MCP server as a source of tools: a child process, or a URL.
+///
+/// ```no_run
+/// # mod toolbridge { pub use toolbridge_client::*; pub use toolbridge_core::*; }
+/// use toolbridge::{Combined, McpServer};
+///
+/// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+/// let time = McpServer::command("uvx").args(["mcp-server-time"]).start().await?;
+/// let shop = McpServer::url("https://shop.example/mcp").bearer("secret").start().await?;
+/// let tools = Combined::new().with(time)?.with_prefix("shop", shop)?;
+/// # Ok(()) }
+/// ```
+///
+/// A server that ends is started again, at once the first time. Calls under way fail then, and say so; a call that comes meanwhile
+/// waits for a moment. Changes of the server's list of tools show as [`changes`](ToolSource::changes). Dropping it ends the server:
+/// its stdin is closed, and if it does not end by itself its process group is told to and then killed.
+pub struct McpServer {
+    shared: Arc<Shared>,
+    keeper: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    name: Arc<str>,
+    target: Target,
+    timeout: Duration,
+    greeting: Mutex<Greeting>,
+    now: watch::Sender<Now>,
+    process: Mutex<Running>,
+    list: RwLock<ToolList>,
+    changed: watch::Sender<()>,
+}
+
+/// Whether calls can be made.
+#[derive(Clone)]
+enum Now {
+    Up(Arc<Connection>),
+    Down(Arc<str>),
+}
+
+/// The server's process, where it is one.
+enum Running {
+    Process(Option<Process>),
+    /// There will be none any more.
+    Stopped,
+}
+
+impl McpServer {
+    /// A server that a command starts, which is looked for on the PATH. It is spoken to over stdin and stdout.
+    ///
+    /// It inherits the environment of this process; what it says on stderr goes to the log, target `toolbridge::server`.
+    #[must_use]
+    pub fn command(program: impl AsRef<OsStr>) -> McpServerBuilder<CommandTarget> {
+        McpServerBuilder::new(CommandTarget::new(program))
+    }
+
+    /// A server behind a URL that speaks Streamable HTTP.
+    #[must_use]
+    pub fn url(url: impl Into<String>) -> McpServerBuilder<UrlTarget> {
+        McpServerBuilder::new(UrlTarget::new(url))
+    }
+
+    pub(crate) async fn open(name: Arc<str>, target: Target, timeout: Duration) -> Result<Self, ServerError> {
+        let shared = Arc::new(Shared {
+            name,
+            target,
+            timeout,
+            greeting: Mutex::new(Greeting::Any),
+            now: watch::Sender::new(Now::Down("it is being started".into())),
+            process: Mutex::new(Running::Process(None)),
+            list: RwLock::default(),
+            changed: watch::Sender::default(),
+        });
+        let link = match shared.start().await {
+            // Some servers end when they hear of something else than `initialize`.
+            Err(ServerError::Ended { .. }) => {
+                shared.greet_with(Greeting::Initialize);
+                shared.start().await
+            }
+            started => started,
+        }?;
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keep(Arc::clone(&shared), link)));
+        Ok(Self { shared, keeper })
+    }
+
+    /// What it is called in errors and logs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// What the server says of itself; nothing while it is down.
+    #[must_use]
+    pub fn info(&self) -> Option<ServerInfo> {
+        let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
+        let said = connection.info()?;
+        let name = said.server_info.as_ref().map_or(self.name(), |own| &own.name);
+        let mut info = ServerInfo::new(name);
+        info.version = said.server_info.as_ref().map_or_else(String::new, |own| own.version.clone());
+        info.instructions.clone_from(&said.instructions);
+        Some(info)
+    }
+
+    /// The version of MCP that is spoken, such as `2025-11-25`; nothing while the server is down.
+    #[must_use]
+    pub fn protocol_version(&self) -> Option<String> {
+        let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
+        Some(connection.info()?.protocol_version.to_string())
+    }
+
+    /// The server's process, where it is one and runs.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        match &*self.shared.process() {
+            Running::Process(process) => process.as_ref().map(Process::id),
+            Running::Stopped => None,
+        }
+    }
+
+    /// Ends the server, and waits until it has ended. Calls fail from then on.
+    pub async fn stop(&self) {
+        let running = std::mem::replace(&mut *self.shared.process(), Running::Stopped);
+        self.keeper.abort();
+        self.shared.now.send_replace(Now::Down("it was stopped".into()));
+        if let Running::Process(Some(process)) = running {
+            let mut exit = process.exit();
+            drop(process);
+            exited(&mut exit).await;
+        }
+    }
+}
+
+impl Drop for McpServer {
+    /// Needs no runtime: the keeper may not come to it any more.
+    fn drop(&mut self) {
+        *self.shared.process() = Running::Stopped;
+    }
+}
+
+impl fmt::Debug for McpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServer")
+            .field("name", &self.name())
+            .field("target", &self.shared.target)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn process(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn greet_with(&self, greeting: Greeting) {
+        *self.greeting.lock().unwrap_or_else(PoisonError::into_inner) = greeting;
+    }
+
+    fn tools(&self) -> ToolList {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_tools(&self, list: ToolList) {
+        if *self.tools() == *list {
+            return;
+        }
+        *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
+        self.changed.send_replace(());
+    }
+
+    async fn start(self: &Arc<Self>) -> Result<Link, ServerError> {
+        let greeting = *self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut link, list, process) = open(&self.name, &self.target, self.timeout, greeting).await?;
+        if let Running::Process(running) = &mut *self.process() {
+            *running = process;
+        }
+        self.greet_with(link.greeting());
+        self.set_tools(list);
+        let (shared, connection) = (Arc::downgrade(self), Arc::clone(&link.connection));
+        let changes = Arc::clone(&link.changes);
+        link.helpers.spawn(async move {
+            loop {
+                changes.notified().await;
+                let listed = connection.list().await;
+                match (shared.upgrade(), listed) {
+                    (Some(shared), Ok(list)) => shared.set_tools(list),
+                    (_, Err(error)) => {
+                        let server = &*connection.server;
+                        tracing::warn!(server, %error, "the server's tools have changed and cannot be listed");
+                    }
+                    (None, _) => return,
+                }
+            }
+        });
+        self.now.send_replace(Now::Up(Arc::clone(&link.connection)));
+        Ok(link)
+    }
+
+    fn down(&self, why: &str) {
+        tracing::warn!(server = &*self.name, why, "an MCP server is down, and is started again");
+        self.now.send_replace(Now::Down(why.into()));
+    }
+
+    /// The connection, as soon as there is one.
+    async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
+        let mut now = self.now.subscribe();
+        let is_up = |now: &Now| matches!(now, Now::Up(connection) if !connection.is_over());
+        if let Ok(Ok(now)) = timeout(CALL_PATIENCE, now.wait_for(is_up)).await
+            && let Now::Up(connection) = &*now
+        {
+            return Ok(Arc::clone(connection));
+        }
+        let why = match &*self.now.borrow() {
+            Now::Down(why) => Arc::clone(why),
+            Now::Up(_) => "it has just ended".into(),
+        };
+        let (server, seconds) = (&self.name, CALL_PATIENCE.as_secs());
+        Err(failed(format!("MCP server `{server}` is down, and was not up again within {seconds} s: {why}")))
+    }
+}
+
+/// Starts a server again whenever it ends.
+async fn keep(shared: Arc<Shared>, mut link: Link) {
+    let mut pauses = Pauses::default();
+    loop {
+        let since = Instant::now();
+        let why = link.ended().await;
+        shared.down(&why);
+        drop(link);
+        let mut up_for = since.elapsed();
+        link = loop {
+            sleep(pauses.next(up_for)).await;
+            up_for = Duration::ZERO;
+            match shared.start().await {
+                Ok(link) => break link,
+                Err(error) => shared.down(&error.to_string()),
+            }
+        };
+    }
+}
+
+/// How long it is waited before a server is started again.
+#[derive(Default)]
+struct Pauses(Duration);
+
+impl Pauses {
+    fn next(&mut self, up_for: Duration) -> Duration {
+        if up_for >= STEADY {
+            self.0 = Duration::ZERO;
+        }
+        let pause = self.0;
+        self.0 = (2 * pause).clamp(PAUSES[0], PAUSES[1]);
+        pause
+    }
+}
+
+impl ToolSource for McpServer {
+    fn tools(&self) -> ToolList {
+        self.shared.tools()
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::of(self.shared.changed.subscribe())
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async move {
+            let tools = self.tools();
+            if tools.get(&call.name).is_none() {
+                return Err(tools.not_found(call.name));
+            }
+            loop {
+                let connection = self.shared.connection().await?;
+                // A server that has ended before it read the call is started again, and gets it then.
+                if let Some(answer) = connection.call(call.clone(), context.clone()).await {
+                    return answer;
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_again_and_again_is_started_ever_less_often() {
+        let mut pauses = Pauses::default();
+        let mut next = |up_for: u64| pauses.next(Duration::from_secs(up_for)).as_millis();
+        assert_eq!([next(0), next(1), next(0), next(9)], [0, 50, 100, 200]);
+        assert_eq!([next(10), next(0), next(0)], [0, 50, 100]);
+        for _ in 0..20 {
+            next(0);
+        }
+        assert_eq!(next(0), 30_000);
+    }
+}

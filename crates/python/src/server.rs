@@ -1,0 +1,183 @@
+//! Other MCP servers, for Python.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use toolbridge::{Combined, McpServerBuilder, RegistrationError};
+
+use crate::error::{invalid, server_exception};
+use crate::event_loop::EventLoop;
+use crate::process::{Own, lock};
+use crate::task::Task;
+
+/// Any MCP server, a child process or a URL, whose tools a session offers beside its own.
+///
+/// It is started when the session is, started again when it ends, and ended with the session. Its calls do not pass
+/// through Python.
+///
+/// Args:
+///     command: The command that starts it, which is looked for on the PATH. It is spoken to over stdin and stdout.
+///     args: Its arguments.
+///     env: What its environment has besides that of this process.
+///     cwd: The directory it is started in.
+///     url: Where it is, if it is no child process: a URL that speaks Streamable HTTP.
+///     headers: What is sent with each request to the URL.
+///     bearer: A token that is sent with each request, as `Authorization: Bearer …`.
+///     name: What it is called in errors and logs; as its command or host by default.
+///     prefix: What its tools' names begin with: `time` makes `now` a `time_now`. Nothing by default.
+///     `start_timeout`: How many seconds it has until it has answered; 30 by default.
+///
+/// Raises:
+///     `InvalidRequestError`: When there is neither a command nor a URL, or both.
+#[pyclass(frozen, module = "toolbridge")]
+pub(crate) struct McpServer {
+    server: McpServerBuilder,
+    prefix: Option<String>,
+}
+
+#[pymethods]
+impl McpServer {
+    #[new]
+    #[pyo3(signature = (
+        *,
+        command = None,
+        args = None,
+        env = None,
+        cwd = None,
+        url = None,
+        headers = None,
+        bearer = None,
+        name = None,
+        prefix = None,
+        start_timeout = None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        command: Option<PathBuf>,
+        args: Option<Vec<PathBuf>>,
+        env: Option<BTreeMap<String, String>>,
+        cwd: Option<PathBuf>,
+        url: Option<String>,
+        headers: Option<BTreeMap<String, String>>,
+        bearer: Option<&str>,
+        name: Option<String>,
+        prefix: Option<String>,
+        start_timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let for_command = args.is_some() || env.is_some() || cwd.is_some();
+        let for_url = headers.is_some() || bearer.is_some();
+        let mut server: McpServerBuilder = match (command, url) {
+            (Some(command), None) if !for_url => {
+                let mut server = toolbridge::McpServer::command(command).args(args.unwrap_or_default());
+                for (name, value) in env.unwrap_or_default() {
+                    server = server.env(name, value);
+                }
+                if let Some(cwd) = cwd {
+                    server = server.current_dir(cwd);
+                }
+                server.into()
+            }
+            (None, Some(url)) if !for_command => {
+                let mut server = toolbridge::McpServer::url(url);
+                for (name, value) in headers.unwrap_or_default() {
+                    server = server.header(name, value);
+                }
+                if let Some(bearer) = bearer {
+                    server = server.bearer(bearer);
+                }
+                server.into()
+            }
+            _ => {
+                return Err(invalid(
+                    "an `McpServer` has either a `command`, perhaps with `args`, `env` and `cwd`, or a `url`, perhaps with \
+                     `headers` and `bearer`",
+                ));
+            }
+        };
+        if let Some(name) = name {
+            server = server.name(name);
+        }
+        if let Some(seconds) = start_timeout {
+            let limit = Duration::try_from_secs_f64(seconds);
+            server =
+                server.start_timeout(limit.map_err(|error| invalid(format!("`start_timeout`: {error}")))?);
+        }
+        Ok(Self { server, prefix })
+    }
+
+    /// The servers that a file names, in the format of the CLI's `.mcp.json`; each has its name as its prefix.
+    ///
+    /// `${VARIABLE}` and `${VARIABLE:-default}` may stand in every text.
+    ///
+    /// Raises:
+    ///     `InvalidRequestError`: When the file cannot be read, or something in it is wrong.
+    #[staticmethod]
+    fn from_config(path: PathBuf) -> PyResult<Vec<Self>> {
+        let servers = toolbridge::McpServer::from_config(path).map_err(|error| server_exception(&error))?;
+        Ok(servers.into_iter().map(|server| Self { prefix: Some(server.prefix()), server }).collect())
+    }
+
+    /// What it is called.
+    #[getter]
+    fn name(&self) -> String {
+        self.server.server_name().to_string()
+    }
+
+    /// Starts it; `done` is told of a [`RunningServer`].
+    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
+        let event_loop: EventLoop = host.extract()?;
+        let (server, prefix) = (self.server.clone(), self.prefix.clone());
+        let for_stop = event_loop.clone_ref(py);
+        Task::start(py, event_loop, done, async move {
+            let server = server.start().await.map_err(|error| server_exception(&error))?;
+            let running = Mutex::new(Own::new(Arc::new(server)));
+            Ok(RunningServer { running, prefix, event_loop: for_stop })
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("McpServer(name='{}')", self.name())
+    }
+}
+
+/// A server that has been started.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct RunningServer {
+    running: Mutex<Own<Arc<toolbridge::McpServer>>>,
+    prefix: Option<String>,
+    event_loop: EventLoop,
+}
+
+#[pymethods]
+impl RunningServer {
+    /// Ends it; `done` is told when it has ended.
+    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        let running = lock(&self.running).take();
+        Task::start(py, self.event_loop.clone_ref(py), done, async move {
+            if let Some(server) = running {
+                server.stop().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets go of it, without waiting for its end.
+    fn close(&self, py: Python<'_>) {
+        let running = lock(&self.running).take();
+        py.detach(|| drop(running));
+    }
+}
+
+impl RunningServer {
+    /// Those tools, and this server's after them.
+    pub(crate) fn join(&self, tools: Combined) -> Result<Combined, RegistrationError> {
+        let Some(server) = lock(&self.running).get().cloned() else { return Ok(tools) };
+        match &self.prefix {
+            Some(prefix) => tools.with_prefix(prefix, server),
+            None => tools.with(server),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+"""Other MCP servers beside Python's own tools: started, restarted and ended with the session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PATIENCE_SECONDS, Bridge
+
+from toolbridge import ClaudeCodeModel, InvalidRequestError, McpServer, McpServerError, Session
+from toolbridge._executable import BRIDGE
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = textwrap.dedent("""
+    import json, os, sys
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, params = message["method"], message.get("params", {})
+        if "id" not in message:
+            continue
+        answer = {"jsonrpc": "2.0", "id": message["id"]}
+        if method == "initialize":
+            answer["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                                "serverInfo": {"name": "script", "version": "1"}}
+        elif method == "tools/list":
+            answer["result"] = {"tools": [{"name": "pid", "inputSchema": {"type": "object"}}]}
+        elif method == "tools/call":
+            text = f"{os.getpid()} {os.environ.get('GIVEN')} {json.dumps(params['arguments'])}"
+            answer["result"] = {"content": [{"type": "text", "text": text}]}
+        else:
+            answer["error"] = {"code": -32601, "message": "unknown"}
+        print(json.dumps(answer), flush=True)
+""")
+
+
+@pytest.fixture
+def script(short_path: Path) -> Path:
+    path = short_path / "server.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def text_of(result: dict[str, Any]) -> str:
+    assert not result.get("isError"), result
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while is_alive(pid):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def test_the_tools_of_a_server_are_offered_beside_pythons(short_path: Path, script: Path) -> None:
+    server = McpServer(command=sys.executable, args=[script], env={"GIVEN": "yes"}, name="script")
+    assert repr(server) == "McpServer(name='script')"
+    async with Session([add, server], directory=short_path) as session:
+        with Bridge(session.mcp_config()) as bridge:
+            assert list(bridge.tools) == ["add", "pid"]
+            assert text_of(bridge.call("add", a=40, b=2)) == "42"
+            pid, given, arguments = text_of(bridge.call("pid", x=[1, 2])).split(" ", 2)
+            assert (given, json.loads(arguments)) == ("yes", {"x": [1, 2]})
+            os.kill(int(pid), signal.SIGKILL)
+            again = text_of(bridge.call("pid")).split()[0]
+            assert again != pid
+            with pytest.raises(InvalidRequestError, match="two tools are called `pid`"):
+                session.add(pid_tool, title="another")
+        assert is_alive(int(again))
+    await gone(int(again))
+
+
+def pid_tool() -> None:
+    """Nothing."""
+
+
+pid_tool.__name__ = "pid"
+
+
+def test_servers_of_a_file_have_their_names_as_prefixes(short_path: Path, script: Path) -> None:
+    toolbridge = str(BRIDGE.with_name("toolbridge"))
+    docs = ["docs", "--init", "--workspace", str(short_path)]
+    os.spawnv(os.P_WAIT, toolbridge, [toolbridge, *docs])
+    config = {
+        "mcpServers": {
+            "notes": {"command": toolbridge, "args": ["docs", "--workspace", str(short_path)]},
+            "script": {"command": f"${{TEST_PYTHON:-{sys.executable}}}", "args": [str(script)]},
+        }
+    }
+    file = short_path / ".mcp.json"
+    file.write_text(json.dumps(config))
+    servers = McpServer.from_config(file)
+    assert [server.name for server in servers] == ["notes", "script"]
+    other = McpServer(command=sys.executable, args=[script])
+    with (
+        Session(add, *servers, other, directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert {"add", "pid", "script_pid", "notes_manual_list"} <= set(bridge.tools)
+        assert "getting-started" in text_of(bridge.call("notes_manual_list"))
+
+
+async def test_a_server_that_does_not_start_leaves_no_other(short_path: Path, script: Path) -> None:
+    file = short_path / "pid"
+    note = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\n"
+    script.write_text(note + SCRIPT)
+    good = McpServer(command=sys.executable, args=[script])
+    bad = McpServer(command="no-such-command-1", name="bad")
+    with pytest.raises(McpServerError, match="there is no command `no-such-command-1` on the PATH") as failed:
+        async with Session(good, bad, directory=short_path):
+            pass
+    assert failed.value.hint == "install it, or give its path"
+    await gone(int(file.read_text()))
+    assert not list(short_path.glob("claudecode_ipc_*"))
+
+
+def test_what_makes_no_server_is_refused(short_path: Path) -> None:
+    for wrong in (
+        {},
+        {"command": "a", "url": "http://b"},
+        {"command": "a", "bearer": "c"},
+        {"url": "http://b", "args": ["d"]},
+    ):
+        with pytest.raises(InvalidRequestError, match="either a `command`"):
+            McpServer(**wrong)
+    with pytest.raises(InvalidRequestError, match="`start_timeout`"):
+        McpServer(command="a", start_timeout=-1)
+    file = short_path / ".mcp.json"
+    file.write_text('{"mcpServers": {"a": {"type": "sse", "url": "http://b"}}}')
+    with pytest.raises(InvalidRequestError, match="Streamable HTTP is supported"):
+        McpServer.from_config(file)
+
+
+async def test_a_url_that_is_not_there_is_an_error(short_path: Path) -> None:
+    server = McpServer(url="http://127.0.0.1:9/mcp?key=secret", headers={"X": "secret"}, bearer="secret")
+    with pytest.raises(McpServerError, match=r"cannot connect to `http://127\.0\.0\.1:9/mcp`") as failed:
+        async with Session(server, directory=short_path):
+            pass
+    assert "secret" not in str(failed.value) + repr(server)
+
+
+def test_a_model_does_not_take_servers() -> None:
+    with pytest.raises(InvalidRequestError, match="the server `a` is for a `Session`"):
+        ClaudeCodeModel().set_agent_toolsets([McpServer(command="a")])
