@@ -86,6 +86,17 @@ pub(crate) enum Command {
         #[command(flatten)]
         trace: TraceTo,
     },
+    /// Offer tools from anywhere to clients of any kind
+    #[command(after_help = "Examples:
+  toolbridge serve --name time -- uvx mcp-server-time
+                                        one process of a server for every CLI: claude mcp add live -- toolbridge attach
+  toolbridge serve --mcp-config .mcp.json --prefix --http 127.0.0.1:8000
+                                        all servers of a file, for HTTP clients on this machine
+  toolbridge serve --docs ~/notes --session shop --only manual_find --only order
+                                        some tools of several sources, on stdin and stdout
+  toolbridge serve --demo --http 0.0.0.0:8000 --token-file tokens --allow-host tools.example
+                                        for other machines; encryption is up to a proxy before it")]
+    Serve(ServeArgs),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
     #[command(after_help = "Examples:
   toolbridge ask \"What is 40 + 2?\" --tools demo
@@ -163,6 +174,67 @@ A trace has no arguments and no results in it, only names, ids, sizes, times and
         /// What to print
         what: Generated,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) sources: ServeSources,
+    /// Only this tool; can be said again
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) only: Vec<String>,
+    /// Put the name of its source before the name of each tool: `time_now`
+    #[arg(long)]
+    pub(crate) prefix: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceTo,
+    #[command(flatten)]
+    pub(crate) front: ServeFront,
+}
+
+/// Where the tools come from.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct ServeSources {
+    /// The document tools on the folders `manuals` and `vault` in DIR, as `toolbridge docs` has them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) docs: Option<PathBuf>,
+    /// The MCP servers that FILE names, in the format of the CLI's `.mcp.json`; can be said again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mcp_config: Vec<PathBuf>,
+    /// The tools of live sessions called NAME; can be said again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Vec<String>,
+    /// The tools of `toolbridge demo`
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// An MCP server to start, which speaks on its stdin and stdout
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Who may call the tools.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "To whom")]
+pub(crate) struct ServeFront {
+    /// An MCP client on stdin and stdout [default]
+    #[arg(long, conflicts_with_all = ["http", "name"])]
+    pub(crate) stdio: bool,
+    /// MCP clients over HTTP, at http://ADDR/mcp; prints one JSON line with `url`
+    #[arg(long, value_name = "ADDR", conflicts_with = "name")]
+    pub(crate) http: Option<String>,
+    /// HTTP clients must have one of the tokens in FILE, one on each line; needed where other machines can reach ADDR
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// HTTP clients may call this machine HOST, and not only `localhost` or by its address; can be said again
+    #[arg(long, value_name = "HOST", requires = "http")]
+    pub(crate) allow_host: Vec<String>,
+    /// Show figures for Prometheus at /metrics
+    #[arg(long, requires = "http")]
+    pub(crate) metrics: bool,
+    /// Every CLI of this user with `toolbridge attach`, under this name; prints one JSON line with `socket`, `schema` and `mcp_config`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 /// Where a trace is to go.

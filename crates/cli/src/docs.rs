@@ -1,15 +1,16 @@
 //! `toolbridge docs`: the document tools, for any MCP client.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Result;
+use toolbridge::ServerInfo;
 use toolbridge::core::set;
 use toolbridge::docs::DocumentsBuilder;
-use toolbridge::mcp::ServerInfo;
 
 use crate::args::{DocsArgs, DocsRoots};
 use crate::output::say;
+use crate::serve::{Front, Serve, Source, serve};
 
 /// What a model should know before it uses the tools.
 const INSTRUCTIONS: &str = "Find a section with `manual_find` or `manual_toc`, then have it copied into the vault with \
@@ -24,13 +25,27 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         say(&format!("made `{}` with a small example, and `{}`", manuals.display(), vault.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let info = ServerInfo {
+    serve(Serve {
+        sources: vec![Source::Documents(Box::new(builder(args)?))],
+        only: Vec::new(),
+        has_prefixes: false,
+        front: Front::Stdio,
+        trace: args.trace.file.clone(),
+    })
+}
+
+/// How the document tools introduce themselves.
+pub(crate) fn info() -> ServerInfo {
+    ServerInfo {
         name: "toolbridge-docs".into(),
         instructions: Some(INSTRUCTIONS.into()),
         ..ServerInfo::default()
-    };
-    toolbridge::serve_stdio(Arc::new(builder(args)?.open()?), info, args.trace.file.as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The settings for a workspace, as the environment says.
+pub(crate) fn workspace(dir: PathBuf) -> Result<DocumentsBuilder> {
+    Ok(DocumentsBuilder::from_env()?.workspace(dir))
 }
 
 /// The settings as the flags say, and where they say nothing the environment.

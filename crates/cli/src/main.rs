@@ -11,6 +11,7 @@ mod generate;
 #[cfg(feature = "otel")]
 mod otel;
 mod output;
+mod serve;
 mod sessions;
 mod trace;
 
@@ -22,6 +23,7 @@ use clap::Parser as _;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Args, Command};
+use crate::serve::{Front, Serve, Source};
 
 fn main() -> ExitCode {
     // What a request starts, many times a day: no parser, no log, nothing before the first read.
@@ -46,7 +48,14 @@ fn main() -> ExitCode {
             return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
         }
         Command::Attach { names, trace } => return toolbridge::run_attach(names, trace.file.as_deref()),
-        Command::Demo { serve: true, name, trace, .. } => demo::serve(name, trace.file.as_deref()),
+        Command::Demo { serve: true, name, trace, .. } => serve::serve(Serve {
+            sources: vec![Source::Demo],
+            only: Vec::new(),
+            has_prefixes: false,
+            front: Front::Session { name, ends_with_stdin: true },
+            trace: trace.file,
+        }),
+        Command::Serve(args) => serve::run(args),
         Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),
         Command::Ask(args) => ask::run(&args),
         Command::Docs(args) => docs::run(&args),

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use toolbridge::core::{show_hint, with_causes};
 use toolbridge::{Hint, hint_of};
 use tracing_subscriber::Layer as _;
@@ -28,6 +30,17 @@ pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
             _ = terminate.recv() => ExitCode::from(143),
         }
     })
+}
+
+/// Waits for the end of stdin, in a thread of our own: where there is none to be had, tokio's stdin panics.
+pub(crate) fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
+    let (tell, told) = oneshot::channel();
+    let read = move || {
+        _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        _ = tell.send(());
+    };
+    thread::Builder::new().name("stdin".into()).spawn(read)?;
+    Ok(async { _ = told.await })
 }
 
 /// Prints data. A reader that has seen enough is no error.

@@ -54,32 +54,45 @@ pub fn serve_stdio(
     serve(source, info, Tracer::open(Process::Server, trace_path(trace).as_deref())?)
 }
 
-pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> Result<(), StdioError> {
-    run(source, info, tracer).map_err(|error| StdioError::Io { error })
+/// The same for a program that has a runtime: one whose source is an MCP server that it started, say.
+///
+/// # Errors
+///
+/// When the trace cannot be written, or stdin cannot be read.
+pub async fn serve_stdio_async(
+    source: Arc<dyn ToolSource>,
+    info: ServerInfo,
+    trace: Option<&Path>,
+) -> Result<(), StdioError> {
+    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
+    until_end(source, info, tracer).await.map_err(|error| StdioError::Io { error })
 }
 
-fn run(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
-    let runtime = small_runtime()?;
+pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> Result<(), StdioError> {
+    let failed = |error| StdioError::Io { error };
+    let runtime = small_runtime().map_err(failed)?;
+    let served = runtime.block_on(until_end(source, info, tracer));
+    // A thread that waits for a terminal or a file must not hold the process.
+    runtime.shutdown_background();
+    served.map_err(failed)
+}
+
+async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
     // Of the CLI that has started this process.
     let session_id = std::env::var("CLAUDE_CODE_SESSION_ID").ok();
     let serving = Serving { info, tracer, session_id };
-    let served = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let (stdin, stdout, client) = stdio()?;
-        let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
-        tokio::select! {
-            served = serve_with(source, serving, lines_in, lines_out) => {
-                served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
-            }
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
-            () = client.gone(give_memory_back) => Ok(()),
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (stdin, stdout, client) = stdio()?;
+    let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
+    tokio::select! {
+        served = serve_with(source, serving, lines_in, lines_out) => {
+            served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
         }
-    });
-    // A thread that waits for a terminal or a file must not hold the process.
-    runtime.shutdown_background();
-    served
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        () = client.gone(give_memory_back) => Ok(()),
+    }
 }
 
 /// Gives back what large calls took.

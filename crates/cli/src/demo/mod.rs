@@ -4,7 +4,6 @@ mod calls;
 mod client;
 mod library;
 mod report;
-mod serve;
 mod tools;
 
 use std::io;
@@ -22,7 +21,6 @@ use self::calls::{all_calls, median_round_trip};
 pub(crate) use self::client::Client;
 use self::library::Library;
 use self::report::Report;
-pub(crate) use self::serve::serve;
 use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
 use crate::output::{ending_signal, print};
