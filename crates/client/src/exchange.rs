@@ -76,7 +76,8 @@ impl Exchange {
     /// Whether the server has ended without having read anything of a request.
     pub(crate) fn is_unread(&self, id: &RequestId) -> bool {
         let place = self.lock().get(id).map(|request| request.place);
-        place.zip(self.read.get()).is_some_and(|(place, read)| place >= *read)
+        // What has no place was never written, and will not be: rmcp has seen the end.
+        self.read.get().is_some_and(|read| place.is_none_or(|place| place >= *read))
     }
 
     /// Says how much a server has read, which will not read any more.

@@ -84,6 +84,8 @@ async def test_the_tools_of_a_server_are_offered_beside_pythons(short_path: Path
             pid, given, arguments = text_of(bridge.call("pid", x=[1, 2])).split(" ", 2)
             assert (given, json.loads(arguments)) == ("yes", {"x": [1, 2]})
             os.kill(int(pid), signal.SIGKILL)
+            # Until then it may still take the call out of its pipe, which is then lost with it.
+            await gone(int(pid))
             again = text_of(bridge.call("pid")).split()[0]
             assert again != pid
             with pytest.raises(InvalidRequestError, match="two tools are called `pid`"):

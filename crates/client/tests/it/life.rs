@@ -6,10 +6,11 @@ use toolbridge_core::{CallContext, ToolSource};
 
 use crate::support::{call, call_of, is_alive, kill, names, server, started, text, until, within};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_call_that_a_killed_server_has_not_read_gets_to_the_next_one() {
     let server = started(&[]).await;
-    for _ in 0..3 {
+    // Not more often: then it would be started again too late for the call.
+    for _ in 0..5 {
         // Not waited for: it may still look alive when the call is sent.
         kill(server.process_id().unwrap());
         assert_eq!(text(&call(&server, "steps", "{}").await.unwrap()), "done");
