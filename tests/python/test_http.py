@@ -1,10 +1,11 @@
-"""The official Python client lists and calls tools over HTTP."""
+"""The official Python client and FastMCP's list and call tools over HTTP."""
 
 import os
 import subprocess
 from collections.abc import Iterator
 
 import anyio
+import fastmcp
 import pytest
 from mcp import Client, MCPError
 
@@ -51,3 +52,13 @@ async def test_a_client_calls_tools_over_http(url, mode):
             assert steps == [(0, 100), (50, 100), (100, 100)]
             with pytest.raises(MCPError, match="there is no tool `nobody`"):
                 await client.call_tool("nobody", {})
+
+
+async def test_fastmcps_client_calls_tools_over_http(url):
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with fastmcp.Client(url) as client:
+            assert "test_simple_text" in [tool.name for tool in await client.list_tools()]
+            result = await client.call_tool("test_simple_text", {})
+            assert result.content[0].text == "This is a simple text response for testing."
+            with pytest.raises(fastmcp.exceptions.ToolError, match="This tool intentionally returns an error"):
+                await client.call_tool("test_error_handling", {})

@@ -1,4 +1,4 @@
-//! MCP's conformance suite, and a client in TypeScript, against a server over HTTP.
+//! MCP's conformance suite, a client in TypeScript and the inspector's command line, against a server over HTTP.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use xtask::project::Project;
 use crate::node;
 
 /// The suite and its dependencies, the official SDK among them. This version is the first that knows 2026-07-28.
-const PACKAGES: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12"];
+const PACKAGES: &[&str] =
+    &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "@modelcontextprotocol/inspector-cli@0.15.0"];
 
 /// The revisions of MCP that the server speaks over HTTP.
 const REVISIONS: &[&str] = &["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -54,6 +55,12 @@ impl Suite {
         let mut client = Command::new(&self.node);
         client.arg(root.join("crates/http/tests/typescript.mjs")).arg(&self.folder).arg(url);
         commands.push(client);
+        let inspector = self.folder.join("node_modules/@modelcontextprotocol/inspector-cli/build/index.js");
+        for method in ["tools/list", "tools/call --tool-name test_simple_text"] {
+            let mut command = Command::new(&self.node);
+            command.arg(&inspector).args([url, "--transport", "http", "--method"]).args(method.split(' '));
+            commands.push(command);
+        }
         commands
     }
 }
