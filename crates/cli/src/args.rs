@@ -220,7 +220,7 @@ pub(crate) struct ServeFront {
     /// An MCP client on stdin and stdout [default]
     #[arg(long, conflicts_with_all = ["http", "name"])]
     pub(crate) stdio: bool,
-    /// MCP clients over HTTP, at http://ADDR/mcp; prints one JSON line with `url`
+    /// MCP clients over HTTP, at `http://ADDR/mcp`; prints one JSON line with `url`
     #[arg(long, value_name = "ADDR", conflicts_with = "name")]
     pub(crate) http: Option<String>,
     /// HTTP clients must have one of the tokens in FILE, one on each line; needed where other machines can reach ADDR

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::Instrument as _;
 
-use crate::panic::{begun, caught};
+use crate::panic::caught;
 use crate::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
 
 /// How long a handler may go on after its call has ended before those who wait for its turn are told.
@@ -31,39 +31,30 @@ pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 impl Lane {
     /// Calls a tool of `source` when it is this call's turn. It fails as the tool does; if its result is none that every
     /// client can read; or if the turn does not come, because a handler whose call has ended does not return.
-    ///
-    /// A block, and not an `async fn`, whose arguments would be there twice: what is larger than a kilobyte is slow to allocate.
-    pub(crate) fn call<'a>(
-        &'a self,
-        source: &'a dyn ToolSource,
+    pub(crate) async fn call(
+        &self,
+        source: &dyn ToolSource,
         call: ToolCall,
         mut context: CallContext,
-    ) -> impl Future<Output = Result<RawJson, ToolError>> + use<'a> {
-        async move {
-            let tool = call.name.clone();
-            let _call = if source.tools().get(&tool).is_some_and(|tool| tool.exclusive) {
-                let turn = Box::pin(self.turn(&tool)).await?;
-                context.give_turn(Arc::clone(&turn));
-                Some(InTurn { lane: self, tool: tool.clone(), turn })
-            } else {
-                None
-            };
-            context.mark_began();
-            let span = context.span();
-            // Toolsets catch their handlers' panics; any other source must not take its front down either.
-            let begun = begun(|| span.in_scope(|| source.call(call, context)));
-            let outcome = match begun {
-                Ok(call) => caught(call.instrument(span)).await,
-                Err(message) => Err(message),
-            };
-            match outcome {
-                // The one place that every front's results pass, whatever their source.
-                Ok(Ok(result)) => {
-                    result.into_result().map_err(|flaw| ToolError::Output { tool, reason: flaw.to_string() })
-                }
-                Ok(Err(error)) => Err(error),
-                Err(message) => Err(ToolError::Panicked { tool, message }),
+    ) -> Result<RawJson, ToolError> {
+        let tool = call.name.clone();
+        let _call = if source.tools().get(&tool).is_some_and(|tool| tool.exclusive) {
+            let turn = self.turn(&tool).await?;
+            context.give_turn(Arc::clone(&turn));
+            Some(InTurn { lane: self, tool: tool.clone(), turn })
+        } else {
+            None
+        };
+        context.mark_began();
+        let span = context.span();
+        // Toolsets catch their handlers' panics; any other source must not take its front down either.
+        match caught(async { source.call(call, context).await }.instrument(span)).await {
+            // The one place that every front's results pass, whatever their source.
+            Ok(Ok(result)) => {
+                result.into_result().map_err(|flaw| ToolError::Output { tool, reason: flaw.to_string() })
             }
+            Ok(Err(error)) => Err(error),
+            Err(message) => Err(ToolError::Panicked { tool, message }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Panics as errors.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 
@@ -10,11 +10,6 @@ use futures_util::FutureExt as _;
 /// Whatever the work was about to change is dropped with it, so nobody sees it half done.
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| message(&*panic))
-}
-
-/// The same for what happens before there is a future.
-pub(crate) fn begun<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -99,7 +99,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if let Some(frame) = take_frame(&mut self.buf)? {
             return Ok(Some(frame));
         }
-        Box::pin(self.rest_of_frame()).await.map(Some)
+        self.rest_of_frame().await.map(Some)
     }
 
     async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {

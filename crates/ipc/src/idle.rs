@@ -33,7 +33,7 @@ pub(crate) struct Idle(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    links: Vec<(Instant, Box<Link>)>,
+    links: Vec<(Instant, Link)>,
     /// Calls that have not been accepted. As long as there are any, nothing is kept.
     hungry: usize,
     /// Whether somebody sees to it that nothing is kept too long.
@@ -42,14 +42,14 @@ struct Kept {
 
 impl Idle {
     /// A kept connection that is still good, as far as is known.
-    pub(crate) fn take(&self) -> Option<Box<Link>> {
+    pub(crate) fn take(&self) -> Option<Link> {
         let mut kept = self.lock();
         // The parent may have closed it since, or may have sent what nobody asked for.
         std::iter::from_fn(|| kept.links.pop()).map(|(_, link)| link).find(|link| link.connection.is_fresh())
     }
 
     /// Keeps a connection, if there is room for it.
-    pub(crate) fn keep(self: &Arc<Self>, link: Box<Link>) {
+    pub(crate) fn keep(self: &Arc<Self>, link: Link) {
         let mut kept = self.lock();
         if kept.hungry > 0 || kept.links.len() >= MAX_IDLE_CONNECTIONS {
             return;
@@ -62,23 +62,25 @@ impl Idle {
 
     /// Sees to it that a request on the new connection `socket` is accepted, as far as that is up to this bridge. Never
     /// returns; dropped with the call.
-    pub(crate) async fn make_room(&self, socket: Arc<OwnedFd>) -> Infallible {
-        let mut pause = ACCEPT_PATIENCE;
-        sleep(pause).await;
-        let mut hungry = None;
-        // Until it is read, or as long as the call takes where the system does not say.
-        while unread_bytes(&socket) > 0 {
-            hungry.get_or_insert_with(|| Hungry::new(self));
-            let given_up = std::mem::take(&mut self.lock().links);
-            if !given_up.is_empty() {
-                tracing::debug!(count = given_up.len(), "closed idle connections for a call that waits");
-            }
-            drop(given_up);
-            // Nothing more is kept meanwhile.
-            pause = (2 * pause).min(LONGEST_PAUSE);
+    pub(crate) async fn make_room(&self, socket: Option<Arc<OwnedFd>>) -> Infallible {
+        if let Some(socket) = socket {
+            let mut pause = ACCEPT_PATIENCE;
             sleep(pause).await;
+            let mut hungry = None;
+            // Until it is read, or as long as the call takes where the system does not say.
+            while unread_bytes(&socket) > 0 {
+                hungry.get_or_insert_with(|| Hungry::new(self));
+                let given_up = std::mem::take(&mut self.lock().links);
+                if !given_up.is_empty() {
+                    tracing::debug!(count = given_up.len(), "closed idle connections for a call that waits");
+                }
+                drop(given_up);
+                // Nothing more is kept meanwhile.
+                pause = (2 * pause).min(LONGEST_PAUSE);
+                sleep(pause).await;
+            }
+            drop(hungry);
         }
-        drop(hungry);
         std::future::pending().await
     }
 

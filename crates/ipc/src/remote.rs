@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::OptionFuture;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -98,7 +96,7 @@ impl Remote {
         call: ToolCall,
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
-        self.link.relay(Exchange::new(call, context)).await
+        self.link.relay(call, context).await
     }
 
     /// How many calls the session has begun to answer; `None` when it does not say.
@@ -160,10 +158,10 @@ impl Parent {
         let [mut pause, longest] = FOLLOW_AGAIN;
         loop {
             match self.connect().await {
-                Ok(mut link) => match self.follow_on(&mut link.connection, schema).await {
+                Ok(Link { mut connection, .. }) => match self.follow_on(&mut connection, schema).await {
                     Err(IpcError::Invalid { reason }) => {
                         tracing::debug!(reason, "the list of tools stays as it is");
-                        link.connection.reader.closed().await;
+                        connection.reader.closed().await;
                     }
                     Err(error) => tracing::debug!(%error, "the parent has hung up"),
                     Ok(never) => match never {},
@@ -207,49 +205,54 @@ impl Parent {
         Ok(())
     }
 
-    /// Not an `async fn`, whose argument would be there twice: what is larger than a kilobyte is slow to allocate.
-    fn relay(
+    async fn relay(
         &self,
-        mut exchange: Exchange,
-    ) -> impl Future<Output = Result<Result<RawJson, ToolError>, IpcError>> + use<'_> {
-        async move {
-            // An oversize request costs no connection.
-            exchange.check_size()?;
-            loop {
-                let kept = self.idle.take();
-                let reused = kept.is_some();
-                let mut link = match kept {
-                    Some(link) => link,
-                    None => Box::pin(self.connect()).await?,
-                };
-                // An extension, as `watch_tools` is.
-                if self.schema.is_some() {
-                    exchange.introduce(&mut link);
+        call: ToolCall,
+        context: CallContext,
+    ) -> Result<Result<RawJson, ToolError>, IpcError> {
+        let wants_progress = call.meta.progress_token.is_some();
+        let client = call.meta.client.clone();
+        let request = write_request(call);
+        // An oversize request costs no connection.
+        check_size(request.size())?;
+        let mut exchange = Exchange { request: Some(request), wants_progress, context };
+        loop {
+            let kept = self.idle.take();
+            let reused = kept.is_some();
+            let mut link = match kept {
+                Some(link) => link,
+                None => self.connect().await?,
+            };
+            // An extension, as `watch_tools` is.
+            let is_news = |client: &Arc<Client>| {
+                self.schema.is_some() && link.introduced.as_ref().is_none_or(|known| known != client)
+            };
+            if let (Some(request), Some(client)) = (&mut exchange.request, client.clone().filter(is_news)) {
+                introduce(request, &client);
+                link.introduced = Some(client);
+            }
+            let parent_fails = link.parent_fails();
+            let hunger = self.idle.make_room((!reused).then(|| link.connection.socket()));
+            let outcome = tokio::select! {
+                biased;
+                outcome = exchange.run(&mut link.connection) => outcome,
+                reason = parent_fails => return Err(lost(reason)),
+                never = hunger => match never {},
+            };
+            match outcome {
+                Ok(outcome) => {
+                    self.idle.keep(link);
+                    return Ok(outcome);
                 }
-                let parent_fails = link.parent_fails();
-                let hunger = (!reused).then(|| Box::pin(self.idle.make_room(link.connection.socket())));
-                let hunger = OptionFuture::from(hunger);
-                let outcome = tokio::select! {
-                    biased;
-                    outcome = exchange.run(&mut link.connection) => outcome,
-                    reason = parent_fails => return Err(lost(reason)),
-                    Some(never) = hunger => match never {},
-                };
-                match outcome {
-                    Ok(outcome) => {
-                        self.idle.keep(link);
-                        return Ok(outcome);
-                    }
-                    // The parent closed it between two calls, and cannot have run this one.
-                    Err(IpcError::Unsent { .. }) if reused => tracing::debug!("a kept connection had closed"),
-                    Err(IpcError::Unsent { error } | IpcError::Io { error }) => return Err(lost(error)),
-                    Err(error) => return Err(error),
-                }
+                // The parent closed it between two calls, and cannot have run this one.
+                Err(IpcError::Unsent { .. }) if reused => tracing::debug!("a kept connection had closed"),
+                Err(IpcError::Unsent { error } | IpcError::Io { error }) => return Err(lost(error)),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn connect(&self) -> Result<Box<Link>, IpcError> {
+    async fn connect(&self) -> Result<Link, IpcError> {
         let started = Instant::now();
         let mut watch = self.peer().map(Peer::watch);
         let mut looked = started;
@@ -282,7 +285,7 @@ impl Parent {
         let parent = Peer::new(stream.peer_cred()?.pid());
         *self.peer() = parent;
         let connection = Connection::new(stream)?.within(self.answers.clone());
-        Ok(Box::new(Link { connection, parent, introduced: None }))
+        Ok(Link { connection, parent, introduced: None })
     }
 
     fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
@@ -317,31 +320,10 @@ struct Exchange {
     /// Until it has been sent: the arguments may be large, and the answer may take long.
     request: Option<Parts>,
     wants_progress: bool,
-    client: Option<Arc<Client>>,
     context: CallContext,
 }
 
 impl Exchange {
-    fn new(call: ToolCall, context: CallContext) -> Self {
-        let wants_progress = call.meta.progress_token.is_some();
-        let client = call.meta.client.clone();
-        Self { request: Some(write_request(call)), wants_progress, client, context }
-    }
-
-    fn check_size(&self) -> Result<(), IpcError> {
-        self.request.as_ref().map_or(Ok(()), |request| check_size(request.size()))
-    }
-
-    /// Says who calls, if the other end of the link does not know it.
-    fn introduce(&mut self, link: &mut Link) {
-        if let (Some(request), Some(client)) = (&mut self.request, &self.client)
-            && link.introduced.as_ref() != Some(client)
-        {
-            introduce(request, client);
-            link.introduced = Some(Arc::clone(client));
-        }
-    }
-
     /// Sends the request and waits for its answer.
     async fn run(&mut self, connection: &mut Connection) -> Result<Result<RawJson, ToolError>, IpcError> {
         let Some(request) = &self.request else {
@@ -378,7 +360,7 @@ fn lost(reason: impl std::fmt::Display) -> IpcError {
 
 impl Parent {
     pub(crate) fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        Box::pin(self.relay(Exchange::new(call, context)).map(|outcome| outcome?))
+        Box::pin(async { self.relay(call, context).await? })
     }
 }
 
