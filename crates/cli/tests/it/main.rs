@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod support;
+mod world;
 
 mod ask;
 mod attach;
@@ -14,6 +15,7 @@ mod foreign_bridge;
 mod foreign_parent;
 mod inject;
 mod kill;
+mod serve;
 mod session;
 mod strangers;
 mod trace;
