@@ -151,7 +151,7 @@ fn watching_shows_names_and_calls_per_second_until_it_is_told_to_end() {
 }
 
 /// A model in the real CLI, which knows one server: `toolbridge attach`.
-fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
+pub(crate) fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
     let attach = json!({ "type": "stdio", "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["attach"],
         "env": { "XDG_RUNTIME_DIR": world.0.path(), "TMPDIR": world.sessions() } });
     let builder = ClaudeCodeModel::builder()
@@ -167,16 +167,16 @@ fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
     environment.into_iter().fold(builder, |builder, (name, value)| builder.env(name, value)).build().unwrap()
 }
 
-fn call(tool: &str, arguments: Value) -> Turn {
+pub(crate) fn call(tool: &str, arguments: Value) -> Turn {
     Turn::blocks(vec![Block::call(&format!("mcp__live__{tool}"), arguments)])
 }
 
-fn last_result(request: &ModelRequest) -> String {
+pub(crate) fn last_result(request: &ModelRequest) -> String {
     request.tool_results().first().map(ToolResultBlock::text).unwrap_or_default()
 }
 
 /// A session of this process, beside those of others.
-async fn session(world: &World, tools: Toolset) -> Session {
+pub(crate) async fn session(world: &World, tools: Toolset) -> Session {
     let session = Session::builder(tools).dir(world.sessions()).name("driver").names_dir(world.names());
     session.start().await.unwrap()
 }

@@ -17,6 +17,7 @@ mod inject;
 mod kill;
 mod serve;
 mod session;
+mod shared;
 mod strangers;
 mod trace;
 mod wire;

@@ -33,7 +33,7 @@ impl World {
     }
 
     /// A front that says where it is.
-    fn start(&self, args: &[&str]) -> (Process, Value) {
+    pub(crate) fn start(&self, args: &[&str]) -> (Process, Value) {
         let mut command = self.toolbridge(&["serve"]);
         // No end of stdin ends these.
         let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Servers that live, by a part of their command line.
-    fn servers(&self, part: &str) -> Vec<String> {
+    pub(crate) fn servers(&self, part: &str) -> Vec<String> {
         processes_of(self.0.path()).filter(|process| process.contains(part)).collect()
     }
 }
@@ -65,7 +65,7 @@ fn names(list: &Value) -> Vec<String> {
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-fn time() -> String {
+pub(crate) fn time() -> String {
     time_server().to_str().unwrap().to_owned()
 }
 
@@ -101,9 +101,15 @@ fn over_http(url: &str, method: &str, params: Value, token: Option<&str>) -> (St
     (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
 }
 
+/// Kills one of [`World::servers`].
+pub(crate) fn kill(server: &str) {
+    let pid = server.strip_prefix("/proc/").and_then(|rest| rest.split(':').next()).unwrap().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
 const NOON: &str = r#"{"source_timezone":"Asia/Tokyo","time":"12:00","target_timezone":"UTC"}"#;
 
-fn noon() -> Value {
+pub(crate) fn noon() -> Value {
     serde_json::from_str(NOON).unwrap()
 }
 
@@ -413,13 +419,11 @@ fn an_address_that_cannot_be_used_is_told_before_a_server_is_started() {
 fn a_call_says_how_its_server_ended_and_the_next_one_finds_it_again() {
     let world = World::new();
     let mut client = world.client(&["--", &everything()]);
-    let long = client.start_call("trigger-long-running-operation", json!({ "duration": 600, "steps": 1 }));
-    eventually("the server is there", PATIENCE, || !world.servers("/node ").is_empty());
-    // The call has come to the server, once another one behind it is answered.
-    assert_eq!(client.call_text("echo", json!({ "message": "1" })), "Echo: 1");
-    let server = world.servers("/node ").remove(0);
-    let pid = server.strip_prefix("/proc/").unwrap().split(':').next().unwrap().parse().unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let arguments = json!({ "duration": 600, "steps": 6000 });
+    let params = json!({ "name": "trigger-long-running-operation", "arguments": arguments, "_meta": { "progressToken": 1 } });
+    let long = client.start_request("tools/call", params);
+    assert_eq!(client.receive()["method"], "notifications/progress", "it is under way");
+    kill(&world.servers("/node ")[0]);
     let error = text(&client.answer(long));
     assert!(error.contains("ended while the call was under way, and is started again: signal: 9"), "{error}");
     assert_eq!(client.call_text("echo", json!({ "message": "2" })), "Echo: 2");
