@@ -25,11 +25,12 @@
 //! `events` how an answer is written, `server` what carries it. A [`Page`] is
 //! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
 //! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. `servers` says where MCP servers
-//! of others are. A test that cannot do its work
+//! of others are, and a [`ControlChannel`] stands where the CLI does. A test that cannot do its work
 //! here calls [`say_unchecked`].
 
 mod cli;
 mod console;
+mod control;
 mod events;
 mod gap;
 mod inject;
@@ -44,6 +45,7 @@ mod unchecked;
 mod world;
 
 pub use cli::{claude_cli, clean_environment};
+pub use control::ControlChannel;
 pub use gap::shows;
 pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use model::ScriptedModel;

@@ -14,6 +14,7 @@ mod first_steps;
 mod foreign_bridge;
 mod foreign_parent;
 mod inject;
+mod join;
 mod kill;
 mod serve;
 mod session;

@@ -69,36 +69,47 @@ pub(crate) fn time() -> String {
     time_server().to_str().unwrap().to_owned()
 }
 
-fn everything() -> String {
+pub(crate) fn everything() -> String {
     everything_server().to_str().unwrap().to_owned()
 }
 
-/// A request of 2026-07-28, which needs no session.
-fn over_http(url: &str, method: &str, params: Value, token: Option<&str>) -> (String, Value) {
-    let address = url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
-    let port = address.rsplit(':').next().unwrap();
+/// Sends one message over HTTP: the status and the headers, and the answer.
+pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value) {
+    let port = url.strip_suffix("/mcp").unwrap().rsplit(':').next().unwrap();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut params = params;
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let name = params["name"].as_str().map_or(String::new(), |name| format!("mcp-name: {name}\r\n"));
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-    let token = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+    let body = message.to_string();
     let request = format!(
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n\
-         {name}{token}content-length: {}\r\n\r\n{body}",
+         accept: application/json, text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split_whitespace().nth(1).unwrap().to_owned();
-    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+    // A slow answer is an event.
+    let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let answer = lines.filter_map(|line| serde_json::from_str(line).ok()).find(Value::is_object);
+    (head.to_owned(), answer.unwrap_or_default())
+}
+
+/// A request of 2026-07-28, which needs no session.
+fn over_http(url: &str, method: &str, mut params: Value, token: Option<&str>) -> (String, Value) {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let mut headers = format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n");
+    if let Some(name) = params["name"].as_str() {
+        headers += &format!("mcp-name: {name}\r\n");
+    }
+    if let Some(token) = token {
+        headers += &format!("authorization: Bearer {token}\r\n");
+    }
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let (head, answer) = post(url, &headers, &request);
+    (head.split_whitespace().nth(1).unwrap().to_owned(), answer)
 }
 
 /// Kills one of [`World::servers`].
