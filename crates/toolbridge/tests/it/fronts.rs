@@ -248,10 +248,18 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
         assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
         assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
         assert_eq!(over_http.ask("tools/call", &params).await, directly, "{tool}, over HTTP");
-        let seen = ask_source(&*of_another_server, tool, &arguments).await;
-        assert_eq!(seen, directly, "{tool}, of another server");
-        let seen = through_another_server.ask("tools/call", &params).await;
-        assert_eq!(seen, directly, "{tool}, through another server");
+        // The newest MCP says this in each result, and it is passed on like everything that a server says.
+        let said = format!(r#"{{"resultType":"complete",{}"#, &directly[1..]);
+        assert_eq!(
+            ask_source(&*of_another_server, tool, &arguments).await,
+            said,
+            "{tool}, of another server"
+        );
+        assert_eq!(
+            through_another_server.ask("tools/call", &params).await,
+            said,
+            "{tool}, of another server"
+        );
         let seen = over_the_control_channel.ask("tools/call", &params).await;
         assert_eq!(seen, directly, "{tool}, over the control channel");
     }
