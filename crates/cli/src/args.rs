@@ -228,13 +228,13 @@ pub(crate) struct ServeFront {
     /// An MCP client on stdin and stdout [default]
     #[arg(long, conflicts_with_all = ["http", "name"])]
     pub(crate) stdio: bool,
-    /// MCP clients over HTTP, at http://ADDR/mcp; prints one JSON line with `url`
+    /// MCP clients over HTTP, at `http://ADDR/mcp`; prints one JSON line with `url`
     #[arg(long, value_name = "ADDR", conflicts_with = "name")]
     pub(crate) http: Option<String>,
     /// HTTP clients must have one of the tokens in FILE, one on each line; needed where other machines can reach ADDR
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
-    /// HTTP clients may know this machine as HOST too, and not only as `localhost`, 127.0.0.1 or ::1; can be said again
+    /// HTTP clients may know this machine as HOST too, and not only as `localhost` or 127.0.0.1; can be said again
     #[arg(long, value_name = "HOST", requires = "http")]
     pub(crate) allow_host: Vec<String>,
     /// Show figures for Prometheus at /metrics

@@ -38,27 +38,28 @@ async fn ten_clis_use_one_server_and_none_notices_that_it_is_killed() {
         Arc::new(Mutex::new(None::<(Instant, Vec<String>)>)),
     );
     let (in_world, when) = (Arc::clone(&world), Arc::clone(&killed));
-    let meet = Tool::new("meet", "Waits for the others", move |_: NoArgs| {
+    let meeting_point = Tool::new("meet", "Waits for the others", move |_: NoArgs| {
         let (meeting, in_world, when) = (Arc::clone(&meeting), Arc::clone(&in_world), Arc::clone(&when));
         async move {
             if meeting[0].wait().await.is_leader() {
                 let servers = in_world.servers(SERVER);
-                servers.iter().for_each(|server| kill(server));
+                for server in &servers {
+                    kill(server);
+                }
                 *when.lock().unwrap() = Some((Instant::now(), servers));
             }
             meeting[1].wait().await;
             "met"
         }
     });
-    let session = session(&world, Toolset::builder().with(meet.parallel()).build().unwrap()).await;
+    let session = session(&world, Toolset::builder().with(meeting_point.parallel()).build().unwrap()).await;
 
     let answered = Arc::new(Mutex::new(Vec::<Duration>::new()));
     let ask = |_| {
         let (killed, answered) = (Arc::clone(&killed), Arc::clone(&answered));
         let scripted = ScriptedModel::start_with(move |request| match request.turn() {
-            0 => call("convert_time", noon()),
+            0 | 2 => call("convert_time", noon()),
             1 => call("meet", json!({})),
-            2 => call("convert_time", noon()),
             _ => {
                 let since = killed.lock().unwrap().as_ref().map(|(when, _)| when.elapsed());
                 answered.lock().unwrap().extend(since);
@@ -66,16 +67,16 @@ async fn ten_clis_use_one_server_and_none_notices_that_it_is_killed() {
             }
         });
         let model = model(&world, &scripted);
-        async move { (model.request("go").await.unwrap().text().to_owned(), scripted) }
+        async move { (model.request("go").await.unwrap().text(), scripted) }
     };
     for (text, scripted) in join_all((0..CLIS).map(ask)).await {
         assert_eq!(text, "done");
         let requests = scripted.requests();
         let results: Vec<_> = requests.iter().filter(|request| request.turn() > 0).map(last_result).collect();
-        let [before, met, after] = &results[..] else { panic!("{results:?}") };
+        let [before, met, later] = &results[..] else { panic!("{results:?}") };
         assert_eq!(met, "met");
         check(before);
-        check(after);
+        check(later);
         // It was told of no error either.
         for result in requests.iter().flat_map(toolbridge_scripted::ModelRequest::tool_results) {
             assert!(!result.is_error, "{result:?}");
