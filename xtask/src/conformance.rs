@@ -27,13 +27,7 @@ impl Suite {
     /// Installs the suite under `target/`, if that version is not there.
     pub(crate) fn install(project: &Project, python: &Path) -> Result<Self> {
         let folder = project.target.join("conformance");
-        let (stamp, wanted) = (folder.join("packages"), PACKAGES.join("\n"));
-        if std::fs::read_to_string(&stamp).map_or(true, |installed| installed != wanted) {
-            _ = std::fs::remove_dir_all(&folder);
-            node::install(python, &folder, PACKAGES)?;
-            // It comes last, so that a half install is none.
-            std::fs::write(stamp, wanted)?;
-        }
+        node::install_once(python, &folder, PACKAGES)?;
         Ok(Self { node: node::node(python)?, folder })
     }
 

@@ -8,6 +8,7 @@ mod node;
 mod old_cli;
 mod package;
 mod release_check;
+mod servers;
 mod strace;
 mod test;
 mod unchecked;

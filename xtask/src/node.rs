@@ -1,5 +1,6 @@
 //! Node and its packages, by what comes with the tests' Python packages.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +17,31 @@ pub(crate) fn install(python: &Path, folder: &Path, packages: &[&str]) -> Result
         .arg(folder)
         .args(packages))
     .with_context(|| format!("cannot install {}", packages.join(", ")))
+}
+
+/// The same for packages that stay: only if these versions are not there.
+pub(crate) fn install_once(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
+    let (stamp, wanted) = (folder.join("packages"), packages.join("\n"));
+    if std::fs::read_to_string(&stamp).map_or(true, |installed| installed != wanted) {
+        _ = std::fs::remove_dir_all(folder);
+        install(python, folder, packages)?;
+        // It comes last, so that a half install is none.
+        std::fs::write(stamp, wanted)?;
+    }
+    Ok(())
+}
+
+/// Writes a program that runs a script of one of them.
+pub(crate) fn launcher(python: &Path, program: &Path, script: &Path) -> Result<()> {
+    let node = node(python)?;
+    ensure!(script.is_file(), "there is no `{}`", script.display());
+    // The name comes last, so that a half program is none.
+    let unfinished = program.with_extension("tmp");
+    let text = format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display());
+    std::fs::write(&unfinished, text)?;
+    std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::rename(unfinished, program)?;
+    Ok(())
 }
 
 /// The executable.

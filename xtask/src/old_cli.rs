@@ -1,9 +1,8 @@
 //! Old versions of the Claude Code CLI, under `target/`, for the tests that hold for every version.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use xtask::project::Project;
 
 use crate::node;
@@ -22,16 +21,6 @@ pub(crate) fn install(project: &Project, python: &Path, version: &str) -> Result
         return Ok(program);
     }
     node::install(python, &folder, &[&format!("@anthropic-ai/claude-code@{version}")])?;
-    let node = node::node(python)?;
-    let script = folder.join("node_modules/@anthropic-ai/claude-code/cli.js");
-    ensure!(script.is_file(), "Claude Code {version} has no `{}`", script.display());
-    // The name comes last, so that a half install is none.
-    let unfinished = folder.join("claude.tmp");
-    std::fs::write(
-        &unfinished,
-        format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display()),
-    )?;
-    std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755))?;
-    std::fs::rename(unfinished, &program)?;
+    node::launcher(python, &program, &folder.join("node_modules/@anthropic-ai/claude-code/cli.js"))?;
     Ok(program)
 }

@@ -87,7 +87,9 @@ pub(crate) enum Command {
         trace: TraceTo,
     },
     /// Offer tools from anywhere to clients of any kind
-    #[command(after_help = "Examples:
+    #[command(
+        override_usage = "toolbridge serve [OPTIONS] [--docs DIR] [--mcp-config FILE] [--session NAME] [--demo] [--http ADDR | --name NAME] [-- COMMAND...]",
+        after_help = "Examples:
   toolbridge serve --name time -- uvx mcp-server-time
                                         one process of a server for every CLI: claude mcp add live -- toolbridge attach
   toolbridge serve --mcp-config .mcp.json --prefix --http 127.0.0.1:8000
@@ -95,7 +97,11 @@ pub(crate) enum Command {
   toolbridge serve --docs ~/notes --session shop --only manual_find --only order
                                         some tools of several sources, on stdin and stdout
   toolbridge serve --demo --http 0.0.0.0:8000 --token-file tokens --allow-host tools.example
-                                        for other machines; encryption is up to a proxy before it")]
+                                        for other machines; encryption is up to a proxy before it
+
+The name of a source is `docs`, `demo`, the server's in FILE, or what the server of COMMAND calls itself; sessions have none.
+It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the servers that it started end with it."
+    )]
     Serve(ServeArgs),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
     #[command(after_help = "Examples:
@@ -178,8 +184,6 @@ A trace has no arguments and no results in it, only names, ids, sizes, times and
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) sources: ServeSources,
     /// Only this tool; can be said again
     #[arg(long, value_name = "TOOL")]
     pub(crate) only: Vec<String>,
@@ -188,12 +192,16 @@ pub(crate) struct ServeArgs {
     pub(crate) prefix: bool,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
+    // Last: the headings hold for whatever comes after them.
+    #[command(flatten)]
+    pub(crate) sources: ServeSources,
     #[command(flatten)]
     pub(crate) front: ServeFront,
 }
 
 /// Where the tools come from.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Where the tools come from")]
 #[group(required = true, multiple = true)]
 pub(crate) struct ServeSources {
     /// The document tools on the folders `manuals` and `vault` in DIR, as `toolbridge docs` has them
@@ -215,7 +223,7 @@ pub(crate) struct ServeSources {
 
 /// Who may call the tools.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "To whom")]
+#[command(next_help_heading = "Who may call them")]
 pub(crate) struct ServeFront {
     /// An MCP client on stdin and stdout [default]
     #[arg(long, conflicts_with_all = ["http", "name"])]
@@ -226,7 +234,7 @@ pub(crate) struct ServeFront {
     /// HTTP clients must have one of the tokens in FILE, one on each line; needed where other machines can reach ADDR
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
-    /// HTTP clients may call this machine HOST, and not only `localhost` or by its address; can be said again
+    /// HTTP clients may know this machine as HOST too, and not only as `localhost` or 127.0.0.1; can be said again
     #[arg(long, value_name = "HOST", requires = "http")]
     pub(crate) allow_host: Vec<String>,
     /// Show figures for Prometheus at /metrics

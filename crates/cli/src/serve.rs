@@ -2,19 +2,28 @@
 
 use std::ffi::OsString;
 use std::future::pending;
+use std::io;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use toolbridge::core::Selection;
+use toolbridge::core::set;
 use toolbridge::core::trace::{Process, Tracer, trace_path};
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::ipc::Attached;
-use toolbridge::{Combined, McpServer, RegistrationError, ServerInfo, Session, ToolSource, http};
+use toolbridge::{
+    Combined, McpServer, McpServerBuilder, RegistrationError, Selection, ServerError, ServerInfo, Session,
+    ToolSource, http,
+};
 
 use crate::args::{ServeArgs, ServeFront};
 use crate::demo::demo_tools;
@@ -24,12 +33,15 @@ use crate::output::{WithHint, end_of_stdin, ending_signal, print, say};
 /// The server's name in an MCP config.
 const SERVER: &str = "tools";
 
+/// How long servers have to end: a little more than until the last of their signals, which is SIGKILL.
+const LAST_SIGNALS: Duration = Duration::from_secs(5);
+
 /// What is served, and to whom.
 pub(crate) struct Serve {
     pub(crate) sources: Vec<Source>,
     /// Only these tools; all, where none is named.
     pub(crate) only: Vec<String>,
-    /// Whether each tool has the name of its source before its own.
+    /// Whether each tool has the name of its source before its own; a command's is what the server calls itself.
     pub(crate) has_prefixes: bool,
     pub(crate) front: Front,
     pub(crate) trace: Option<PathBuf>,
@@ -60,14 +72,21 @@ pub(crate) enum Front {
 }
 
 pub(crate) struct HttpFront {
-    pub(crate) address: String,
-    pub(crate) token_file: Option<PathBuf>,
-    pub(crate) hosts: Vec<String>,
-    pub(crate) has_metrics: bool,
+    listener: TcpListener,
+    token_file: Option<PathBuf>,
+    hosts: Vec<String>,
+    has_metrics: bool,
 }
 
 /// Serves what the command line names.
 pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
+    let front = Front::of(args.front)?;
+    if let Front::Session { name: Some(name), .. } = &front
+        && args.sources.session.contains(name)
+    {
+        let error = format!("a session called `{name}` would offer its own tools to itself");
+        return Err(WithHint { error, hint: "give --name another name than --session" }.into());
+    }
     let mut sources = Vec::new();
     if let Some(workspace) = args.sources.docs {
         sources.push(Source::Documents(Box::new(docs::workspace(workspace)?)));
@@ -82,40 +101,83 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
     if !args.sources.command.is_empty() {
         sources.push(Source::Command(args.sources.command));
     }
-    let ServeFront { http, token_file, allow_host, metrics, name, .. } = args.front;
-    let front = match (http, name) {
-        (Some(address), _) => {
-            Front::Http(HttpFront { address, token_file, hosts: allow_host, has_metrics: metrics })
-        }
-        (None, Some(name)) => Front::Session { name: Some(name), ends_with_stdin: false },
-        (None, None) => Front::Stdio,
-    };
     serve(Serve { sources, only: args.only, has_prefixes: args.prefix, front, trace: args.trace.file })
+}
+
+impl Front {
+    /// Before any server is started for it.
+    fn of(args: ServeFront) -> Result<Self> {
+        let ServeFront { http, token_file, allow_host: hosts, metrics: has_metrics, name, .. } = args;
+        Ok(match (http, name) {
+            (Some(address), _) => {
+                let listener = listen(&address, token_file.is_some())?;
+                Self::Http(HttpFront { listener, token_file, hosts, has_metrics })
+            }
+            (None, Some(name)) => Self::Session { name: Some(name), ends_with_stdin: false },
+            (None, None) => Self::Stdio,
+        })
+    }
+}
+
+fn listen(address: &str, has_tokens: bool) -> Result<TcpListener> {
+    let failed = |error: io::Error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => "name another port, or 0 for one that is free",
+            io::ErrorKind::PermissionDenied => "name a port above 1023",
+            _ => "name an address of this machine and a port, such as 127.0.0.1:8000",
+        };
+        WithHint { error: format!("cannot listen at `{address}`: {error}"), hint }
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    if !has_tokens && !listener.local_addr().map_err(failed)?.ip().is_loopback() {
+        let error =
+            format!("`{address}` can be reached from other machines, and nobody is asked who they are");
+        let hint = "listen at 127.0.0.1, or name the tokens of those who may call: --token-file FILE";
+        return Err(WithHint { error, hint }.into());
+    }
+    Ok(listener)
 }
 
 /// Serves until the client, a signal or the end of stdin ends it.
 pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
+    let starts = |source: &Source| matches!(source, Source::Config(_) | Source::Command(_));
+    let starts_servers = serve.sources.iter().any(starts);
     let runtime = toolbridge::runtime(Builder::new_multi_thread())?;
     let served = runtime.block_on(async {
-        let signalled = ending_signal()?;
+        // Listened for once, so that none is lost in between.
+        let mut signalled = pin!(ending_signal()?);
         let opened = Opened::open(serve.sources, serve.has_prefixes);
         let (tools, info) = tokio::select! {
             opened = opened => opened?.joined(&serve.only)?,
-            code = signalled => return Ok(code),
+            code = &mut signalled => return Ok(code),
         };
-        offer(tools, info, serve.front, serve.trace.as_deref()).await
+        offer(tools, info, serve.front, serve.trace.as_deref(), signalled).await
     });
     // A tool that blocks its thread must not hold the process.
     runtime.shutdown_background();
+    if starts_servers {
+        wait_for_servers();
+    }
     served
+}
+
+/// Waits until no server is left: the threads that end them end with this process.
+fn wait_for_servers() {
+    let until = Instant::now() + LAST_SIGNALS;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let has_child = || !matches!(waitid(WaitId::All, options), Err(Errno::CHILD));
+    while has_child() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Sources that are ready.
 #[derive(Default)]
 struct Opened {
     tools: Combined,
-    /// How each introduces itself.
-    infos: Vec<ServerInfo>,
+    /// How each introduces itself, if it does.
+    infos: Vec<Option<ServerInfo>>,
     has_prefixes: bool,
 }
 
@@ -125,29 +187,29 @@ impl Opened {
         for source in sources {
             match source {
                 Source::Documents(builder) => {
-                    opened.add("docs", builder.open()?, docs::info())?;
+                    opened.add("docs", builder.open()?, Some(docs::info()))?;
                 }
                 Source::Sessions(names) => {
                     let attached = Attached::new(names)?;
                     // It tells its sessions apart by itself.
-                    let info = attached.info();
+                    let info = Some(attached.info()).filter(|info| info.instructions.is_some());
                     opened.add("", attached, info)?;
                 }
                 Source::Demo => {
-                    opened.add("demo", demo_tools(Arc::default())?, ServerInfo::default())?;
+                    opened.add("demo", demo_tools(Arc::default())?, None)?;
                 }
                 Source::Config(file) => {
                     let servers = McpServer::from_config(file)?.into_iter();
-                    let servers = servers.map(|server| async { (server.prefix(), server.start().await) });
-                    for (prefix, server) in futures_util::future::join_all(servers).await {
-                        opened.add_server(&prefix, server?)?;
+                    let servers = servers
+                        .map(async |server| Ok::<_, ServerError>((server.prefix(), server.start().await?)));
+                    for (prefix, server) in try_join_all(servers).await? {
+                        opened.add_server(&prefix, server)?;
                     }
                 }
                 Source::Command(command) => {
                     let [program, args @ ..] = &command[..] else { continue };
-                    let server = McpServer::command(program).args(args);
-                    let prefix = toolbridge::McpServerBuilder::from(server.clone()).prefix();
-                    opened.add_server(&prefix, server.start().await?)?;
+                    let server = McpServer::command(program).args(args).start().await?;
+                    opened.add_server(&own_prefix(&server), server)?;
                 }
             }
         }
@@ -155,38 +217,44 @@ impl Opened {
     }
 
     fn add_server(&mut self, prefix: &str, server: McpServer) -> Result<()> {
-        let info = server.info().unwrap_or_default();
+        let info = server.info();
         self.add(prefix, server, info)
     }
 
-    fn add(&mut self, prefix: &str, source: impl ToolSource, info: ServerInfo) -> Result<()> {
+    fn add(&mut self, prefix: &str, source: impl ToolSource, info: Option<ServerInfo>) -> Result<()> {
         let tools = std::mem::take(&mut self.tools);
         let prefix = if self.has_prefixes { prefix } else { "" };
         self.tools = if prefix.is_empty() { tools.with(source) } else { tools.with_prefix(prefix, source) }
-            .map_err(clash)?;
+            .map_err(|error| clash(error, self.has_prefixes))?;
         self.infos.push(info);
         Ok(())
     }
 
     /// All of it as one source, or some of its tools.
-    fn joined(self, only: &[String]) -> Result<(Arc<dyn ToolSource>, ServerInfo)> {
+    fn joined(self, only: &[String]) -> Result<(Arc<dyn ToolSource>, Option<ServerInfo>)> {
         let tools: Arc<dyn ToolSource> =
             if only.is_empty() { Arc::new(self.tools) } else { Arc::new(Selection::new(self.tools, only)?) };
-        let info = <[ServerInfo; 1]>::try_from(self.infos).map_or_else(of_several, |[only]| only);
+        let info = <[_; 1]>::try_from(self.infos).map_or_else(of_several, |[only]| only);
         Ok((tools, info))
     }
 }
 
 /// How several sources introduce themselves together.
-fn of_several(infos: Vec<ServerInfo>) -> ServerInfo {
-    let said: Vec<_> = infos.into_iter().filter_map(|info| info.instructions).collect();
-    let instructions = (!said.is_empty()).then(|| said.join("\n\n"));
-    ServerInfo { instructions, ..ServerInfo::default() }
+fn of_several(infos: Vec<Option<ServerInfo>>) -> Option<ServerInfo> {
+    let said: Vec<_> = infos.into_iter().flatten().filter_map(|info| info.instructions).collect();
+    let instructions = said.join("\n\n");
+    (!said.is_empty()).then(|| ServerInfo { instructions: Some(instructions), ..ServerInfo::default() })
 }
 
-fn clash(error: RegistrationError) -> anyhow::Error {
+/// What a server that a command started calls itself: the command may be `uvx` or `node`.
+fn own_prefix(server: &McpServer) -> String {
+    let own = server.info().map_or_else(|| server.name().to_owned(), |info| info.name);
+    McpServerBuilder::from(McpServer::command("")).name(own).prefix()
+}
+
+fn clash(error: RegistrationError, has_prefixes: bool) -> anyhow::Error {
     match error {
-        RegistrationError::Duplicate(_) => {
+        RegistrationError::Duplicate(_) if !has_prefixes => {
             let hint = "add --prefix: each tool then has the name of its source before its own";
             WithHint { error: error.to_string(), hint }.into()
         }
@@ -196,20 +264,20 @@ fn clash(error: RegistrationError) -> anyhow::Error {
 
 async fn offer(
     tools: Arc<dyn ToolSource>,
-    info: ServerInfo,
+    info: Option<ServerInfo>,
     front: Front,
     trace: Option<&Path>,
+    signalled: impl Future<Output = ExitCode>,
 ) -> Result<ExitCode> {
     match front {
-        Front::Stdio => {
-            toolbridge::serve_stdio_async(tools, info, trace).await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Front::Http(front) => over_http(tools, info, front, trace).await,
+        Front::Stdio => tokio::select! {
+            served = toolbridge::serve_stdio_async(tools, info.unwrap_or_default(), trace) => served?,
+            _ = signalled => {}
+        },
+        Front::Http(front) => over_http(tools, info.unwrap_or_default(), front, trace, signalled).await?,
         Front::Session { name, ends_with_stdin } => {
-            let mut session = Session::builder(tools).server(info);
-            toolbridge::core::set!(session: name = name, trace = trace);
-            let signalled = ending_signal()?;
+            let mut session = Session::builder(tools);
+            set!(session: server = info, name = name, trace = trace);
             let end = if ends_with_stdin { Some(end_of_stdin()?) } else { None };
             let session = session.start().await?;
             let hello = json!({
@@ -223,9 +291,9 @@ async fn offer(
                 _ = signalled => {}
             }
             session.stop().await;
-            Ok(ExitCode::SUCCESS)
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn over_http(
@@ -233,11 +301,11 @@ async fn over_http(
     info: ServerInfo,
     front: HttpFront,
     trace: Option<&Path>,
-) -> Result<ExitCode> {
-    let signalled = ending_signal()?;
+    signalled: impl Future<Output = ExitCode>,
+) -> Result<()> {
     let count = tools.tools().len();
-    let mut service =
-        http::service(tools).info(info).tracer(Tracer::open(Process::Server, trace_path(trace).as_deref())?);
+    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
+    let mut service = http::service(tools).info(info).tracer(tracer);
     for host in front.hosts {
         service = service.allow_host(host);
     }
@@ -247,14 +315,12 @@ async fn over_http(
     if front.has_metrics {
         service = service.metrics();
     }
-    let address = &front.address;
-    let listener =
-        TcpListener::bind(address).await.with_context(|| format!("cannot listen at `{address}`"))?;
+    let listener = tokio::net::TcpListener::from_std(front.listener)?;
     let url = format!("http://{}/mcp", listener.local_addr()?);
     say(&format!("{count} tools at {url}"));
     print(format!("{}\n", json!({ "url": url })).as_bytes())?;
     http::serve(listener, service.build(), async { _ = signalled.await }).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A path for the config that the CLI reads, which is JSON: that has no way to write every path.

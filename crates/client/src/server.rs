@@ -18,7 +18,7 @@ use crate::open::{Greeting, Link, open};
 use crate::process::{Process, exited};
 use crate::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
 
-/// How long a call waits for a server that is being started again.
+/// How long a call waits for a server that is down, before a start that has not begun.
 const CALL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long until a server that ends again and again is started again: the first time, and at most.
@@ -63,6 +63,8 @@ struct Shared {
 #[derive(Clone)]
 enum Now {
     Up(Arc<Connection>),
+    /// A start has begun; it has a limit of its own. With what happened before it.
+    Starting(Arc<str>),
     Down(Arc<str>),
 }
 
@@ -94,7 +96,7 @@ impl McpServer {
             target,
             timeout,
             greeting: Mutex::new(Greeting::Any),
-            now: watch::Sender::new(Now::Down("it is being started".into())),
+            now: watch::Sender::new(Now::Starting("it is being started".into())),
             process: Mutex::new(Running::Process(None)),
             list: RwLock::default(),
             changed: watch::Sender::default(),
@@ -223,6 +225,15 @@ impl Shared {
         Ok(link)
     }
 
+    /// A start begins.
+    fn starting(&self) {
+        self.now.send_if_modified(|now| {
+            let Now::Down(why) = now else { return false };
+            *now = Now::Starting(Arc::clone(why));
+            true
+        });
+    }
+
     fn down(&self, why: &str) {
         tracing::warn!(server = &*self.name, why, "an MCP server is down, and is started again");
         self.now.send_replace(Now::Down(why.into()));
@@ -232,14 +243,14 @@ impl Shared {
     async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
         let mut now = self.now.subscribe();
         let is_up = |now: &Now| matches!(now, Now::Up(connection) if !connection.is_over());
-        if let Ok(Ok(now)) = timeout(CALL_PATIENCE, now.wait_for(is_up)).await
-            && let Now::Up(connection) = &*now
-        {
-            return Ok(Arc::clone(connection));
+        if timeout(CALL_PATIENCE, now.wait_for(is_up)).await.is_err() {
+            // Many servers take longer to start.
+            _ = now.wait_for(|now| !matches!(now, Now::Starting(_))).await;
         }
-        let why = match &*self.now.borrow() {
-            Now::Down(why) => Arc::clone(why),
+        let why = match &*now.borrow() {
+            Now::Up(connection) if !connection.is_over() => return Ok(Arc::clone(connection)),
             Now::Up(_) => "it has just ended".into(),
+            Now::Starting(why) | Now::Down(why) => Arc::clone(why),
         };
         let (server, seconds) = (&self.name, CALL_PATIENCE.as_secs());
         Err(failed(format!("MCP server `{server}` is down, and was not up again within {seconds} s: {why}")))
@@ -258,6 +269,7 @@ async fn keep(shared: Arc<Shared>, mut link: Link) {
         link = loop {
             sleep(pauses.next(up_for)).await;
             up_for = Duration::ZERO;
+            shared.starting();
             match shared.start().await {
                 Ok(link) => break link,
                 Err(error) => shared.down(&error.to_string()),

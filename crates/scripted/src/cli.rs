@@ -44,14 +44,19 @@ pub fn claude_cli() -> PathBuf {
         assert!(path.is_file(), "`{}`, named by {VARIABLE}, is not a file", path.display());
         return path;
     }
-    // Tests run from `<target>/debug/deps`; doctests from elsewhere.
-    let this = env::current_exe().unwrap_or_default();
-    let fixed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    this.ancestors().skip(1).chain([&*fixed]).find_map(newest_under).unwrap_or_else(|| {
+    under_target(newest_under).unwrap_or_else(|| {
         panic!(
             "there is no CLI to test with; run `cargo xtask test` once: it installs the CLI under target/venv"
         )
     })
+}
+
+/// What there is in the directory of what was built and installed.
+pub(crate) fn under_target<T>(find: impl FnMut(&Path) -> Option<T>) -> Option<T> {
+    // Tests run from `<target>/debug/deps`; doctests from elsewhere.
+    let this = env::current_exe().unwrap_or_default();
+    let fixed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    this.ancestors().skip(1).chain([&*fixed]).find_map(find)
 }
 
 fn newest_under(target: &Path) -> Option<PathBuf> {

@@ -24,11 +24,13 @@
 //! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent,
 //! `events` how an answer is written, `server` what carries it. A [`Page`] is
 //! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
-//! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. A test that cannot do its work
+//! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. `servers` says where MCP servers
+//! of others are, and a [`ControlChannel`] stands where the CLI does. A test that cannot do its work
 //! here calls [`say_unchecked`].
 
 mod cli;
 mod console;
+mod control;
 mod events;
 mod gap;
 mod inject;
@@ -37,16 +39,19 @@ mod page;
 mod request;
 mod script;
 mod server;
+mod servers;
 mod turn;
 mod unchecked;
 mod world;
 
 pub use cli::{claude_cli, clean_environment};
+pub use control::ControlChannel;
 pub use gap::shows;
 pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use model::ScriptedModel;
 pub use page::Page;
 pub use request::{ModelRequest, ToolResultBlock};
 pub use script::{Script, ScriptError};
+pub use servers::{everything_server, time_server};
 pub use turn::{Block, Turn};
 pub use unchecked::say_unchecked;

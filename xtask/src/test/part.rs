@@ -71,7 +71,7 @@ pub(crate) const PARTS: &[Part] = &[
         name: "rust",
         what: "tests in Rust, with the real Claude Code CLI",
         kind: Kind::Run,
-        needs: &[Need::Client, Need::Strace],
+        needs: &[Need::Client, Need::Servers, Need::Strace],
         after: &["build"],
         run: rust,
     },
@@ -245,6 +245,7 @@ impl Stage<'_> {
 fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
     // The tests of the model need the real CLI, which comes with this.
     stage.client()?;
+    stage.servers()?;
     output.run(stage.tests(&format!("{ALL} --all-targets")).env("PATH", stage.path()?))
 }
 
@@ -259,6 +260,7 @@ fn old_cli(stage: &Stage<'_>, output: &Output) -> Result<()> {
 /// The tests of one crate, and the examples in its documentation.
 pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Result<()> {
     stage.client()?;
+    stage.servers()?;
     output.run(stage.tests(&format!("--package {package}")).env("PATH", stage.path()?))?;
     // A crate without a library has none.
     let source = |package: &str| stage.project.root.join(package).join("src/lib.rs");

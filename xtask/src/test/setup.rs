@@ -9,7 +9,7 @@ use xtask::python;
 
 use super::part::Stage;
 use crate::conformance::Suite;
-use crate::{old_cli, strace};
+use crate::{old_cli, servers, strace};
 
 /// One thing that has to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,8 @@ pub(crate) enum Need {
     Strace,
     /// MCP's conformance suite.
     Conformance,
+    /// An MCP server from npm.
+    Servers,
 }
 
 impl Need {
@@ -38,6 +40,7 @@ impl Need {
             Self::OldCli => old_cli::VERSIONS.iter().try_for_each(|version| stage.old_cli(version).map(drop)),
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
+            Self::Servers => stage.servers(),
         }
     }
 }
@@ -51,6 +54,7 @@ pub(crate) struct Setup {
     old_cli: [Once<PathBuf>; old_cli::VERSIONS.len()],
     path: Once<OsString>,
     conformance: Once<Suite>,
+    servers: Once<()>,
 }
 
 /// Errors are kept as text, for all who need the same thing.
@@ -89,6 +93,11 @@ impl Stage<'_> {
     /// MCP's conformance suite.
     pub(crate) fn conformance(&self) -> Result<Suite> {
         once(&self.setup.conformance, || Suite::install(self.project, &self.client()?))
+    }
+
+    /// An MCP server from npm.
+    pub(crate) fn servers(&self) -> Result<()> {
+        once(&self.setup.servers, || servers::install(self.project, &self.client()?))
     }
 
     /// A PATH with strace.

@@ -1,60 +1,24 @@
 //! `toolbridge attach`: one command line for whatever runs, with real processes and the real CLI.
 
 use std::path::PathBuf;
-use std::process::{ChildStdin, Command};
+use std::process::ChildStdin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use toolbridge::{ClaudeCodeModel, NoArgs, Session, Tool, Toolset};
 use toolbridge_scripted::{
-    Block, ModelRequest, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment, processes_of,
+    Block, ModelRequest, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
 };
 
-use crate::support::{
-    McpClient, PATIENCE, Process, eventually, files, run, start_host_with, text, toolbridge,
-};
-
-/// How long anything may be there after the end; a little more than is promised, for a busy machine.
-const AFTERWARDS: Duration = Duration::from_secs(4);
-
-/// A user's directories, of names and of sessions.
-struct World(TempDir);
+use crate::support::{McpClient, PATIENCE, Process, eventually, files, run, start_host_with, text};
+use crate::world::{AFTERWARDS, World};
 
 impl World {
-    fn new() -> Self {
-        let world = Self(TempDir::new().unwrap());
-        std::fs::create_dir(world.sessions()).unwrap();
-        world
-    }
-
-    fn sessions(&self) -> PathBuf {
-        self.0.path().join("tmp")
-    }
-
-    fn names(&self) -> PathBuf {
-        self.0.path().join("toolbridge")
-    }
-
-    fn toolbridge(&self, args: &[&str]) -> Command {
-        let mut command = toolbridge();
-        command.env("XDG_RUNTIME_DIR", self.0.path()).env("TMPDIR", self.sessions()).args(args);
-        command
-    }
-
     /// The demo tools in a process of their own, as a session of that name.
     fn host(&self, name: &str) -> Host {
         let (process, stdin, hello) = start_host_with(&mut self.toolbridge(&[]), &["--name", name]);
         Host { process, _stdin: stdin, socket: hello["socket"].as_str().unwrap().into() }
-    }
-
-    fn attach(&self, names: &[&str]) -> McpClient {
-        let mut command = self.toolbridge(&["attach"]);
-        command.args(names);
-        let mut client = McpClient::start_command(command);
-        client.initialize();
-        client
     }
 }
 
@@ -187,7 +151,7 @@ fn watching_shows_names_and_calls_per_second_until_it_is_told_to_end() {
 }
 
 /// A model in the real CLI, which knows one server: `toolbridge attach`.
-fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
+pub(crate) fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
     let attach = json!({ "type": "stdio", "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["attach"],
         "env": { "XDG_RUNTIME_DIR": world.0.path(), "TMPDIR": world.sessions() } });
     let builder = ClaudeCodeModel::builder()
@@ -203,16 +167,16 @@ fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
     environment.into_iter().fold(builder, |builder, (name, value)| builder.env(name, value)).build().unwrap()
 }
 
-fn call(tool: &str, arguments: Value) -> Turn {
+pub(crate) fn call(tool: &str, arguments: Value) -> Turn {
     Turn::blocks(vec![Block::call(&format!("mcp__live__{tool}"), arguments)])
 }
 
-fn last_result(request: &ModelRequest) -> String {
+pub(crate) fn last_result(request: &ModelRequest) -> String {
     request.tool_results().first().map(ToolResultBlock::text).unwrap_or_default()
 }
 
 /// A session of this process, beside those of others.
-async fn session(world: &World, tools: Toolset) -> Session {
+pub(crate) async fn session(world: &World, tools: Toolset) -> Session {
     let session = Session::builder(tools).dir(world.sessions()).name("driver").names_dir(world.names());
     session.start().await.unwrap()
 }
@@ -237,7 +201,7 @@ async fn a_tool_that_is_added_during_a_run_is_called_in_it() {
     });
     assert_eq!(model(&world, &scripted).request("go").await.unwrap().text(), "done");
     session.stop().await;
-    nothing_is_left(&world);
+    world.nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -276,18 +240,5 @@ async fn one_cli_uses_a_host_that_is_killed_and_started_again_a_hundred_times() 
     // Nobody is attached any more; what the killed host left goes with the next start.
     let next = self::session(&world, Toolset::builder().build().unwrap()).await;
     next.stop().await;
-    nothing_is_left(&world);
-}
-
-#[track_caller]
-fn nothing_is_left(world: &World) {
-    let is_left = || {
-        let mut sessions = files(&world.sessions());
-        // The other directory of names.
-        sessions.retain(|name| !name.starts_with("toolbridge-"));
-        processes_of(world.0.path()).next().is_some()
-            || !sessions.is_empty()
-            || !files(&world.names()).is_empty()
-    };
-    eventually("nothing is left", AFTERWARDS, || !is_left());
+    world.nothing_is_left();
 }

@@ -33,7 +33,9 @@ fn help_and_version_are_data_and_wrong_words_are_errors() {
         (code, stdout, stderr),
         (0, format!("toolbridge {}\n", env!("CARGO_PKG_VERSION")), String::new())
     );
-    for command in ["ask", "bridge", "call", "demo", "docs", "doctor", "generate", "sessions", "trace"] {
+    for command in
+        ["ask", "bridge", "call", "demo", "docs", "doctor", "generate", "serve", "sessions", "trace"]
+    {
         let (code, stdout, stderr) = run(toolbridge().args([command, "--help"]));
         assert_eq!((code, stderr.as_str()), (0, ""), "{command}");
         assert!(

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod support;
+mod world;
 
 mod ask;
 mod attach;
@@ -13,8 +14,11 @@ mod first_steps;
 mod foreign_bridge;
 mod foreign_parent;
 mod inject;
+mod join;
 mod kill;
+mod serve;
 mod session;
+mod shared;
 mod strangers;
 mod trace;
 mod wire;

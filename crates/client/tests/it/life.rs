@@ -72,6 +72,20 @@ async fn the_list_is_read_again_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_start_that_has_begun_is_waited_for_however_long_it_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than a call waits for a start that has not begun.
+    let script = format!(
+        "mkdir {} 2>/dev/null || sleep 4; exec {}",
+        dir.path().join("once").display(),
+        crate::support::test_server().display()
+    );
+    let server = toolbridge_client::McpServer::command("sh").args(["-c", &script]).start().await.unwrap();
+    kill(server.process_id().unwrap());
+    call(&server, "steps", "{}").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_come_back_fails_calls_clearly() {
     let dir = tempfile::tempdir().unwrap();
     let once = dir.path().join("once");

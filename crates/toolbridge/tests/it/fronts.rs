@@ -1,15 +1,12 @@
 //! One table of calls, run through every front.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
-use tokio::net::unix::pipe;
 use tokio::net::{TcpListener, TcpStream};
 use toolbridge::claude::ResponseStream;
 use toolbridge::core::{CallFuture, ToolCall, ToolList};
@@ -20,6 +17,8 @@ use toolbridge::{
     CallContext, ClaudeCodeModel, Content, Json, NoArgs, RawJson, Session, Tool, ToolError, ToolResult,
     ToolSource, Toolset, Transport,
 };
+use toolbridge_client::McpServer;
+use toolbridge_scripted::ControlChannel;
 
 #[derive(Deserialize, JsonSchema)]
 struct Text {
@@ -211,52 +210,16 @@ impl HttpClient {
     }
 }
 
-/// The other end of the control channel: a program that is taken for the CLI, and passes every line on.
-struct FakeCli {
-    lines: tokio::io::Lines<BufReader<pipe::Receiver>>,
-    writer: pipe::Sender,
-    _stream: ResponseStream,
-}
-
-impl FakeCli {
-    async fn with(tools: Toolset, dir: &Path) -> Self {
-        let [read, write, program] = ["read", "write", "claude"].map(|name| dir.join(name));
-        assert!(Command::new("mkfifo").args([&read, &write]).status().unwrap().success());
-        let version = "[ \"$1\" = --version ] && { echo 2.1.325; exit; }";
-        let script =
-            format!("#!/bin/sh\n{version}\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // Open for reading and writing, so that opening waits for nobody.
-        let lines = pipe::OpenOptions::new().read_write(true).open_receiver(&read).unwrap();
-        let writer = pipe::OpenOptions::new().read_write(true).open_sender(&write).unwrap();
-        // A model that can read files sees the tools as they are.
-        let builder = ClaudeCodeModel::builder().cli(program).builtin_tools(["Read"]);
-        let model = builder.session_dir(dir).build().unwrap();
-        model.set_agent_toolsets(tools, "tools", Transport::Sdk).unwrap();
-        let stream = model.request_stream("hi").await.unwrap();
-        let mut cli = Self { lines: BufReader::new(lines).lines(), writer, _stream: stream };
-        let first = cli.lines.next_line().await.unwrap().unwrap();
-        assert!(first.contains(r#""subtype":"initialize""#), "{first}");
-        let hello =
-            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
-        cli.ask("initialize", hello).await;
-        cli
-    }
-
-    /// The text of the result; nothing of it has been decoded.
-    async fn ask(&mut self, method: &str, params: &str) -> String {
-        let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let request = format!(r#"{{"subtype":"mcp_message","server_name":"tools","message":{message}}}"#);
-        let line = format!("{{\"type\":\"control_request\",\"request_id\":\"r\",\"request\":{request}}}\n");
-        self.writer.write_all(line.as_bytes()).await.unwrap();
-        let answer = self.lines.next_line().await.unwrap().unwrap();
-        let frame = r#"{"type":"control_response","response":{"subtype":"success","request_id":"r","response":{"mcp_response":"#;
-        let result = answer
-            .strip_prefix(frame)
-            .and_then(|rest| rest.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#));
-        result.and_then(|rest| rest.strip_suffix("}}}}")).unwrap_or_else(|| panic!("{answer}")).to_owned()
-    }
+/// The MCP server on the control channel of a request with those tools.
+async fn over_sdk(tools: impl ToolSource, dir: &Path) -> (ControlChannel, ResponseStream) {
+    let mut channel = ControlChannel::new(dir);
+    // A model that can read files sees the tools as they are.
+    let builder = ClaudeCodeModel::builder().cli(channel.program()).builtin_tools(["Read"]);
+    let model = builder.session_dir(dir).build().unwrap();
+    model.set_agent_toolsets(tools, "tools", Transport::Sdk).unwrap();
+    let stream = model.request_stream("hi").await.unwrap();
+    channel.greet().await;
+    (channel, stream)
 }
 
 #[tokio::test]
@@ -270,8 +233,11 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
     let over_the_socket = remote();
     let mut over_mcp = Client::of(Arc::new(tools.clone())).await;
     let mut through_a_bridge = Client::of(Arc::new(remote())).await;
-    let mut over_the_control_channel = FakeCli::with(tools.clone(), dir.path()).await;
+    let (mut over_the_control_channel, _stream) = over_sdk(tools.clone(), dir.path()).await;
     let over_http = HttpClient::of(tools.clone()).await;
+    let url = format!("http://{}/mcp", over_http.address);
+    let of_another_server = Arc::new(McpServer::url(url).start().await.unwrap());
+    let mut through_another_server = Client::of(of_another_server.clone()).await;
     for (tool, arguments, want) in table() {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
         let directly = ask_source(&tools, tool, &arguments).await;
@@ -282,6 +248,18 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
         assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
         assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
         assert_eq!(over_http.ask("tools/call", &params).await, directly, "{tool}, over HTTP");
+        // The newest MCP says this in each result, and it is passed on like everything that a server says.
+        let said = format!(r#"{{"resultType":"complete",{}"#, &directly[1..]);
+        assert_eq!(
+            ask_source(&*of_another_server, tool, &arguments).await,
+            said,
+            "{tool}, of another server"
+        );
+        assert_eq!(
+            through_another_server.ask("tools/call", &params).await,
+            said,
+            "{tool}, of another server"
+        );
         let seen = over_the_control_channel.ask("tools/call", &params).await;
         assert_eq!(seen, directly, "{tool}, over the control channel");
     }

@@ -1,0 +1,1 @@
+../../../examples/join.rs

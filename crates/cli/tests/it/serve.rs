@@ -1,0 +1,441 @@
+//! `toolbridge serve` with the real executable and real servers: each source, each front, and every way to go wrong.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use toolbridge_scripted::{everything_server, processes_of, time_server};
+
+use crate::support::{McpClient, PATIENCE, Process, eventually, run, text};
+use crate::world::World;
+
+impl World {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// On stdin and stdout, with a client that has said hello.
+    fn client(&self, args: &[&str]) -> McpClient {
+        let mut command = self.toolbridge(&["serve"]);
+        command.args(args);
+        let mut client = McpClient::start_command(command);
+        client.initialize();
+        client
+    }
+
+    /// A front that says where it is.
+    pub(crate) fn start(&self, args: &[&str]) -> (Process, Value) {
+        let mut command = self.toolbridge(&["serve"]);
+        // No end of stdin ends these.
+        let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{args:?}: {error}: {line:?}"));
+        (Process(child), said)
+    }
+
+    /// How it ends that cannot begin.
+    fn fails(&self, args: &[&str]) -> (i32, String) {
+        let (code, stdout, stderr) = run(self.toolbridge(&["serve"]).args(args));
+        assert_eq!(stdout, "", "{args:?}: {stderr}");
+        (code, stderr)
+    }
+
+    /// Servers that live, by a part of their command line.
+    pub(crate) fn servers(&self, part: &str) -> Vec<String> {
+        processes_of(self.0.path()).filter(|process| process.contains(part)).collect()
+    }
+}
+
+fn listed(client: &mut McpClient) -> Vec<String> {
+    names(&client.request("tools/list", json!({})))
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let tools = list["result"]["tools"].as_array().unwrap_or_else(|| panic!("{list}"));
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+pub(crate) fn time() -> String {
+    time_server().to_str().unwrap().to_owned()
+}
+
+pub(crate) fn everything() -> String {
+    everything_server().to_str().unwrap().to_owned()
+}
+
+/// Sends one message over HTTP: the status and the headers, and the answer.
+pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value) {
+    let port = url.strip_suffix("/mcp").unwrap().rsplit(':').next().unwrap();
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let body = message.to_string();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    // A slow answer is an event.
+    let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let answer = lines.filter_map(|line| serde_json::from_str(line).ok()).find(Value::is_object);
+    (head.to_owned(), answer.unwrap_or_default())
+}
+
+/// A request of 2026-07-28, which needs no session.
+fn over_http(url: &str, method: &str, mut params: Value, token: Option<&str>) -> (String, Value) {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let mut headers = format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n");
+    if let Some(name) = params["name"].as_str() {
+        headers += &format!("mcp-name: {name}\r\n");
+    }
+    if let Some(token) = token {
+        headers += &format!("authorization: Bearer {token}\r\n");
+    }
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let (head, answer) = post(url, &headers, &request);
+    (head.split_whitespace().nth(1).unwrap().to_owned(), answer)
+}
+
+/// Kills one of [`World::servers`].
+pub(crate) fn kill(server: &str) {
+    let pid = server.strip_prefix("/proc/").and_then(|rest| rest.split(':').next()).unwrap().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+const NOON: &str = r#"{"source_timezone":"Asia/Tokyo","time":"12:00","target_timezone":"UTC"}"#;
+
+pub(crate) fn noon() -> Value {
+    serde_json::from_str(NOON).unwrap()
+}
+
+#[test]
+fn a_command_is_served_on_stdin_and_stdout_and_both_end_with_the_client() {
+    let world = World::new();
+    let mut client = McpClient::start_command(world.toolbridge(&["serve", "--", &time()]));
+    let hello = client.initialize();
+    // It introduces itself as the server does.
+    assert_eq!(hello["result"]["serverInfo"]["name"], "mcp-time", "{hello}");
+    assert_eq!(listed(&mut client), ["get_current_time", "convert_time"]);
+    let answer = client.call("convert_time", noon());
+    assert_eq!(answer["result"]["structuredContent"]["time_difference"], "-9.0h", "{answer}");
+    assert_eq!(world.servers("mcp-server-time").len(), 2, "toolbridge, and its server");
+    client.end_input();
+    assert!(client.bridge.wait_within(PATIENCE).success());
+    world.nothing_is_left();
+}
+
+#[test]
+fn a_client_that_is_gone_ends_the_server_too() {
+    let world = World::new();
+    let mut client = world.client(&["--stdio", "--", &everything()]);
+    assert_eq!(client.call_text("echo", json!({ "message": "hé" })), "Echo: hé");
+    client.hang_up();
+    assert!(client.bridge.wait_within(PATIENCE).success());
+    world.nothing_is_left();
+}
+
+#[test]
+fn documents_sessions_and_a_file_of_servers_are_one_server() {
+    let world = World::new();
+    let notes = world.path("notes");
+    let (code, _, stderr) = run(world.toolbridge(&["docs", "--init", "--workspace"]).arg(&notes));
+    assert_eq!(code, 0, "{stderr}");
+    let config = json!({ "mcpServers": {
+        "time": { "command": time(), "args": ["--local-timezone", "${ZONE:-UTC}"] },
+        "every": { "type": "stdio", "command": everything() },
+    } });
+    let config = world.write("mcp.json", config.to_string());
+    let (mut shop, _) = world.start(&["--demo", "--name", "shop"]);
+    let all = ["--docs", notes.to_str().unwrap(), "--mcp-config", &config, "--session", "shop", "--prefix"];
+
+    let mut client = world.client(&all);
+    let listed = listed(&mut client);
+    for name in ["docs_manual_find", "time_convert_time", "every_get-sum", "every_echo", "echo", "add"] {
+        assert!(listed.iter().any(|listed| listed == name), "{name}: {listed:?}");
+    }
+    assert!(client.call_text("docs_manual_find", json!({ "query": "copy" })).contains("guide.md"));
+    assert_eq!(client.call_text("every_get-sum", json!({ "a": 40, "b": 2 })), "The sum of 40 and 2 is 42.");
+    assert_eq!(client.call_text("add", json!({ "a": 40, "b": 2 })), "42");
+    assert_eq!(client.call_text("echo", json!({ "text": "日本 🦀" })), "日本 🦀");
+    client.hang_up();
+    assert!(client.bridge.wait_within(PATIENCE).success());
+
+    // Some of them, in the order of their sources; what was not named is not called either.
+    let only = ["--only", "add", "--only", "time_convert_time"];
+    let mut client = world.client(&[&all[..], &only].concat());
+    assert_eq!(self::listed(&mut client), ["time_convert_time", "add"]);
+    let refused = client.call("echo", json!({ "text": "" }));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    client.end_input();
+    assert!(client.bridge.wait_within(PATIENCE).success());
+    shop.signal(Signal::TERM);
+    assert!(shop.wait_within(PATIENCE).success());
+    world.nothing_is_left();
+}
+
+#[test]
+fn a_command_has_the_name_that_its_server_has_for_a_prefix() {
+    let world = World::new();
+    let mut client = world.client(&["--demo", "--prefix", "--", &time()]);
+    let listed = listed(&mut client);
+    assert!(listed.contains(&"demo_add".to_owned()), "{listed:?}");
+    assert!(listed.contains(&"mcp-time_convert_time".to_owned()), "{listed:?}");
+    let answer = client.call("mcp-time_convert_time", noon());
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+}
+
+#[test]
+fn http_clients_call_a_server_until_a_signal_ends_all() {
+    let world = World::new();
+    let (mut served, said) = world.start(&["--http", "127.0.0.1:0", "--metrics", "--", &time()]);
+    let url = said["url"].as_str().unwrap();
+    let (status, list) = over_http(url, "tools/list", json!({}), None);
+    assert_eq!((&*status, names(&list)), ("200", vec!["get_current_time".into(), "convert_time".into()]));
+    let call = json!({ "name": "convert_time", "arguments": noon() });
+    let (_, answer) = over_http(url, "tools/call", call, None);
+    assert_eq!(answer["result"]["structuredContent"]["time_difference"], "-9.0h", "{answer}");
+    served.signal(Signal::INT);
+    assert!(served.wait_within(PATIENCE).success());
+    world.nothing_is_left();
+}
+
+#[test]
+fn over_http_other_machines_need_a_token() {
+    let world = World::new();
+    let tokens = world.write("tokens", "secret\n");
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (served, said) = world.start(&["--demo", "--http", "0.0.0.0:0", "--token-file", &tokens]);
+    let url = said["url"].as_str().unwrap();
+    let (status, _) = over_http(url, "tools/list", json!({}), None);
+    assert_eq!(status, "401");
+    let (status, list) = over_http(url, "tools/list", json!({}), Some("secret"));
+    assert_eq!(status, "200", "{list}");
+    drop(served);
+}
+
+#[test]
+fn a_name_is_there_for_everybody_until_a_signal_whatever_stdin_is() {
+    let world = World::new();
+    let (mut served, said) = world.start(&["--name", "time", "--", &time()]);
+    let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(said[key].as_str().unwrap()));
+    assert!(said["mcp_config"]["mcpServers"]["tools"].is_object(), "{said}");
+    let mut bridge = McpClient::start(&socket, &schema);
+    bridge.initialize();
+    let mut attached = McpClient::start_command(world.toolbridge(&["attach", "time"]));
+    attached.initialize();
+    let answers = [&mut bridge, &mut attached].map(|client| {
+        eventually("the session shows", PATIENCE, || listed(client).contains(&"convert_time".to_owned()));
+        client.call("convert_time", noon())["result"].clone()
+    });
+    assert_eq!(answers[0], answers[1]);
+    // Its stdin was at its end from the beginning.
+    assert!(served.0.try_wait().unwrap().is_none());
+    drop((bridge, attached));
+    served.signal(Signal::TERM);
+    assert!(served.wait_within(PATIENCE).success());
+    world.nothing_is_left();
+}
+
+/// An MCP server that ends only when it is killed.
+fn stubborn(world: &World) -> String {
+    world.write("stubborn.sh", format!("trap '' TERM INT\n'{}'\nwhile :; do sleep 1000; done\n", time()))
+}
+
+#[test]
+fn a_server_that_does_not_want_to_end_is_gone_when_toolbridge_is() {
+    let world = World::new();
+    let script = stubborn(&world);
+    let (mut served, _) = world.start(&["--name", "stubborn", "--", "sh", &script]);
+    served.signal(Signal::TERM);
+    assert!(served.wait_within(PATIENCE).success());
+    assert_eq!(world.servers("stubborn"), [""; 0]);
+    world.nothing_is_left();
+}
+
+#[test]
+fn a_signal_while_servers_are_started_ends_them_too() {
+    let world = World::new();
+    // It says nothing, and does not want to end.
+    let script = world.write("mute.sh", "trap '' TERM INT\nwhile :; do sleep 1000; done\n");
+    let config = json!({ "mcpServers": {
+        "mute": { "command": "sh", "args": [script] }, "time": { "command": time() },
+    } });
+    let config = world.write("mcp.json", config.to_string());
+    let mut served = Process(world.toolbridge(&["serve", "--mcp-config", &config]).spawn().unwrap());
+    eventually("both are started", PATIENCE, || {
+        !world.servers("mute.sh").is_empty() && !world.servers("mcp-server-time").is_empty()
+    });
+    served.signal(Signal::TERM);
+    assert_eq!(served.wait_within(PATIENCE).code(), Some(143));
+    assert_eq!(world.servers("mute.sh"), [""; 0]);
+    world.nothing_is_left();
+}
+
+#[test]
+fn a_server_ends_when_toolbridge_is_killed() {
+    let world = World::new();
+    let (mut served, _) = world.start(&["--name", "time", "--", &time()]);
+    assert_eq!(world.servers("mcp-server-time").len(), 2);
+    served.0.kill().unwrap();
+    served.0.wait().unwrap();
+    eventually("no process is left", PATIENCE, || processes_of(world.0.path()).next().is_none());
+}
+
+/// What is wrong, with which exit code, and what to do.
+#[track_caller]
+fn refused(world: &World, args: &[&str], want: (i32, &str, &str)) {
+    let (code, stderr) = world.fails(args);
+    let lines: Vec<_> = stderr.lines().collect();
+    let error = lines.iter().find(|line| line.starts_with("error: ")).unwrap_or(&"");
+    let hint = lines.iter().find(|line| line.starts_with("hint: ")).unwrap_or(&"");
+    assert_eq!(code, want.0, "{args:?}: {stderr}");
+    assert!(error.contains(want.1), "{args:?}: {stderr}");
+    assert!(if want.2.is_empty() { hint.is_empty() } else { hint.contains(want.2) }, "{args:?}: {stderr}");
+    world.nothing_is_left();
+}
+
+#[test]
+fn wrong_usage_is_told_before_anything_is_started() {
+    let world = World::new();
+    for (args, want) in [
+        (&[][..], "required arguments were not provided"),
+        (&["--stdio"], "required arguments were not provided"),
+        (&["--demo", "--token-file", "t"], "--http <ADDR>"),
+        (&["--demo", "--allow-host", "h"], "--http <ADDR>"),
+        (&["--demo", "--metrics"], "--http <ADDR>"),
+        (&["--demo", "--http", "127.0.0.1:0", "--name", "n"], "cannot be used with"),
+        (&["--demo", "--stdio", "--name", "n"], "cannot be used with"),
+        (&["--demo", "--stdio", "--http", "127.0.0.1:0"], "cannot be used with"),
+    ] {
+        let (code, stderr) = world.fails(args);
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+        assert!(stderr.contains(want) && stderr.contains("Usage: toolbridge serve "), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
+    let world = World::new();
+    let missing = world.path("missing").to_str().unwrap().to_owned();
+    let dies = ["--", "sh", "-c", "echo 'no key' >&2; exit 3"];
+    let cat = ["--", "echo", "hello"];
+    refused(
+        &world,
+        &["--", "no-such-command"],
+        (1, "there is no command `no-such-command` on the PATH", "install it"),
+    );
+    refused(&world, &["--", &missing], (1, "there is no file", "check the path"));
+    refused(
+        &world,
+        &dies,
+        (1, "exit status: 3; the last it said on stderr was `no key`", "try the command in a shell"),
+    );
+    refused(
+        &world,
+        &cat,
+        (1, "MCP server `echo` ended before it had answered", "try the command in a shell"),
+    );
+    // Whatever else was started is not left behind.
+    let config = json!({ "mcpServers": { "time": { "command": time() }, "none": { "command": missing } } });
+    let config = world.write("mcp.json", config.to_string());
+    refused(&world, &["--mcp-config", &config], (1, "MCP server `none`: there is no file", "check the path"));
+}
+
+#[test]
+fn a_file_of_servers_that_is_wrong_is_told_with_the_place() {
+    let world = World::new();
+    let missing = world.path("missing.json").to_str().unwrap().to_owned();
+    refused(&world, &["--mcp-config", &missing], (1, "No such file or directory", "as the CLI has it"));
+    for (text, want) in [
+        (r#"{"mcpServers":{"a":{"comand":"x"}}}"#, "at `mcpServers.a.comand`"),
+        (r#"{"mcpServers":{"a":{"type":"sse","url":"http://x"}}}"#, "at `mcpServers.a.type`"),
+        (r#"{"mcpServers":{"a":{"command":"${NO_SUCH_VARIABLE}"}}}"#, "at `mcpServers.a.command`"),
+    ] {
+        let config = world.write("mcp.json", text);
+        refused(&world, &["--mcp-config", &config], (1, want, ""));
+    }
+}
+
+#[test]
+fn names_that_clash_and_tools_that_are_not_there_are_told() {
+    let world = World::new();
+    let config = json!({ "mcpServers": { "a": { "command": time() }, "b": { "command": time() } } });
+    let config = world.write("mcp.json", config.to_string());
+    refused(
+        &world,
+        &["--mcp-config", &config],
+        (1, "two tools are called `get_current_time`", "add --prefix"),
+    );
+    let mut client = world.client(&["--mcp-config", &config, "--prefix"]);
+    let both = ["a_get_current_time", "a_convert_time", "b_get_current_time", "b_convert_time"];
+    assert_eq!(listed(&mut client), both);
+    drop(client);
+    // It has been said; it is no good advice any more.
+    let twice = ["--mcp-config", &config, "--mcp-config", &config, "--prefix"];
+    refused(&world, &twice, (1, "two tools are called `a_get_current_time`", "rename one"));
+    let only = ["--demo", "--only", "echoo"];
+    refused(
+        &world,
+        &only,
+        (1, "there is no tool `echoo` to choose; did you mean `echo`?", "choose from the names"),
+    );
+    let itself = ["--session", "shop", "--name", "shop"];
+    refused(&world, &itself, (1, "would offer its own tools to itself", "give --name another name"));
+    refused(&world, &["--demo", "--name", "a b"], (1, "`a b` cannot be a session's name", ""));
+    refused(
+        &world,
+        &["--docs", "/no/such/folder"],
+        (1, "`/no/such/folder/manuals` does not exist", "make the folder"),
+    );
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_told_before_a_server_is_started() {
+    let world = World::new();
+    let marker = world.path("started").to_str().unwrap().to_owned();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().map(|address| (address.to_string(), taken)).unwrap();
+    let server = ["--", "touch", &marker];
+    for (address, want, hint) in [
+        (&*taken.0, "Address already in use", "another port"),
+        ("8000", "cannot listen at `8000`", "such as 127.0.0.1:8000"),
+        ("0.0.0.0:0", "`0.0.0.0:0` can be reached from other machines", "--token-file"),
+    ] {
+        refused(&world, &[&["--http", address][..], &server].concat(), (1, want, hint));
+    }
+    assert!(!Path::new(&marker).exists());
+    let tokens = world.write("tokens", "secret\n");
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let open = ["--demo", "--http", "127.0.0.1:0", "--token-file", &tokens];
+    refused(&world, &open, (1, "is open to others: its mode is 644", "chmod 600"));
+}
+
+#[test]
+fn a_call_says_how_its_server_ended_and_the_next_one_finds_it_again() {
+    let world = World::new();
+    let mut client = world.client(&["--", &everything()]);
+    let arguments = json!({ "duration": 600, "steps": 6000 });
+    let params = json!({ "name": "trigger-long-running-operation", "arguments": arguments, "_meta": { "progressToken": 1 } });
+    let long = client.start_request("tools/call", params);
+    assert_eq!(client.receive()["method"], "notifications/progress", "it is under way");
+    kill(&world.servers("/node ")[0]);
+    let error = text(&client.answer(long));
+    assert!(error.contains("ended while the call was under way, and is started again: signal: 9"), "{error}");
+    assert_eq!(client.call_text("echo", json!({ "message": "2" })), "Echo: 2");
+}

@@ -1,0 +1,30 @@
+//! MCP servers of others, which `cargo xtask test` installs.
+
+use std::path::PathBuf;
+
+use crate::cli::under_target;
+
+/// `mcp-server-time`, from `PyPI`: a server in Python.
+///
+/// # Panics
+///
+/// If it is not there: a test without it must not pass.
+#[must_use]
+pub fn time_server() -> PathBuf {
+    installed("venv/bin/mcp-server-time")
+}
+
+/// `@modelcontextprotocol/server-everything`, from npm: a server for Node.
+///
+/// # Panics
+///
+/// If it is not there: a test without it must not pass.
+#[must_use]
+pub fn everything_server() -> PathBuf {
+    installed("servers/mcp-server-everything")
+}
+
+fn installed(path: &str) -> PathBuf {
+    let found = under_target(|target| Some(target.join(path)).filter(|path| path.is_file()));
+    found.unwrap_or_else(|| panic!("there is no target/{path}; run `cargo xtask test` once: it installs it"))
+}

@@ -1,0 +1,24 @@
+//! A program that joins a function of its own, a server from `PyPI` and one from npm, and offers some of their tools to any MCP
+//! client. It needs `pip install mcp-server-time` and `npm install -g @modelcontextprotocol/server-everything`.
+
+use std::sync::Arc;
+
+use toolbridge::{Combined, McpServer, Selection, ServerInfo, Toolset};
+
+/// Adds two numbers.
+#[toolbridge::tool]
+fn add(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let own = Toolset::builder().with(add {}).build()?;
+    let time = McpServer::command("mcp-server-time").start().await?;
+    let npm = McpServer::command("mcp-server-everything").start().await?;
+    let all = Combined::new().with(own)?.with(time)?.with_prefix("npm", npm)?;
+    let names = ["add", "convert_time", "npm_echo", "npm_get-structured-content", "npm_get-tiny-image"];
+    let some = Selection::new(all, names)?;
+    toolbridge::serve_stdio_async(Arc::new(some), ServerInfo::default(), None).await?;
+    Ok(())
+}
