@@ -1,4 +1,4 @@
-"""An MCP server on the package `fastmcp`, with its tools in it: `fastmcp_server.py TOOLS`."""
+"""An MCP server on the package `fastmcp`, with its tools in it: `fastmcp_server.py TOOLS [http]`."""
 
 import sys
 from typing import Any, Literal
@@ -39,4 +39,9 @@ def find_orders(
 for number in range(int(sys.argv[1]) - 3):
     server.add_tool(Tool.from_function(find_orders, name=f"find_orders_{number}", output_schema=None))
 
-server.run(show_banner=False)
+if "http" in sys.argv:
+    from over_http import serve
+
+    serve(server.http_app(json_response=True))
+else:
+    server.run(show_banner=False)

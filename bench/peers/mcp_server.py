@@ -1,4 +1,4 @@
-"""An MCP server on the package `mcp`, with its tools in it: `mcp_server.py TOOLS`."""
+"""An MCP server on the package `mcp`, with its tools in it: `mcp_server.py TOOLS [http]`."""
 
 import sys
 from typing import Any, Literal
@@ -38,4 +38,10 @@ def find_orders(
 for number in range(int(sys.argv[1]) - 3):
     server.add_tool(find_orders, name=f"find_orders_{number}", structured_output=False)
 
-server.run("stdio")
+if "http" in sys.argv:
+    from over_http import serve
+
+    # One JSON message for an answer, where it could be a stream of events: that is quicker.
+    serve(server.streamable_http_app(json_response=True))
+else:
+    server.run("stdio")

@@ -19,6 +19,11 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
+    /// Whether even a notification has an answer.
+    pub(crate) fn answers_all(self) -> bool {
+        self == Self::Control
+    }
+
     /// A JSON-RPC message as a line.
     pub(crate) fn line(self, id: u32, message: &str) -> Vec<u8> {
         let line = match self {

@@ -8,42 +8,43 @@ use serde_json::Value;
 use crate::call::{Call, Dialect};
 use crate::process::Process;
 use crate::template::{FIRST_ID, Template};
+use crate::wire::Wire;
 
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
+/// The version of MCP that is spoken.
+pub(crate) const VERSION: &str = "2025-11-25";
+
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
 
 /// Talks to whatever is compared.
-pub(crate) struct Client {
-    pub(crate) process: Process,
+pub(crate) struct Client<W = Process> {
+    pub(crate) wire: W,
     dialect: Dialect,
     next_id: u32,
     request: Template,
     answer: Template,
 }
 
-impl Client {
-    pub(crate) fn new(process: Process) -> Self {
-        Self::speaking(Dialect::Mcp, process)
+impl<W: Wire> Client<W> {
+    pub(crate) fn new(wire: W) -> Self {
+        Self::speaking(Dialect::Mcp, wire)
     }
 
-    pub(crate) fn speaking(dialect: Dialect, process: Process) -> Self {
+    pub(crate) fn speaking(dialect: Dialect, wire: W) -> Self {
         let (request, answer) = (Template::default(), Template::default());
-        Self { process, dialect, next_id: FIRST_ID, request, answer }
-    }
-
-    pub(crate) fn finish(self) -> Result<()> {
-        self.process.finish()
+        Self { wire, dialect, next_id: FIRST_ID, request, answer }
     }
 
     /// Says hello.
     pub(crate) fn initialize(&mut self) -> Result<()> {
-        self.send(1, INITIALIZE)?;
-        self.process.line()?;
+        let initialize = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{VERSION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"0"}}}}}}"#
+        );
+        self.send(1, &initialize)?;
+        self.wire.receive()?;
         self.send(0, INITIALIZED)?;
-        // Here even a notification has an answer.
-        if self.dialect == Dialect::Control {
-            self.process.line()?;
+        if W::ANSWERS_ALL || self.dialect.answers_all() {
+            self.wire.receive()?;
         }
         Ok(())
     }
@@ -51,30 +52,30 @@ impl Client {
     /// Asks for the tools; returns the line with them.
     pub(crate) fn list(&mut self) -> Result<&[u8]> {
         self.send(2, LIST)?;
-        self.process.line()
+        self.wire.receive()
     }
 
     /// Does what a client does first; returns how many tools there are.
     pub(crate) fn open(&mut self) -> Result<usize> {
         self.initialize()?;
-        let (dialect, name) = (self.dialect, self.process.name);
+        let (dialect, name) = (self.dialect, self.wire.name());
         let list = dialect.message(self.list()?).context(name)?;
         tools_in(&list).context(name)
     }
 
     fn send(&mut self, id: u32, message: &str) -> Result<()> {
         let line = self.dialect.line(id, message);
-        self.process.send(&line)
+        self.wire.send(&line)
     }
 
     /// Makes a call for the first time, and checks all of what comes back. Later answers must look like it.
     pub(crate) fn learn(&mut self, call: &Call) -> Result<Duration> {
         let id = self.new_id();
-        let (dialect, name) = (self.dialect, self.process.name);
+        let (dialect, name) = (self.dialect, self.wire.name());
         self.request = Template::new(dialect.line(id, &call.request(id)), id);
         let started = Instant::now();
-        self.process.send(self.request.with(id))?;
-        let answer = self.process.line()?.to_vec();
+        self.wire.send(self.request.with(id))?;
+        let answer = self.wire.receive()?.to_vec();
         let took = started.elapsed();
         call.check(id, &dialect.message(&answer).context(name)?).context(name)?;
         self.answer = Template::new(answer, id);
@@ -86,13 +87,37 @@ impl Client {
     pub(crate) fn call(&mut self, thorough: bool) -> Result<Duration> {
         let id = self.new_id();
         let line = self.request.with(id);
-        let name = self.process.name;
+        let name = self.wire.name();
         let started = Instant::now();
-        self.process.send(line)?;
-        let answer = self.process.line()?;
+        self.wire.send(line)?;
+        let answer = self.wire.receive()?;
         let took = started.elapsed();
         self.answer.check(id, answer, thorough).context(name)?;
         Ok(took)
+    }
+
+    /// Makes the learnt call again, and does not wait for the answer.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        let id = self.new_id();
+        self.wire.send(self.request.with(id))
+    }
+
+    /// Waits for the answer to what was begun, and checks it.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let (id, name) = (self.next_id - 1, self.wire.name());
+        self.answer.check(id, self.wire.receive()?, false).context(name)
+    }
+
+    fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+}
+
+impl Client {
+    pub(crate) fn finish(self) -> Result<()> {
+        self.wire.finish()
     }
 
     /// Makes the learnt call `total` times, with `in_flight` calls under way at any time; how long all of it
@@ -107,11 +132,11 @@ impl Client {
         while done < total {
             while sent < total && sent - done < in_flight {
                 let id = self.new_id();
-                self.process.send(self.request.with(id))?;
+                self.wire.send(self.request.with(id))?;
                 sent += 1;
             }
-            let (name, length) = (self.process.name, self.answer.len());
-            for answer in self.process.lines(length)?.chunks_exact(length) {
+            let (name, length) = (self.wire.name, self.answer.len());
+            for answer in self.wire.lines(length)?.chunks_exact(length) {
                 let id =
                     self.answer.id_in(answer).with_context(|| format!("{name}: an answer without an id"))?;
                 let place = id.checked_sub(first).and_then(|place| answered.get_mut(place as usize));
@@ -123,12 +148,6 @@ impl Client {
             }
         }
         Ok(started.elapsed())
-    }
-
-    fn new_id(&mut self) -> u32 {
-        let id = self.next_id;
-        self.next_id += 1;
-        id
     }
 }
 

@@ -68,6 +68,9 @@ contenders! {
          CLI's control channel on its stdin and stdout";
     BridgeAndPython, "bridge+python", Ours, Some(Runtime::Toolbridge),
         "`toolbridge-bridge`, and a Python program with `toolbridge.Session` and plain functions";
+    Server, "server", Ours, None,
+        "a Rust program that is the server itself, with the tools in it: no bridge, no parent; only over HTTP and behind \
+         `toolbridge serve`";
     Before, "before", Ours, None,
         "an earlier `toolbridge-bridge`, as given with `--before`, and the parent that answers with as little work as possible";
     BeforeAndParent, "before+parent", Ours, None,
@@ -85,6 +88,11 @@ contenders! {
 impl Contender {
     pub(crate) fn is_relay(self) -> bool {
         self.class == Class::Relay
+    }
+
+    /// Whether it has the tools in it, and can be served over HTTP too.
+    pub(crate) fn is_server(self) -> bool {
+        matches!(self, Self::Server | Self::PythonMcp | Self::FastMcp | Self::NodeSdk)
     }
 
     /// Whether it is an earlier build of ours.

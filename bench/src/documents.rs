@@ -50,7 +50,7 @@ impl Server {
         command.args(["docs", "--log-level", "error", "--workspace"]).arg(workspace);
         let mut client = Client::new(Process::start("toolbridge docs", command)?);
         client.initialize()?;
-        Ok(Self(client.process))
+        Ok(Self(client.wire))
     }
 
     /// Calls a tool; its structured content, and the seconds it took.

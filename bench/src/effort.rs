@@ -101,6 +101,11 @@ impl Effort {
             "text_100_b_after_large" => ("100 B after 9 and 1 MB", Call::text(SMALL_BYTES), self.small),
             "text_100_b_any_cpu" => ("100 B on any CPU", Call::text(SMALL_BYTES), self.small),
             "text_10_kb_any_cpu" => ("10 KB on any CPU", Call::text(MEDIUM_BYTES), self.medium),
+            "http_100_b" => ("100 B over HTTP", Call::text(SMALL_BYTES), self.small),
+            "http_10_kb" => ("10 KB over HTTP", Call::text(MEDIUM_BYTES), self.medium),
+            "http_100_b_any_cpu" => ("100 B over HTTP, any CPU", Call::text(SMALL_BYTES), self.small),
+            "proxy_100_b" => ("100 B through `serve`", Call::text(SMALL_BYTES), self.small),
+            "proxy_100_b_any_cpu" => ("100 B through `serve`, any CPU", Call::text(SMALL_BYTES), self.small),
             "text_1_mb" => ("1 MB text", Call::text(LARGE_BYTES), self.large),
             "text_9_mb" => ("9 MB text", Call::text(LARGEST_BYTES), self.largest),
             "structured_1_mb" => {

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, ensure};
 
-use crate::contender::Contender;
+use crate::contender::{Class, Contender};
 use crate::options::Part;
 use crate::python_cost::PythonRow;
-use crate::row::Row;
+use crate::row::{Beside, Row};
 
 /// A goal for a row's median.
 struct Goal(&'static str, Contender, Limit);
@@ -29,7 +29,10 @@ const OVERHEAD: Limit = Limit::Promise("SC-010", 10.0);
 /// A bridge lists its tools so long after its start.
 const READINESS: Limit = Limit::Promise("SC-011", 500.0);
 
-const GOALS: [Goal; 23] = [
+/// Five times as quick as somebody else.
+const FIFTH: f64 = 0.2;
+
+const GOALS: [Goal; 35] = [
     Goal("text_100_b_any_cpu", Contender::BridgeAndParent, OVERHEAD),
     Goal("text_100_b_any_cpu", Contender::BridgeAndPython, OVERHEAD),
     Goal("text_10_kb_any_cpu", Contender::BridgeAndParent, OVERHEAD),
@@ -49,16 +52,32 @@ const GOALS: [Goal; 23] = [
     Goal("text_1_mb", Contender::Bridge, Limit::Ratio(2.5)),
     Goal("text_9_mb", Contender::Bridge, Limit::Ratio(2.0)),
     // There and back, as all other rows.
-    Goal("structured_1_mb", Contender::Bridge, Limit::Ratio(1.3)),
+    Goal("structured_1_mb", Contender::Bridge, Limit::Ratio(2.0)),
     Goal("memory_fresh", Contender::Bridge, Limit::Megabytes(4.0)),
     Goal("memory_used", Contender::Bridge, Limit::Megabytes(4.0)),
     Goal("text_100_b", Contender::Attached, Limit::Beside(Contender::BridgeAndParent, 1.3)),
     Goal("text_10_kb", Contender::Attached, Limit::Beside(Contender::BridgeAndParent, 1.3)),
     Goal("memory_fresh", Contender::Attached, Limit::Megabytes(4.0)),
+    Goal("http_100_b", Contender::Server, Limit::Beside(Contender::PythonMcp, FIFTH)),
+    Goal("http_100_b", Contender::Server, Limit::Beside(Contender::FastMcp, FIFTH)),
+    Goal("http_100_b", Contender::Server, Limit::Beside(Contender::NodeSdk, FIFTH)),
+    Goal("http_10_kb", Contender::Server, Limit::Beside(Contender::PythonMcp, FIFTH)),
+    Goal("http_10_kb", Contender::Server, Limit::Beside(Contender::FastMcp, FIFTH)),
+    Goal("http_10_kb", Contender::Server, Limit::Beside(Contender::NodeSdk, FIFTH)),
+    Goal("http_memory_fresh", Contender::Server, Limit::Beside(Contender::PythonMcp, 1.0)),
+    Goal("http_memory_fresh", Contender::Server, Limit::Beside(Contender::FastMcp, 1.0)),
+    Goal("http_memory_fresh", Contender::Server, Limit::Beside(Contender::NodeSdk, 1.0)),
+    Goal("http_memory_used", Contender::Server, Limit::Beside(Contender::PythonMcp, 1.0)),
+    Goal("http_memory_used", Contender::Server, Limit::Beside(Contender::FastMcp, 1.0)),
+    Goal("http_memory_used", Contender::Server, Limit::Beside(Contender::NodeSdk, 1.0)),
 ];
 
 /// A Python tool through our bridge: times the floor and Python's own work together.
 const PYTHON_LIMIT: f64 = 1.5;
+
+/// A call through `toolbridge serve` to somebody else's server: times the call of the server itself. The server in Rust has
+/// no goal: it does so little that a second process is most of what there is.
+const PROXY_LIMIT: f64 = 2.0;
 
 /// A goal beside what was measured.
 #[derive(Default)]
@@ -81,10 +100,20 @@ impl Verdict {
     }
 }
 
+/// What goals are about.
+#[derive(Default)]
+pub(crate) struct Measured<'a> {
+    pub(crate) rows: &'a [Row],
+    pub(crate) http: &'a [Row],
+    pub(crate) python: &'a [PythonRow],
+    /// Servers, and the way through `toolbridge serve` beside the direct one.
+    pub(crate) proxy: &'a [(Contender, Beside)],
+}
+
 /// The goals whose rows were measured.
-pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
+pub(crate) fn verdicts(measured: &Measured<'_>) -> Vec<Verdict> {
     let of_rows = GOALS.iter().filter_map(|Goal(key, contender, limit)| {
-        let row = rows.iter().find(|row| row.key == *key)?;
+        let row = measured.rows.iter().chain(measured.http).find(|row| row.key == *key)?;
         let median = row.figure(*contender)?.median;
         let (measured, limit, unit, against, is_promise) = match *limit {
             Limit::Ratio(limit) => (row.to_floor(*contender)?, limit, "×", "floor", false),
@@ -96,7 +125,7 @@ pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
         };
         Some(Verdict { what: row.label, who: contender.name, measured, limit, unit, against, is_promise })
     });
-    let of_python = python.iter().map(|row| Verdict {
+    let of_python = measured.python.iter().map(|row| Verdict {
         what: row.label,
         who: Contender::BridgeAndPython.name,
         measured: row.to_json(),
@@ -105,7 +134,13 @@ pub(crate) fn verdicts(rows: &[Row], python: &[PythonRow]) -> Vec<Verdict> {
         against: "floor + Python's own",
         is_promise: false,
     });
-    of_rows.chain(of_python).collect()
+    let of_proxy = measured.proxy.iter().filter_map(|(server, row)| {
+        let measured = row.ours.median / row.other?.median;
+        let goal =
+            Verdict { what: row.label, who: "serve", measured, limit: PROXY_LIMIT, ..Verdict::default() };
+        (server.class == Class::Peer).then_some(Verdict { unit: "×", against: "direct", ..goal })
+    });
+    of_rows.chain(of_python).chain(of_proxy).collect()
 }
 
 /// Whether every promise is kept.
@@ -150,11 +185,15 @@ mod tests {
         Row::new(key, key, Unit::Time, figures.iter().map(|(contender, value)| (*contender, vec![*value])))
     }
 
+    fn of(rows: &[Row]) -> Measured<'_> {
+        Measured { rows, ..Measured::default() }
+    }
+
     #[test]
     fn a_goal_is_reached_at_its_limit_and_not_above_it() {
         for (bridge, want) in [(17.0, true), (17.1, false)] {
             let row = row("text_10_kb", &[(Contender::Floor, 10.0), (Contender::Bridge, bridge)]);
-            let found = verdicts(&[row], &[]);
+            let found = verdicts(&of(&[row]));
             assert_eq!(found.len(), 1, "only what was measured");
             assert_eq!(found[0].is_reached(), want);
             check_promises(&found).unwrap();
@@ -165,7 +204,7 @@ mod tests {
     fn a_promise_that_is_not_kept_fails_the_benchmark_and_is_named() {
         let call = |median| row("text_100_b_any_cpu", &[(Contender::BridgeAndParent, median)]);
         let start = |median| row("start", &[(Contender::Bridge, 0.002), (Contender::WholeBridge, median)]);
-        let check = |rows: &[Row]| check_promises(&verdicts(rows, &[])).map_err(|error| error.to_string());
+        let check = |rows: &[Row]| check_promises(&verdicts(&of(rows))).map_err(|error| error.to_string());
         assert_eq!(check(&[call(0.01), start(0.5)]), Ok(()), "at the limits");
         assert_eq!(
             check(&[call(0.0101), start(0.5)]).unwrap_err(),
@@ -183,7 +222,7 @@ mod tests {
     fn one_run_that_is_held_up_misses_no_promise() {
         let samples = vec![0.001, 2.0, 0.001, 0.001, 3.0];
         let row = Row::new("start", "start", Unit::Time, [(Contender::Bridge, samples)]);
-        check_promises(&verdicts(&[row], &[])).unwrap();
+        check_promises(&verdicts(&of(&[row]))).unwrap();
     }
 
     #[test]
@@ -210,8 +249,27 @@ mod tests {
         let figure = |median| Figure { median, p99: median, runs: 1 };
         let (floor, json, pydantic_ai, ours) = (figure(10.0), figure(30.0), figure(90.0), figure(60.0));
         let row = PythonRow { key: "k", label: "l", floor, json, pydantic_ai, ours };
-        let found = verdicts(&[], std::slice::from_ref(&row));
+        let found = verdicts(&Measured { python: std::slice::from_ref(&row), ..Measured::default() });
         assert!((found[0].measured - 1.5).abs() < 1e-9 && found[0].is_reached());
         assert!((row.to_pydantic_ai() - 0.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ours_over_http_is_compared_with_each_peer_that_was_measured() {
+        let peers = [(Contender::Server, 10.0), (Contender::PythonMcp, 50.0), (Contender::NodeSdk, 40.0)];
+        let http = [row("http_100_b", &peers)];
+        let found = verdicts(&Measured { http: &http, ..Measured::default() });
+        let said: Vec<_> = found.iter().map(|goal| (goal.against, goal.is_reached())).collect();
+        assert_eq!(said, [("python-mcp", true), ("node-sdk", false)]);
+    }
+
+    #[test]
+    fn a_call_through_serve_is_compared_with_the_direct_one_and_for_our_own_server_only_shown() {
+        let figure = |median| Figure { median, p99: median, runs: 1 };
+        let line = |ours| Beside { key: "k", label: "l", ours: figure(ours), other: Some(figure(10.0)) };
+        let proxy = [Contender::PythonMcp, Contender::NodeSdk, Contender::Server]
+            .map(|one| (one, line(if one == Contender::PythonMcp { 20.0 } else { 21.0 })));
+        let found = verdicts(&Measured { proxy: &proxy, ..Measured::default() });
+        assert_eq!(found.iter().map(Verdict::is_reached).collect::<Vec<_>>(), [true, false]);
     }
 }

@@ -126,7 +126,7 @@ fn over_tools(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let figures = all_in_turn(&mut clients, effort.growth_rounds)?;
     let mut points = Vec::new();
     for (place, count) in sizes.iter().copied().enumerate() {
-        let values = vec![clients[place + 1].process.resident_bytes()?, parent_bytes[place]];
+        let values = vec![clients[place + 1].wire.resident_bytes()?, parent_bytes[place]];
         points.push(Point { count, call: figures[place + 1], floor: figures[0], values });
     }
     clients.into_iter().try_for_each(Client::finish)?;
@@ -146,7 +146,7 @@ fn over_calls(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
             batch(&mut floor, calls, &mut floors)?;
             done += calls;
         }
-        let (bridge, parent) = (&client.process, &stage.parent.0);
+        let (bridge, parent) = (&client.wire, &stage.parent.0);
         let values = vec![
             bridge.resident_bytes()?,
             parent.resident_bytes()?,
@@ -170,7 +170,7 @@ fn over_sessions(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
             clients.push(session(stage, FEW_TOOLS)?);
         }
         let figures = all_in_turn(&mut clients[..2], effort.growth_rounds)?;
-        let bridges = clients[1..].iter().map(|client| client.process.proportional_bytes());
+        let bridges = clients[1..].iter().map(|client| client.wire.proportional_bytes());
         let bridges = bridges.sum::<Result<f64>>()?;
         let parent = &stage.parent.0;
         let values = vec![bridges, parent.resident_bytes()?, parent.descriptors()?];

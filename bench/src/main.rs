@@ -16,12 +16,15 @@ mod environment;
 mod first_call;
 mod goal;
 mod growth;
+mod http;
+mod http_connection;
 mod machine;
 mod memory;
 mod options;
 mod parent;
 mod process;
 mod program;
+mod proxy;
 mod python_cost;
 mod report;
 mod round_trip;
@@ -33,6 +36,7 @@ mod start;
 mod svg;
 mod table;
 mod template;
+mod wire;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -108,10 +112,12 @@ fn measure(
         earlier,
         ..Report::default()
     };
+    // Elsewhere it would be one more of ours, and the quick run has no time for it.
+    let others: Vec<_> = contenders.iter().copied().filter(|one| *one != Contender::Server).collect();
     if wants(Part::Calls) {
-        report.rows.extend(round_trip::measure(programs, &contenders, &effort)?);
+        report.rows.extend(round_trip::measure(programs, &others, &effort)?);
     }
-    let mut stage = Stage::set(programs, &contenders)?;
+    let mut stage = Stage::set(programs, &others)?;
     if wants(Part::Start) {
         report.rows.extend(start::measure(&stage, &effort)?);
     }
@@ -123,13 +129,19 @@ fn measure(
     }
     drop(stage);
     if wants(Part::Python) && contenders.contains(&Contender::BridgeAndPython) {
-        report.python = python_cost::measure(programs, &contenders, &effort)?;
+        report.python = python_cost::measure(programs, &others, &effort)?;
     }
     if wants(Part::Growth) {
         report.growth = growth::measure(programs, &effort)?;
     }
     if wants(Part::Documents) {
         report.documents = documents::measure(&programs.toolbridge, effort.documents)?;
+    }
+    if wants(Part::Http) {
+        report.http = http::measure(programs, &contenders, &effort)?;
+    }
+    if wants(Part::Proxy) {
+        report.proxy = proxy::measure(programs, &contenders, &effort)?;
     }
     report.contenders = contenders;
     Ok(report)

@@ -10,7 +10,7 @@ use crate::row::{Row, Unit};
 use crate::stage::Stage;
 
 /// A process that has had nothing to do for so long is idle, and has given back what it wants to give back.
-const IDLE: Duration = Duration::from_millis(1500);
+pub(crate) const IDLE: Duration = Duration::from_millis(1500);
 
 /// Before its first call, and some time after a large one.
 pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
@@ -25,16 +25,16 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
             if contender.is_relay() {
                 client.learn(&small)?;
             }
-            if client.process.is_ours() {
-                samples.push(client.process.resident_bytes()?);
+            if client.wire.is_ours() {
+                samples.push(client.wire.resident_bytes()?);
             }
             client.learn(&largest)?;
             client.learn(&small)?;
         }
         std::thread::sleep(IDLE);
         for ((_, client), (_, samples)) in clients.into_iter().zip(&mut used) {
-            if client.process.is_ours() {
-                samples.push(client.process.resident_bytes()?);
+            if client.wire.is_ours() {
+                samples.push(client.wire.resident_bytes()?);
             }
             client.finish()?;
         }

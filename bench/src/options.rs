@@ -53,6 +53,8 @@ pub(crate) enum Part {
     First,
     Growth,
     Documents,
+    Http,
+    Proxy,
 }
 
 impl Options {

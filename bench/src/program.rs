@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use xtask::bridge;
 use xtask::project::{Project, run, stdout_of};
@@ -42,7 +42,7 @@ impl Programs {
     }
 
     /// The interpreter of an environment; of Node, the server.
-    pub(crate) fn runtime(&self, runtime: Runtime) -> Result<&Path> {
+    fn runtime(&self, runtime: Runtime) -> Result<&Path> {
         let found = self.runtimes.get(&runtime).map(PathBuf::as_path);
         found.with_context(|| format!("{runtime:?} was not set up"))
     }
@@ -52,6 +52,23 @@ impl Programs {
         let mut command = Command::new(self.runtime(runtime)?);
         command.arg(source(&self.root, name));
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("FASTMCP_LOG_LEVEL", "ERROR");
+        Ok(command)
+    }
+
+    /// A server on its stdin and stdout, with so many tools; with one more argument, `http`, it is one over HTTP.
+    pub(crate) fn server(&self, contender: Contender, tools: usize) -> Result<Command> {
+        let mut command = match contender {
+            Contender::Server => Command::new(&self.parent),
+            Contender::PythonMcp => self.python(Runtime::Mcp, "mcp_server.py")?,
+            Contender::FastMcp => self.python(Runtime::FastMcp, "fastmcp_server.py")?,
+            Contender::NodeSdk => {
+                let mut node = Command::new("node");
+                node.arg(self.runtime(Runtime::Node)?);
+                node
+            }
+            other => bail!("{}: it is no server", other.name),
+        };
+        command.arg(tools.to_string());
         Ok(command)
     }
 

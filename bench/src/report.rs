@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::contender::Contender;
 use crate::earlier::Earlier;
-use crate::goal::{Verdict, verdicts};
+use crate::goal::{Measured, Verdict, verdicts};
 use crate::growth::Curve;
 use crate::machine::Machine;
 use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row, Unit};
 
 /// What the rows mean; a figure without it says nothing.
-const EXPLANATION: [(&str, &str); 8] = [
+const EXPLANATION: [(&str, &str); 10] = [
     ("all", "the same bytes over socket pairs, in small batches that take turns; each answer is checked"),
     ("n", "how many runs; whoever is slow has fewer"),
     (
@@ -32,6 +32,15 @@ const EXPLANATION: [(&str, &str); 8] = [
         "from the start of the process to the answer to tools/list; of the floor, to the first call relayed",
     ),
     ("memory", "resident, of the process that the CLI starts; when idle for 1.5 s after a 9 MB call"),
+    (
+        "over HTTP",
+        "one call at a time over a connection that stays open, in a session; every server answers with one JSON message. \
+         64 clients have a session and a connection each. Memory is that of the server, idle for 1.5 s after a 1 MB call",
+    ),
+    (
+        "direct",
+        "the client speaks with a server, and not with `toolbridge serve`, which has started the same server",
+    ),
     ("sdk", "has no process of its own, so it neither starts nor holds anything"),
 ];
 
@@ -46,13 +55,17 @@ pub(crate) struct Report {
     pub(crate) growth: Vec<Curve>,
     pub(crate) python: Vec<PythonRow>,
     pub(crate) documents: Vec<Beside>,
+    /// Calls over HTTP.
+    pub(crate) http: Vec<Row>,
+    /// Servers, and the way through `toolbridge serve` beside the direct one.
+    pub(crate) proxy: Vec<(Contender, Beside)>,
     /// Runs whose goals are shown beside this one's.
     pub(crate) earlier: Vec<Earlier>,
 }
 
 impl Report {
     pub(crate) fn goals(&self) -> Vec<Verdict> {
-        verdicts(&self.rows, &self.python)
+        verdicts(&Measured { rows: &self.rows, http: &self.http, python: &self.python, proxy: &self.proxy })
     }
 
     /// One line about the machine.
@@ -93,14 +106,14 @@ impl Report {
         part("Who is compared", &list(&self.who()));
         part("What is measured", &list(&EXPLANATION));
         part("Goals", &self.goals_table().to_markdown());
-        part("Medians", &self.medians_table().to_markdown());
+        part("Medians", &self.medians_table("Medians", &self.rows).to_markdown());
         for table in self.other_tables().iter().filter(|table| !table.rows.is_empty()) {
             part(table.title, &table.to_markdown());
         }
         let all = self.rows_table().to_markdown();
         let details =
             format!("<details><summary>p99, number of runs, ratios</summary>\n\n{all}\n</details>\n");
-        part("All figures of calls, start and memory", &details);
+        part("All figures of calls, start, memory and HTTP", &details);
         text
     }
 
@@ -132,6 +145,8 @@ impl Report {
             "growth": object(self.growth.iter().map(|curve| (curve.of, curve_json(curve)))),
             "python": object(self.python.iter().map(|row| (row.key, python_json(row)))),
             "documents": beside_json(&self.documents, "plain"),
+            "http": object(self.http.iter().map(|row| (row.key, row_json(row)))),
+            "proxy": beside_json(self.proxy.iter().map(|(_, row)| row), "direct"),
             "goals": goals.collect::<Vec<_>>(),
         })
     }
@@ -151,8 +166,8 @@ fn row_json(row: &Row) -> Value {
     json!({ "label": row.label, "unit": row.unit, "figures": object(figures) })
 }
 
-fn beside_json(rows: &[Beside], other: &str) -> Value {
-    object(rows.iter().map(|row| {
+fn beside_json<'a>(rows: impl IntoIterator<Item = &'a Beside>, other: &str) -> Value {
+    object(rows.into_iter().map(|row| {
         let figures = json!({ "ours": row.ours, other: row.other });
         (row.key, json!({ "label": row.label, "unit": Unit::Time, "figures": figures }))
     }))

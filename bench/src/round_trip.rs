@@ -12,6 +12,7 @@ use crate::machine::OneCpu;
 use crate::program::Programs;
 use crate::row::{Row, Unit};
 use crate::stage::Stage;
+use crate::wire::Wire;
 
 /// Calls at the beginning of a batch that are made and not counted: the caches still belong to the
 /// contender before.
@@ -87,7 +88,7 @@ pub(crate) fn in_turn(
 }
 
 /// Learns a call, makes it often enough that everything is warm, and says how long it takes then.
-fn warm_up(client: &mut Client, call: &Call, plan: Plan) -> Result<Duration> {
+fn warm_up<W: Wire>(client: &mut Client<W>, call: &Call, plan: Plan) -> Result<Duration> {
     let mut shortest = client.learn(call)?;
     for _ in 0..WARM_UP {
         shortest = shortest.min(client.call(true)?);
@@ -100,14 +101,20 @@ fn warm_up(client: &mut Client, call: &Call, plan: Plan) -> Result<Duration> {
 }
 
 /// One call at a time, in batches that take turns.
-pub(crate) fn one_at_a_time(clients: &mut [(Contender, Client)], kind: &CallRow) -> Result<Row> {
-    let CallRow { key, label, ref call, plan } = *kind;
+pub(crate) fn one_at_a_time<W: Wire>(clients: &mut [(Contender, Client<W>)], kind: &CallRow) -> Result<Row> {
+    let samples = seconds(clients, kind)?;
+    Ok(Row::new(kind.key, kind.label, Unit::Time, clients.iter().map(|(one, _)| *one).zip(samples)))
+}
+
+/// The same; the seconds of each call of each client.
+pub(crate) fn seconds<T, W: Wire>(clients: &mut [(T, Client<W>)], kind: &CallRow) -> Result<Vec<Vec<f64>>> {
+    let CallRow { label, ref call, plan, .. } = *kind;
     eprintln!("measuring: {label}");
     let mut batches = Vec::new();
     for (_, client) in &mut *clients {
         batches.push(plan.batch_of(warm_up(client, call, plan)?));
     }
-    let samples = in_turn(plan, clients.len(), |turn, samples| {
+    in_turn(plan, clients.len(), |turn, samples| {
         let (batch, mut spent) = (batches[turn], Duration::ZERO);
         let lead_in = LEAD_IN.min(batch);
         for place in 0..lead_in + batch {
@@ -118,8 +125,7 @@ pub(crate) fn one_at_a_time(clients: &mut [(Contender, Client)], kind: &CallRow)
             }
         }
         Ok(spent)
-    })?;
-    Ok(Row::new(key, label, Unit::Time, clients.iter().map(|(one, _)| *one).zip(samples)))
+    })
 }
 
 /// Many calls at a time; a batch is timed as a whole.

@@ -51,6 +51,23 @@ impl Row {
         Self { key, label, unit, figures }
     }
 
+    /// A row of values that were measured one by one; the contenders in the order of their first ones.
+    pub(crate) fn of_single(
+        key: &'static str,
+        label: &'static str,
+        unit: Unit,
+        values: impl IntoIterator<Item = (Contender, f64)>,
+    ) -> Self {
+        let mut samples: Vec<(Contender, Vec<f64>)> = Vec::new();
+        for (contender, value) in values {
+            match samples.iter_mut().find(|(one, _)| *one == contender) {
+                Some((_, values)) => values.push(value),
+                None => samples.push((contender, vec![value])),
+            }
+        }
+        Self::new(key, label, unit, samples)
+    }
+
     pub(crate) fn figure(&self, contender: Contender) -> Option<Figure> {
         self.figures.iter().find(|(other, _)| *other == contender).map(|(_, figure)| *figure)
     }

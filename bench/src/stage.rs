@@ -86,11 +86,6 @@ impl<'a> Stage<'a> {
     pub(crate) fn command(&self, contender: Contender, tools: usize) -> Result<Option<Command>> {
         let place = usize::from(tools == MANY_TOOLS);
         let own = &self.sessions[place];
-        let server = |runtime, source| {
-            let mut command = self.programs.python(runtime, source)?;
-            command.arg(tools.to_string());
-            Ok::<_, anyhow::Error>(command)
-        };
         let relay = |how| {
             let mut command = Command::new(&self.programs.floor);
             command.arg(how).arg(self.within(LINES_SOCKET));
@@ -121,12 +116,8 @@ impl<'a> Stage<'a> {
                 command.arg(self.within(PYTHON_SOCKET)).arg(&own.schema);
                 command
             }
-            Contender::PythonMcp => server(Runtime::Mcp, "mcp_server.py")?,
-            Contender::FastMcp => server(Runtime::FastMcp, "fastmcp_server.py")?,
-            Contender::NodeSdk => {
-                let mut command = Command::new("node");
-                command.arg(self.programs.runtime(Runtime::Node)?).arg(tools.to_string());
-                command
+            Contender::Server | Contender::PythonMcp | Contender::FastMcp | Contender::NodeSdk => {
+                self.programs.server(contender, tools)?
             }
         }))
     }

@@ -5,35 +5,63 @@
 //! - `stop` stops the session that was started last;
 //! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
 //!
-//! Each line has a line of JSON for an answer. The program ends with its stdin.
+//! Each line has a line of JSON for an answer. Started as `bench-parent TOOLS` it is an MCP server with so many tools instead,
+//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. It always ends with its stdin.
 #![allow(clippy::print_stdout, reason = "the answers are what this program is for")]
 
 mod tools;
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use toolbridge::{ClaudeCodeModel, Session, Transport};
+use tokio::net::TcpListener;
+use toolbridge::{ClaudeCodeModel, ServerInfo, Session, Toolset, Transport, http};
 
 use crate::tools::toolset;
 
 /// The benchmark ends a request when it has measured enough; until then nothing else may.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(3600);
 
+fn main() -> Result<()> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => obey_all(),
+        [tools] => {
+            let tools = toolset(tools.parse()?)?;
+            Ok(toolbridge::serve_stdio(Arc::new(tools), ServerInfo::default(), None)?)
+        }
+        [tools, "http"] => serve_http(toolset(tools.parse()?)?),
+        _ => bail!("not `bench-parent [TOOLS [http]]`"),
+    }
+}
+
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn serve_http(tools: Toolset) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    say(&json!({ "url": format!("http://{}/mcp", listener.local_addr()?) }))?;
+    let until = async { _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await };
+    Ok(http::serve(listener, http::service(tools).build(), until).await?)
+}
+
+#[tokio::main]
+async fn obey_all() -> Result<()> {
     let mut sessions = Vec::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let answer = obey(&line, &mut sessions).await.with_context(|| format!("`{line}`"))?;
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "{answer}")?;
-        stdout.flush()?;
+        say(&answer)?;
     }
     Ok(())
+}
+
+fn say(answer: &Value) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{answer}")?;
+    Ok(stdout.flush()?)
 }
 
 async fn obey(line: &str, sessions: &mut Vec<Session>) -> Result<Value> {

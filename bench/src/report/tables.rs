@@ -4,7 +4,7 @@ use crate::contender::Contender;
 use crate::goal::Verdict;
 use crate::growth::Curve;
 use crate::report::Report;
-use crate::row::{Beside, Unit};
+use crate::row::{Beside, Row, Unit};
 use crate::sample::Figure;
 use crate::table::Table;
 
@@ -15,7 +15,7 @@ impl Report {
     pub(crate) fn rows_table(&self) -> Table {
         let head = ["what", "who", "median", "p99", "n", "× floor", "× best peer"];
         let mut table = Table::new(2, "Calls, start, memory", &head);
-        for row in &self.rows {
+        for row in self.rows.iter().chain(&self.http) {
             let mut label = row.label;
             for (contender, figure) in &row.figures {
                 table.add([
@@ -33,16 +33,18 @@ impl Report {
         table
     }
 
-    /// The medians alone: a line for each row, a column for each contender.
-    pub(crate) fn medians_table(&self) -> Table {
+    /// The medians of these rows alone: a line for each, a column for each contender that is in one.
+    pub(crate) fn medians_table(&self, title: &'static str, rows: &[Row]) -> Table {
+        let is_in = |one: &Contender| rows.iter().any(|row| row.figure(*one).is_some());
+        let columns: Vec<_> = self.contenders.iter().copied().filter(is_in).collect();
         let mut head = vec![""];
-        head.extend(self.contenders.iter().map(|one| one.name));
-        let mut table = Table::new(1, "Medians", &head);
-        for row in &self.rows {
+        head.extend(columns.iter().map(|one| one.name));
+        let mut table = Table::new(1, title, &head);
+        for row in rows {
             let cell = |contender: &Contender| {
                 row.figure(*contender).map_or(NOTHING.into(), |figure| row.unit.show(figure.median))
             };
-            table.add(std::iter::once(row.label.to_owned()).chain(self.contenders.iter().map(cell)));
+            table.add(std::iter::once(row.label.to_owned()).chain(columns.iter().map(cell)));
         }
         table
     }
@@ -76,7 +78,14 @@ impl Report {
     pub(crate) fn other_tables(&self) -> Vec<Table> {
         let first = "The first call: what a user waits for";
         let documents = "The document tools, beside plain system calls for the same bytes";
-        let mut tables = vec![self.python_table(), beside_table(first, "part", "floor", &self.first_call)];
+        let http = "Over HTTP: medians of servers that have the tools in them";
+        let proxy = "Another server through `toolbridge serve`, beside the same server without it";
+        let mut tables = vec![
+            self.medians_table(http, &self.http),
+            beside_table(proxy, "what", "direct", self.proxy.iter().map(|(_, row)| row)),
+            self.python_table(),
+            beside_table(first, "part", "floor", &self.first_call),
+        ];
         tables.extend(self.growth.iter().map(curve_table));
         tables.push(beside_table(documents, "what", "plain", &self.documents));
         tables
@@ -97,7 +106,12 @@ impl Report {
 }
 
 /// Ours beside what the same costs `other`.
-fn beside_table(title: &'static str, what: &str, other: &str, rows: &[Beside]) -> Table {
+fn beside_table<'a>(
+    title: &'static str,
+    what: &str,
+    other: &str,
+    rows: impl IntoIterator<Item = &'a Beside>,
+) -> Table {
     let mut table = Table::new(1, title, &[what, "median", "p99", "n", other, &format!("× {other}")]);
     for row in rows {
         let compared = compared(&row.ours, row.other.as_ref());
@@ -170,6 +184,16 @@ mod tests {
     fn numbers_are_grouped_and_ratios_have_as_many_digits_as_say_something() {
         assert_eq!(["1", "100", "1,000", "100,000"], [1, 100, 1_000, 100_000].map(grouped));
         assert_eq!(["–", "0.034", "1.25", "120"], [None, Some(0.0341), Some(1.25), Some(120.4)].map(times));
+    }
+
+    #[test]
+    fn medians_have_a_column_for_those_that_were_measured() {
+        let contenders = vec![Contender::Bridge, Contender::Server, Contender::NodeSdk];
+        let report = Report { contenders, ..Report::default() };
+        let figures = [(Contender::Server, vec![2.0]), (Contender::NodeSdk, vec![4.0])];
+        let table = report.medians_table("", &[Row::new("key", "calls", Unit::Time, figures)]);
+        assert_eq!(table.head, ["", "server", "node-sdk"]);
+        assert_eq!(table.rows, [["calls", "2.00 s", "4.00 s"]]);
     }
 
     #[test]
