@@ -143,7 +143,14 @@ fn listen(address: &str, has_tokens: bool) -> Result<TcpListener> {
 pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     let starts = |source: &Source| matches!(source, Source::Config(_) | Source::Command(_));
     let starts_servers = serve.sources.iter().any(starts);
-    let runtime = toolbridge::runtime(Builder::new_multi_thread())?;
+    // One client, and tools that wait for others: one thread, which has nobody to wake. The demo has a tool that blocks its thread.
+    let is_small =
+        matches!(serve.front, Front::Stdio) && !serve.sources.iter().any(|it| matches!(it, Source::Demo));
+    let runtime = if is_small {
+        toolbridge::small_runtime()?
+    } else {
+        toolbridge::runtime(Builder::new_multi_thread())?
+    };
     let served = runtime.block_on(async {
         // Listened for once, so that none is lost in between.
         let mut signalled = pin!(ending_signal()?);
