@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs a test over one transport, of which half of the tests have each, or over both.
 
-    How a call travels is decided below Python, and tested there over both; and each request takes half a second.
+    How a call travels is decided below Python, and tested there over both. Each request takes half a second.
     """
     own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "transport" in metafunc.fixturenames and not any("transport" in names for names in own):
