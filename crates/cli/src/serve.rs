@@ -207,8 +207,10 @@ impl Opened {
                 }
                 Source::Config(file) => {
                     let servers = McpServer::from_config(file)?.into_iter();
-                    let servers = servers
-                        .map(async |server| Ok::<_, ServerError>((server.prefix(), server.start().await?)));
+                    // Not an async closure: rustc 1.95 panics at one here when it compiles what has changed.
+                    let servers = servers.map(|server| async move {
+                        Ok::<_, ServerError>((server.prefix(), server.start().await?))
+                    });
                     for (prefix, server) in try_join_all(servers).await? {
                         opened.add_server(&prefix, server)?;
                     }
