@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use rustix::io::ioctl_fionread;
 use tokio::net::unix::pipe;
@@ -21,8 +21,6 @@ pub(crate) struct Lines {
     exchange: Arc<Exchange>,
     stdin: Arc<Stdin>,
     stdout: LineReader<pipe::Receiver>,
-    /// The `initialize` that has not been answered.
-    greeting: Option<RequestId>,
     /// Not rmcp's tasks, which may overtake each other: a cancellation must not come before its call.
     unwritten: mpsc::UnboundedSender<Vec<u8>>,
     _writer: AbortOnDropHandle<io::Result<()>>,
@@ -45,23 +43,7 @@ impl Lines {
         let stdin = Arc::new(Stdin { pipe: stdin, written: Mutex::new(0) });
         let writer = tokio::spawn(Arc::clone(&stdin).write_all(lines));
         let writer = AbortOnDropHandle::new(writer);
-        let stdout = LineReader::new(stdout);
-        Self { server, exchange, stdin, stdout, greeting: None, unwritten, _writer: writer }
-    }
-
-    /// Whether a message answers the `server/discover` that rmcp no longer waits for: a server that is slow to start answers it
-    /// after all, and rmcp would take that for a wrong answer to its `initialize`.
-    fn is_late(&mut self, message: &ServerJsonRpcMessage) -> bool {
-        let answered = match message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
-        };
-        let is_late = self.greeting.is_some() && answered.is_some() && answered != self.greeting.as_ref();
-        if answered.is_some() && !is_late {
-            self.greeting = None;
-        }
-        is_late
+        Self { server, exchange, stdin, stdout: LineReader::new(stdout), unwritten, _writer: writer }
     }
 }
 
@@ -102,11 +84,6 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = &message
-            && matches!(request.request, ClientRequest::InitializeRequest(_))
-        {
-            self.greeting = Some(request.id.clone());
-        }
         match self.exchange.write(message) {
             Ok(line) => _ = self.unwritten.send(line),
             Err(error) => self.exchange.give_up(format!("a message cannot be written: {error}")),
@@ -132,8 +109,8 @@ impl Transport<RoleClient> for Lines {
                 }
             };
             match self.exchange.read(&line) {
-                Ok(Some(message)) if !self.is_late(&message) => return Some(message),
-                Ok(_) => {}
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
                 Err(error) => {
                     let (server, bytes) = (&*self.server, line.len());
                     tracing::warn!(server, bytes, %error, "the server wrote a line to stdout that is not MCP");

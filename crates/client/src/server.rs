@@ -102,8 +102,9 @@ impl McpServer {
             changed: watch::Sender::default(),
         });
         let link = match shared.start().await {
-            // Some servers end when they hear of something else than `initialize`.
-            Err(ServerError::Ended { .. }) => {
+            // Some servers end when they hear of something else than `initialize`. One that is slow to start answers after rmcp
+            // has turned to `initialize`, which it then does not expect any more.
+            Err(ServerError::Ended { .. } | ServerError::Protocol { .. }) => {
                 shared.greet_with(Greeting::Initialize);
                 shared.start().await
             }
