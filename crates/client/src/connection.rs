@@ -1,6 +1,6 @@
 //! A server that answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -12,10 +12,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use toolbridge_core::trace::Outcome;
 use toolbridge_core::{CallContext, CallMeta, RawJson, ToolCall, ToolError, ToolList};
+use toolbridge_ipc::child::Group;
 
 use crate::exchange::{Exchange, Raw};
+use crate::lines::Stdin;
 use crate::list::{MAX_PAGES, Page, tool_list};
-use crate::process::Pulse;
 
 /// How long it may take until it is known why a connection has ended.
 const TO_KNOW_WHY: Duration = Duration::from_secs(3);
@@ -32,8 +33,16 @@ pub(crate) struct Connection {
     pub(crate) broken: mpsc::UnboundedSender<String>,
     /// Why it has ended, once it has.
     pub(crate) end: watch::Receiver<Option<Arc<str>>>,
-    /// Of the process, where there is one.
-    pub(crate) pulse: Option<Pulse>,
+    /// The process, where there is one.
+    pub(crate) child: Option<ChildEnd>,
+}
+
+/// What calls need of a server's process.
+#[derive(Debug)]
+pub(crate) struct ChildEnd {
+    pub(crate) group: Arc<Group>,
+    /// Gone with the connection, which is closed by that.
+    pub(crate) stdin: Weak<Stdin>,
 }
 
 /// Why a request has no result.
@@ -57,7 +66,7 @@ pub(crate) enum RequestError {
 impl Connection {
     /// Whether calls are no use, though it may not be known yet.
     pub(crate) fn is_over(&self) -> bool {
-        self.end.borrow().is_some() || self.pulse.as_ref().is_some_and(Pulse::has_stopped)
+        self.end.borrow().is_some() || self.child.as_ref().is_some_and(|child| child.group.has_ended())
     }
 
     /// What the server said of itself.
@@ -74,16 +83,18 @@ impl Connection {
         context: CallContext,
     ) -> Option<Result<RawJson, ToolError>> {
         let ToolCall { name, arguments, meta } = call;
-        let mut params = CallToolRequestParams::new(name.clone());
-        if self.pulse.is_none() {
-            // Over HTTP rmcp sends some of them as headers as well, if the server wants that.
-            params.arguments = arguments.decode().ok();
-        }
-        let mut request = CallToolRequest::new(params);
         let progress = meta.progress_token.is_some().then(|| context.clone());
-        request.extensions.insert(Raw { arguments: Some(arguments), progress });
         context.mark_sent();
-        let answer = self.ask(ClientRequest::CallToolRequest(request), about(&meta)).await;
+        let answer = if let Some(child) = &self.child {
+            self.pass(child, &name, &arguments, about(&meta), progress).await
+        } else {
+            // rmcp sends some of the arguments as headers as well, if the server wants that.
+            let mut params = CallToolRequestParams::new(name.clone());
+            params.arguments = arguments.decode().ok();
+            let mut request = CallToolRequest::new(params);
+            request.extensions.insert(Raw { arguments: Some(arguments), progress });
+            self.ask(ClientRequest::CallToolRequest(request), about(&meta)).await
+        };
         context.mark_answered();
         let server = &self.server;
         Some(match answer {
@@ -133,14 +144,51 @@ impl Connection {
         }
     }
 
+    /// Makes a call past rmcp, whose loop would take more time than all the rest: nothing but a line is to be written.
+    async fn pass(
+        &self,
+        child: &ChildEnd,
+        name: &str,
+        arguments: &RawJson,
+        about: RequestMetaObject,
+        progress: Option<CallContext>,
+    ) -> Result<RawJson, RequestError> {
+        let written = self.exchange.call(name, arguments, about, progress);
+        let (line, id, answer) = written.map_err(|error| RequestError::Failed(error.to_string()))?;
+        let mut waiting = Waiting { connection: self, id: Some(id.clone()) };
+        let Some(stdin) = child.stdin.upgrade() else {
+            waiting.answered();
+            return Err(RequestError::Ended { why: self.why().await, is_unread: true });
+        };
+        self.exchange.placed(&id, stdin.write(line));
+        // A call must not keep it open.
+        drop(stdin);
+        let mut end = self.end.clone();
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer.ok(),
+            _ = end.wait_for(Option::is_some) => None,
+        };
+        let Some(answer) = answer else { return Err(self.ended(waiting).await) };
+        waiting.answered();
+        answer.map_err(RequestError::Refused)
+    }
+
+    /// The connection is closed, and a request has no answer.
+    async fn ended(&self, mut waiting: Waiting<'_>) -> RequestError {
+        let why = self.why().await;
+        let is_unread = waiting.id.as_ref().is_some_and(|id| self.exchange.is_unread(id));
+        waiting.answered();
+        RequestError::Ended { why, is_unread }
+    }
+
     async fn ask(&self, request: ClientRequest, meta: RequestMetaObject) -> Result<RawJson, RequestError> {
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let Ok(handle) = self.peer.send_request_with_option(request, options).await else {
             // It was not even sent.
             return Err(RequestError::Ended { why: self.why().await, is_unread: true });
         };
-        let id = handle.id.clone();
-        let mut waiting = Waiting { connection: self, id: Some(id.clone()) };
+        let mut waiting = Waiting { connection: self, id: Some(handle.id.clone()) };
         let mut end = self.end.clone();
         let answer = tokio::select! {
             biased;
@@ -151,12 +199,7 @@ impl Connection {
             Some(Ok(Ok(_))) => {
                 waiting.answered().ok_or_else(|| RequestError::Failed("its answer was lost".into()))
             }
-            Some(Ok(Err(ServiceError::TransportClosed)) | Err(_)) | None => {
-                let why = self.why().await;
-                let is_unread = self.exchange.is_unread(&id);
-                waiting.answered();
-                Err(RequestError::Ended { why, is_unread })
-            }
+            Some(Ok(Err(ServiceError::TransportClosed)) | Err(_)) | None => Err(self.ended(waiting).await),
             Some(Ok(Err(error))) => {
                 waiting.answered();
                 Err(match error {

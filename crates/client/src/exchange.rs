@@ -2,9 +2,10 @@
 //!
 //! rmcp counts requests, and speaks the protocol's versions. A request of ours carries a [`Raw`], which the transport
 //! writes out. The text of its result stays here, under the request's id, and rmcp gets an empty one in its place.
+//! A call over pipes is not rmcp's at all: its line is written here, and its answer is given to who waits for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -13,11 +14,18 @@ use rmcp::model::{
     NumberOrString, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerResult,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use toolbridge_core::json::members;
 use toolbridge_core::{Budget, CallContext, Progress, RawJson};
 
 /// Large answers held at a time, for callers that do not read them.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
+
+/// Where our own count of requests begins. rmcp counts from 0, and asks for little but lists.
+const FIRST_ID: u32 = 1_000_000;
+
+/// A result as it was written, or the error in its place.
+pub(crate) type Answer = Result<RawJson, ErrorData>;
 
 /// What a request carries besides what rmcp knows.
 #[derive(Debug, Clone, Default)]
@@ -35,19 +43,29 @@ pub(crate) struct Exchange {
     answers: Budget,
     /// Why the connection is no use any more.
     fault: OnceLock<String>,
-    /// How many bytes there were to be written.
-    written: AtomicU64,
-    /// How many of them the server has read, once it has ended.
+    /// How many bytes the server has read, once it has ended.
     read: OnceLock<u64>,
+    /// What rmcp says with every request.
+    said: OnceLock<RequestMetaObject>,
+    next_id: AtomicU32,
 }
 
 #[derive(Debug)]
 struct UnderWay {
-    is_call: bool,
-    /// Where it begins, among all that was written.
+    /// Where it begins, among all that was to be written.
     place: u64,
     progress: Option<CallContext>,
-    result: Option<RawJson>,
+    asker: Asker,
+}
+
+#[derive(Debug)]
+enum Asker {
+    Rmcp {
+        is_call: bool,
+        result: Option<RawJson>,
+    },
+    /// A call past rmcp.
+    Call(oneshot::Sender<Answer>),
 }
 
 impl Default for Exchange {
@@ -57,8 +75,9 @@ impl Default for Exchange {
             under_way: Mutex::default(),
             answers,
             fault: OnceLock::new(),
-            written: AtomicU64::new(0),
             read: OnceLock::new(),
+            said: OnceLock::new(),
+            next_id: AtomicU32::new(FIRST_ID),
         }
     }
 }
@@ -70,7 +89,10 @@ impl Exchange {
 
     /// The result of a request that has been answered. Nothing is known of the request from here on.
     pub(crate) fn take(&self, id: &RequestId) -> Option<RawJson> {
-        self.lock().remove(id)?.result
+        match self.lock().remove(id)?.asker {
+            Asker::Rmcp { result, .. } => result,
+            Asker::Call(_) => None,
+        }
     }
 
     /// Whether the server has ended without having read anything of a request.
@@ -95,38 +117,56 @@ impl Exchange {
         self.fault.get().map(String::as_str)
     }
 
-    /// A message to the server, in one line.
-    pub(crate) fn write(&self, message: ClientJsonRpcMessage) -> Result<Vec<u8>, serde_json::Error> {
-        let (line, request) = Self::written(message)?;
-        let place = self.written.fetch_add(line.len() as u64, Ordering::Relaxed);
-        if let Some((id, request)) = request {
-            self.lock().insert(id, UnderWay { place, ..request });
-        }
-        Ok(line)
-    }
-
-    fn written(mut message: ClientJsonRpcMessage) -> Result<Written, serde_json::Error> {
+    /// A message of rmcp's to the server in one line, and the request in it that is ours.
+    pub(crate) fn write(&self, mut message: ClientJsonRpcMessage) -> Result<Written, serde_json::Error> {
         let JsonRpcMessage::Request(request) = &mut message else { return Ok((line_of(&message)?, None)) };
         let id = request.id.clone();
         let Some(raw) = request.request.extensions_mut().remove::<Raw>() else {
             return Ok((line_of(&message)?, None));
         };
         let meta = request.request.get_meta_mut();
-        if raw.progress.is_some() {
-            // One number for both: so it is known whose progress it is.
-            meta.set_progress_token(ProgressToken(id.clone()));
-        } else {
-            meta.remove("progressToken");
+        set_progress(meta, raw.progress.as_ref().map(|_| &id));
+        if raw.arguments.is_none() {
+            self.said.get_or_init(|| meta.clone());
         }
-        let written = match (&request.request, &raw.arguments) {
+        let line = match (&request.request, &raw.arguments) {
             (ClientRequest::CallToolRequest(call), Some(arguments)) => {
                 write_call(&id, &call.params.name, arguments, request.request.get_meta())
             }
             _ => line_of(&message),
         }?;
-        let is_call = raw.arguments.is_some();
-        let request = UnderWay { is_call, place: 0, progress: raw.progress, result: None };
-        Ok((written, Some((id, request))))
+        let asker = Asker::Rmcp { is_call: raw.arguments.is_some(), result: None };
+        self.begin(id.clone(), raw.progress, asker);
+        Ok((line, Some(id)))
+    }
+
+    /// A call past rmcp, and where its answer comes.
+    pub(crate) fn call(
+        &self,
+        name: &str,
+        arguments: &RawJson,
+        about: RequestMetaObject,
+        progress: Option<CallContext>,
+    ) -> Result<(Vec<u8>, RequestId, oneshot::Receiver<Answer>), serde_json::Error> {
+        let id = RequestId::Number(self.next_id.fetch_add(1, Ordering::Relaxed).max(FIRST_ID).into());
+        let mut meta = self.said.get().cloned().unwrap_or_default();
+        meta.extend(about);
+        set_progress(&mut meta, progress.as_ref().map(|_| &id));
+        let line = write_call(&id, name, arguments, &meta)?;
+        let (tell, answer) = oneshot::channel();
+        self.begin(id.clone(), progress, Asker::Call(tell));
+        Ok((line, id, answer))
+    }
+
+    fn begin(&self, id: RequestId, progress: Option<CallContext>, asker: Asker) {
+        self.lock().insert(id, UnderWay { place: u64::MAX, progress, asker });
+    }
+
+    /// Says where a request begins, among all that was to be written.
+    pub(crate) fn placed(&self, id: &RequestId, place: u64) {
+        if let Some(request) = self.lock().get_mut(id) {
+            request.place = place;
+        }
     }
 
     /// A message of the server, as far as it concerns rmcp.
@@ -142,7 +182,7 @@ impl Exchange {
     pub(crate) fn sift(&self, text: &Bytes) -> Sifted {
         match self.keep(text) {
             Kept::Nothing => Sifted::Same,
-            Kept::Progress => Sifted::Nothing,
+            Kept::All => Sifted::Nothing,
             // Over HTTP rmcp reads from the list of tools which arguments are to be sent as headers.
             Kept::Result { is_call: false, .. }
                 if serde_json::from_slice::<ServerJsonRpcMessage>(text).is_ok() =>
@@ -152,42 +192,60 @@ impl Exchange {
             Kept::Result { id, .. } => {
                 Sifted::Instead(ServerJsonRpcMessage::response(ServerResult::empty(()), id).into())
             }
-            Kept::TooMuch(id) => {
-                let limit = MAX_ANSWER_BYTES;
-                let text = format!("answers that nobody has read hold {limit} bytes, which is the limit");
-                let error = ErrorData::internal_error(text, None);
-                Sifted::Instead(ServerJsonRpcMessage::error(error, Some(id)).into())
-            }
+            Kept::Error { id, error } => Sifted::Instead(ServerJsonRpcMessage::error(error, Some(id)).into()),
         }
     }
 
     fn keep(&self, text: &Bytes) -> Kept {
-        let keys = &["id", "method", "result", "params"];
+        let keys = &["id", "method", "result", "error", "params"];
         let found = std::str::from_utf8(text).ok().and_then(|text| members(text, keys).ok().flatten());
         match found {
-            Some([Some(id), None, Some(result), _]) => {
+            Some([Some(id), None, Some(result), _, _]) => {
                 let Some(id) = id.decode().ok().and_then(|id| self.asked(id)) else { return Kept::Nothing };
-                let Some(result) = self.answers.hold(RawJson::span(text, result), text.len()) else {
-                    return Kept::TooMuch(id);
-                };
-                match self.lock().get_mut(&id) {
-                    Some(request) => {
-                        request.result = Some(result);
-                        Kept::Result { id, is_call: request.is_call }
-                    }
-                    None => Kept::Nothing,
+                let result = self.answers.hold(RawJson::span(text, result), text.len());
+                self.answered(id, result.ok_or_else(too_much))
+            }
+            Some([Some(id), None, None, Some(error), _]) => {
+                let id = id.decode().ok().and_then(|id| self.asked(id));
+                match (id, error.decode()) {
+                    (Some(id), Ok(error)) => self.answered(id, Err(error)),
+                    _ => Kept::Nothing,
                 }
             }
-            Some([None, Some(method), _, Some(params)]) if method.get() == r#""notifications/progress""# => {
+            Some([None, Some(method), _, _, Some(params)])
+                if method.get() == r#""notifications/progress""# =>
+            {
                 if let Ok(Report { token, progress }) = params.decode::<Report>()
                     && let Some(id) = self.asked(token)
                     && let Some(UnderWay { progress: Some(context), .. }) = self.lock().get(&id)
                 {
                     context.progress(progress.progress, progress.total, progress.message.as_deref());
                 }
-                Kept::Progress
+                Kept::All
             }
             _ => Kept::Nothing,
+        }
+    }
+
+    fn answered(&self, id: RequestId, answer: Answer) -> Kept {
+        let mut under_way = self.lock();
+        match under_way.get_mut(&id).map(|request| &mut request.asker) {
+            Some(Asker::Rmcp { is_call, result }) => match answer {
+                Ok(answer) => {
+                    *result = Some(answer);
+                    Kept::Result { id, is_call: *is_call }
+                }
+                Err(error) => Kept::Error { id, error },
+            },
+            Some(Asker::Call(_)) => {
+                let request = under_way.remove(&id);
+                drop(under_way);
+                if let Some(UnderWay { asker: Asker::Call(asker), .. }) = request {
+                    _ = asker.send(answer);
+                }
+                Kept::All
+            }
+            None => Kept::Nothing,
         }
     }
 
@@ -204,7 +262,7 @@ impl Exchange {
 }
 
 /// A line, and the request in it that is ours.
-type Written = (Vec<u8>, Option<(RequestId, UnderWay)>);
+type Written = (Vec<u8>, Option<RequestId>);
 
 /// What rmcp gets of a message.
 pub(crate) enum Sifted {
@@ -216,9 +274,23 @@ pub(crate) enum Sifted {
 /// What was kept back from rmcp.
 enum Kept {
     Nothing,
-    Progress,
+    All,
     Result { id: RequestId, is_call: bool },
-    TooMuch(RequestId),
+    Error { id: RequestId, error: ErrorData },
+}
+
+fn too_much() -> ErrorData {
+    let limit = MAX_ANSWER_BYTES;
+    let text = format!("answers that nobody has read hold {limit} bytes, which is the limit");
+    ErrorData::internal_error(text, None)
+}
+
+/// One number for a request and its progress: so it is known whose it is.
+fn set_progress(meta: &mut RequestMetaObject, id: Option<&RequestId>) {
+    match id {
+        Some(id) => meta.set_progress_token(ProgressToken(id.clone())),
+        None => _ = meta.remove("progressToken"),
+    }
 }
 
 #[derive(Deserialize)]

@@ -13,16 +13,18 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Response, Url};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::http_header::{EVENT_STREAM_MIME_TYPE, HEADER_SESSION_ID, JSON_MIME_TYPE};
+use rmcp::transport::common::http_header::{
+    EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
+};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
     StreamableHttpPostResponse,
@@ -32,11 +34,12 @@ use toolbridge_mcp::MAX_LINE_BYTES;
 
 use crate::ServerError;
 use crate::exchange::{Exchange, Sifted};
+use crate::fetch::Fetch;
 use crate::open::{BeginError, reason};
 use crate::target::{UrlTarget, without_secrets};
 
-/// How long a host may take to take a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What an answer may be.
+const ACCEPTED: &str = "application/json, text/event-stream";
 
 /// Calls that are under way at a time; further ones wait.
 const MAX_CALLS: usize = 512;
@@ -64,7 +67,7 @@ type Failed = StreamableHttpError<HttpError>;
 /// Sends what rmcp wants sent.
 #[derive(Clone)]
 pub(crate) struct Http {
-    client: Client,
+    fetch: Fetch,
     exchange: Arc<Exchange>,
 }
 
@@ -76,12 +79,15 @@ pub(crate) fn connect(
 ) -> Result<impl rmcp::transport::Transport<RoleClient> + 'static, ServerError> {
     let bad = |reason: String| ServerError::Url { server: server.to_owned(), reason };
     let shown = without_secrets(&target.url);
-    let url = Url::parse(&target.url).map_err(|error| bad(format!("`{shown}`: {error}")))?;
-    match url.scheme() {
-        "http" => {}
-        "https" if cfg!(feature = "https") => {}
-        "https" => return Err(bad(format!("`{shown}` needs the feature `https`"))),
-        scheme => return Err(bad(format!("`{shown}` begins with `{scheme}`, not with `http` or `https`"))),
+    let url = Uri::try_from(&target.url).map_err(|error| bad(format!("`{shown}`: {error}")))?;
+    match url.scheme_str() {
+        Some("http") => {}
+        Some("https") if cfg!(feature = "https") => {}
+        Some("https") => return Err(bad(format!("`{shown}` needs the feature `https`"))),
+        Some(scheme) => {
+            return Err(bad(format!("`{shown}` begins with `{scheme}`, not with `http` or `https`")));
+        }
+        None => return Err(bad(format!("`{shown}` does not begin with `http` or `https`"))),
     }
     let mut headers = HeaderMap::new();
     for (name, value) in &target.headers {
@@ -94,26 +100,11 @@ pub(crate) fn connect(
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    #[cfg(feature = "https")]
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Fails if another thread has just done it.
-        _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    // A redirect to another host would take the headers along.
-    let same_origin = Policy::custom(|attempt| {
-        let is_same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
-        if is_same && attempt.previous().len() < 10 { attempt.follow() } else { attempt.stop() }
-    });
-    let client = Client::builder()
-        .default_headers(headers)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(same_origin)
-        .build()
-        .map_err(|error| bad(full(&error.without_url())))?;
+    let fetch = Fetch::new(&url, headers).map_err(bad)?;
     let config = StreamableHttpClientTransportConfig::with_uri(target.url.as_str())
         .max_concurrent_requests(MAX_CALLS)
         .max_sse_event_size(MAX_LINE_BYTES);
-    Ok(StreamableHttpClientTransport::with_client(Http { client, exchange }, config))
+    Ok(StreamableHttpClientTransport::with_client(Http { fetch, exchange }, config))
 }
 
 /// What an error and its causes say.
@@ -121,15 +112,20 @@ fn full(error: &(dyn Error + 'static)) -> String {
     toolbridge_core::with_causes(error)
 }
 
-impl From<reqwest::Error> for HttpError {
-    fn from(error: reqwest::Error) -> Self {
-        let error = error.without_url();
+impl From<hyper_util::client::legacy::Error> for HttpError {
+    fn from(error: hyper_util::client::legacy::Error) -> Self {
         let text = full(&error);
         #[cfg(feature = "https")]
         if is_tls(&error) {
             return Self::Tls(text);
         }
-        if error.is_connect() || error.is_timeout() { Self::Connect(text) } else { Self::Lost(text) }
+        if error.is_connect() { Self::Connect(text) } else { Self::Lost(text) }
+    }
+}
+
+impl From<hyper::Error> for HttpError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Lost(full(&error))
     }
 }
 
@@ -157,18 +153,10 @@ impl Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let asked = Asked::of(&message);
-        let body = self.exchange.write(message)?;
-        let mut request = self
-            .client
-            .post(url)
-            .header(ACCEPT, format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}"))
-            .header(CONTENT_TYPE, JSON_MIME_TYPE)
-            .headers(headers.into_iter().collect());
+        let (body, _) = self.exchange.write(message)?;
         let has_session = session.is_some();
-        if let Some(session) = session {
-            request = request.header(HEADER_SESSION_ID, &*session);
-        }
-        let response = request.body(body).send().await.map_err(HttpError::from)?;
+        let headers = about(session, headers, true)?;
+        let response = self.fetch.send(Method::POST, url, headers, body.into()).await?;
         let status = response.status();
         let kind = kind(&response);
         let session = response.headers().get(HEADER_SESSION_ID);
@@ -266,17 +254,17 @@ impl Asked {
     }
 }
 
-fn kind(response: &Response) -> String {
+fn kind(response: &Response<Incoming>) -> String {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.map_or_else(|| "nothing that says what it is".into(), |kind| kind.chars().take(100).collect())
 }
 
 /// The events of a response, none of them over our limit.
-fn events_of(response: Response) -> Events {
+fn events_of(response: Response<Incoming>) -> Events {
     // Of the event that is being read.
     let unread = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&unread);
-    let parts = response.bytes_stream().map(move |part| {
+    let parts = response.into_body().into_data_stream().map(move |part| {
         let part = part.map_err(|error| io::Error::other(HttpError::from(error)))?;
         if counted.fetch_add(part.len(), Ordering::Relaxed) > MAX_LINE_BYTES {
             return Err(io::Error::other(too_large()));
@@ -290,9 +278,9 @@ fn too_large() -> HttpError {
     HttpError::Unreadable(format!("its answer is over the limit of {MAX_LINE_BYTES} bytes"))
 }
 
-async fn body_of(response: Response) -> Result<Bytes, HttpError> {
+async fn body_of(response: Response<Incoming>) -> Result<Bytes, HttpError> {
     let mut body = BytesMut::new();
-    let mut parts = response.bytes_stream();
+    let mut parts = response.into_body().into_data_stream();
     while let Some(part) = parts.next().await {
         body.extend_from_slice(&part?);
         if body.len() > MAX_LINE_BYTES {
@@ -320,10 +308,16 @@ impl StreamableHttpClient for Http {
         &self,
         url: Arc<str>,
         session: Arc<str>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failed> {
-        self.client.delete_session(url, session, auth, headers).await.map_err(ours)
+        let headers = about(Some(session), headers, false)?;
+        let response = self.fetch.send(Method::DELETE, &url, headers, Bytes::new()).await?;
+        match response.status() {
+            // Servers need not know how to.
+            status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+            status => Err(HttpError::Status(status).into()),
+        }
     }
 
     async fn get_stream(
@@ -331,24 +325,48 @@ impl StreamableHttpClient for Http {
         url: Arc<str>,
         session: Option<Arc<str>>,
         last: Option<String>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Failed> {
-        let events = self.client.get_stream(url, session, last, auth, headers).await.map_err(ours)?;
-        Ok(self.seen(events))
+        let mut headers = about(session, headers, false)?;
+        if let Some(last) = last {
+            headers.insert(HEADER_LAST_EVENT_ID, header_value(&last)?);
+        }
+        let response = self.fetch.send(Method::GET, &url, headers, Bytes::new()).await?;
+        match response.status() {
+            StatusCode::METHOD_NOT_ALLOWED => return Err(Failed::ServerDoesNotSupportSse),
+            status if !status.is_success() => return Err(HttpError::Status(status).into()),
+            _ => {}
+        }
+        let kind = kind(&response);
+        if !kind.starts_with(EVENT_STREAM_MIME_TYPE) {
+            return Err(HttpError::NotMcp(kind).into());
+        }
+        Ok(self.seen(events_of(response)))
     }
 }
 
-/// rmcp's own error for reqwest, as ours.
-fn ours(error: StreamableHttpError<reqwest::Error>) -> Failed {
-    match error {
-        StreamableHttpError::Client(error) => HttpError::from(error).into(),
-        StreamableHttpError::ServerDoesNotSupportSse => Failed::ServerDoesNotSupportSse,
-        StreamableHttpError::SessionExpired => Failed::SessionExpired,
-        StreamableHttpError::AuthRequired(_) => HttpError::Status(StatusCode::UNAUTHORIZED).into(),
-        StreamableHttpError::InsufficientScope(_) => HttpError::Status(StatusCode::FORBIDDEN).into(),
-        error => HttpError::Unreadable(error.to_string()).into(),
+/// The headers of a request.
+fn about(
+    session: Option<Arc<str>>,
+    headers: HashMap<HeaderName, HeaderValue>,
+    has_body: bool,
+) -> Result<HeaderMap, HttpError> {
+    let mut all: HeaderMap = headers.into_iter().collect();
+    all.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+    if has_body {
+        all.insert(CONTENT_TYPE, HeaderValue::from_static(JSON_MIME_TYPE));
     }
+    if let Some(session) = session {
+        all.insert(HEADER_SESSION_ID, header_value(&session)?);
+    }
+    Ok(all)
+}
+
+/// What a server gave us to send back.
+fn header_value(value: &str) -> Result<HeaderValue, HttpError> {
+    HeaderValue::try_from(value)
+        .map_err(|_| HttpError::Unreadable("it gave an id that cannot be sent back".into()))
 }
 
 /// What such an error says; `None` if it is another one.

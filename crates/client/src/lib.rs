@@ -9,6 +9,8 @@ mod error;
 mod exchange;
 mod expand;
 #[cfg(feature = "http")]
+mod fetch;
+#[cfg(feature = "http")]
 mod http;
 mod lines;
 mod list;

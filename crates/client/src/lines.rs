@@ -1,15 +1,16 @@
 //! A server at the other end of two pipes: one message a line.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use rustix::io::ioctl_fionread;
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_mcp::{Incoming as _, LineReader, MAX_LINE_BYTES};
 
@@ -21,15 +22,26 @@ pub(crate) struct Lines {
     exchange: Arc<Exchange>,
     stdin: Arc<Stdin>,
     stdout: LineReader<pipe::Receiver>,
-    /// Not rmcp's tasks, which may overtake each other: a cancellation must not come before its call.
-    unwritten: mpsc::UnboundedSender<Vec<u8>>,
-    _writer: AbortOnDropHandle<io::Result<()>>,
+    _writer: AbortOnDropHandle<()>,
 }
 
-struct Stdin {
+/// The server's stdin. Lines are written in the order in which they come: a cancellation must not overtake its call.
+#[derive(Debug)]
+pub(crate) struct Stdin {
     pipe: pipe::Sender,
-    /// How many bytes have been written; locked while some are.
-    written: Mutex<u64>,
+    unwritten: Mutex<Unwritten>,
+    more: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Unwritten {
+    lines: VecDeque<Vec<u8>>,
+    /// How much of the first of them has been written.
+    begun: usize,
+    /// How many bytes have been written in all.
+    written: u64,
+    /// How many were to be.
+    given: u64,
 }
 
 impl Lines {
@@ -39,42 +51,80 @@ impl Lines {
         stdin: pipe::Sender,
         stdout: pipe::Receiver,
     ) -> Self {
-        let (unwritten, lines) = mpsc::unbounded_channel();
-        let stdin = Arc::new(Stdin { pipe: stdin, written: Mutex::new(0) });
-        let writer = tokio::spawn(Arc::clone(&stdin).write_all(lines));
-        let writer = AbortOnDropHandle::new(writer);
-        Self { server, exchange, stdin, stdout: LineReader::new(stdout), unwritten, _writer: writer }
+        let stdin = Arc::new(Stdin { pipe: stdin, unwritten: Mutex::default(), more: Notify::new() });
+        let writer = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&stdin).write_rest()));
+        Self { server, exchange, stdin, stdout: LineReader::new(stdout), _writer: writer }
+    }
+
+    pub(crate) fn stdin(&self) -> Weak<Stdin> {
+        Arc::downgrade(&self.stdin)
     }
 }
 
 impl Stdin {
+    fn lock(&self) -> MutexGuard<'_, Unwritten> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a line, at once if there is room. Returns where it begins, among all that was to be written.
+    ///
     /// A server that reads no more has ended, or will: its stdout says so.
-    async fn write_all(self: Arc<Self>, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
-        while let Some(line) = lines.recv().await {
-            let mut rest = &line[..];
-            while !rest.is_empty() {
-                self.pipe.writable().await?;
-                let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-                match self.pipe.try_write(rest) {
-                    Ok(count) => {
-                        *written += count as u64;
-                        rest = &rest[count..];
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
+    pub(crate) fn write(&self, line: Vec<u8>) -> u64 {
+        let mut unwritten = self.lock();
+        let place = unwritten.given;
+        unwritten.given += line.len() as u64;
+        unwritten.lines.push_back(line);
+        if unwritten.lines.len() == 1 && unwritten.write(&self.pipe).is_err_and(|error| is_full(&error)) {
+            self.more.notify_one();
+        }
+        place
+    }
+
+    /// Writes what there was no room for.
+    async fn write_rest(self: Arc<Self>) {
+        loop {
+            self.more.notified().await;
+            loop {
+                if self.pipe.writable().await.is_err() {
+                    return;
+                }
+                let written = self.lock().write(&self.pipe);
+                match written {
+                    Ok(()) => break,
+                    Err(error) if is_full(&error) => {}
+                    Err(_) => return,
                 }
             }
         }
-        Ok(())
     }
 
     /// How many bytes have been read from the other end of the pipe; the rest is still in it.
     fn read_so_far(&self) -> Option<u64> {
         // Elsewhere it is not known what the end for writing says.
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwritten = self.lock();
         let unread = cfg!(target_os = "linux").then(|| ioctl_fionread(&self.pipe).ok()).flatten()?;
-        written.checked_sub(unread)
+        unwritten.written.checked_sub(unread)
     }
+}
+
+impl Unwritten {
+    /// Writes all of it, or as much as there is room for.
+    fn write(&mut self, pipe: &pipe::Sender) -> io::Result<()> {
+        while let Some(line) = self.lines.front() {
+            let count = pipe.try_write(&line[self.begun..])?;
+            self.written += count as u64;
+            self.begun += count;
+            if self.begun == line.len() {
+                self.lines.pop_front();
+                self.begun = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 impl Transport<RoleClient> for Lines {
@@ -85,7 +135,12 @@ impl Transport<RoleClient> for Lines {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
         match self.exchange.write(message) {
-            Ok(line) => _ = self.unwritten.send(line),
+            Ok((line, request)) => {
+                let place = self.stdin.write(line);
+                if let Some(id) = request {
+                    self.exchange.placed(&id, place);
+                }
+            }
             Err(error) => self.exchange.give_up(format!("a message cannot be written: {error}")),
         }
         std::future::ready(Ok(()))

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::pin::Pin;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +16,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use toolbridge_core::ToolList;
+use toolbridge_ipc::child::Exit;
 
 use crate::ServerError;
-use crate::connection::{Connection, RequestError};
+use crate::connection::{ChildEnd, Connection, RequestError};
 use crate::exchange::Exchange;
 use crate::lines::Lines;
-use crate::process::{Process, Pulse, exited};
+use crate::process::{Process, exited};
 use crate::stderr::Stderr;
 use crate::target::{CommandTarget, Target};
 
@@ -57,7 +57,7 @@ pub(crate) struct Link {
 
 /// What tells how a process ended.
 struct Child {
-    exit: watch::Receiver<Option<ExitStatus>>,
+    exit: Exit,
     stderr: Stderr,
 }
 
@@ -120,7 +120,8 @@ async fn open_command(
     let exchange = Arc::<Exchange>::default();
     let lines = Lines::new(Arc::clone(server), Arc::clone(&exchange), pipes.stdin, pipes.stdout);
     let begun = {
-        let beginning = begin(server, lines, Arc::clone(&exchange), Some(process.pulse()), limit, greeting);
+        let end = ChildEnd { group: process.group(), stdin: lines.stdin() };
+        let beginning = begin(server, lines, Arc::clone(&exchange), Some(end), limit, greeting);
         let mut exit = child.exit.clone();
         tokio::select! {
             begun = beginning => begun,
@@ -162,7 +163,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
     server: &Arc<str>,
     transport: T,
     exchange: Arc<Exchange>,
-    pulse: Option<Pulse>,
+    child: Option<ChildEnd>,
     limit: Duration,
     greeting: Greeting,
 ) -> Result<(Link, ToolList), BeginError> {
@@ -190,7 +191,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
             unwanted,
             broken,
             end: ended,
-            pulse,
+            child,
         });
         let mut helpers = JoinSet::new();
         helpers.spawn(Connection::tell_unwanted(peer.clone(), tell_unwanted));

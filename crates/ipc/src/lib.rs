@@ -4,7 +4,8 @@
 //! into a schema file. In the bridge process [`read_schema_file`] and a [`Remote`] are the other end, and
 //! a tool source again. `PROTOCOL.md` in the repository is the normative description of the wire.
 
-#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod child;
 #[doc(hidden)]
 pub mod fuzzing;
 #[doc(hidden)]

@@ -66,10 +66,12 @@ impl Web {
                     let (answer, noted) = (Arc::clone(&answer), Arc::clone(&noted));
                     async move {
                         let (head, body) = request.into_parts();
+                        let path = ("x-path".to_owned(), head.uri.path().to_owned());
                         let headers: HashMap<_, _> = head
                             .headers
                             .iter()
                             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+                            .chain([path])
                             .collect();
                         let body = String::from_utf8(body.collect().await?.to_bytes().to_vec()).unwrap();
                         noted.lock().unwrap().push((head.method.clone(), headers.clone(), body.clone()));
@@ -203,6 +205,33 @@ async fn sixty_four_calls_at_once_are_answered() {
     for result in futures_util::future::join_all(calls).await {
         assert_eq!(result.unwrap().as_str(), RESULT);
     }
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_same_host_is_followed_and_another_is_not() {
+    let target = legacy("one", "json");
+    let web = Web::start(move |method, headers, body| {
+        // As many servers do that are mounted at a path.
+        let is_asked = headers.get("x-path").is_some_and(|path| path == "/mcp/");
+        let mut answer = if is_asked { target(method, headers, body) } else { status(307, "text/plain", "") };
+        answer.headers_mut().insert("Location", "/mcp/".parse().unwrap());
+        answer
+    })
+    .await;
+    let server = start(web.url()).await.unwrap();
+    assert_eq!(call(&server, "json", "{}").await.unwrap().as_str(), RESULT);
+
+    let elsewhere = web.address;
+    let other = Web::start(move |_, _, _| {
+        let mut answer = status(307, "text/plain", "");
+        answer.headers_mut().insert("Location", format!("http://{elsewhere}/mcp/").parse().unwrap());
+        answer
+    })
+    .await;
+    let before = web.seen.lock().unwrap().len();
+    let error = start(other.url()).await.unwrap_err();
+    assert!(error.to_string().contains("HTTP status 307"), "{error}");
+    assert_eq!(web.seen.lock().unwrap().len(), before, "the headers stay where they belong");
 }
 
 #[tokio::test]

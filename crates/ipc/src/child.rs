@@ -1,0 +1,145 @@
+//! A child process that leads a group of its own. Not for users, and so not documented.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+/// Says when a child has ended, and how.
+pub type Exit = watch::Receiver<Option<ExitStatus>>;
+
+/// Starts a command as the leader of a new group, in the thread that then waits for its end with `reap`: the system takes the
+/// end of the thread that started a child for the end of its parent, and any other may end at any time.
+///
+/// If it cannot be started, `reap` is dropped before that is told.
+pub fn start<G: Send + Sync + 'static>(
+    mut command: Command,
+    group: impl FnOnce(&Child) -> G + Send + 'static,
+    reap: impl FnOnce(&G, Child) -> ExitStatus + Send + 'static,
+) -> io::Result<(Arc<G>, Exit)> {
+    command.process_group(0);
+    let (tell_start, start) = sync_channel(1);
+    let (tell_exit, exit) = watch::channel(None);
+    let reaper = move || {
+        let spawned = command.spawn();
+        // It holds the other ends of the pipes.
+        drop(command);
+        match spawned {
+            Ok(child) => {
+                let group = Arc::new(group(&child));
+                _ = tell_start.send(Ok(Arc::clone(&group)));
+                let status = reap(&group, child);
+                _ = tell_exit.send(Some(status));
+            }
+            Err(error) => {
+                drop(reap);
+                _ = tell_start.send(Err(error));
+            }
+        }
+    };
+    thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper)?;
+    let group = start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into()))?;
+    Ok((group, exit))
+}
+
+/// The ends of a child's pipes that are ours.
+#[derive(Debug)]
+pub struct Pipes {
+    pub stdin: pipe::Sender,
+    pub stdout: pipe::Receiver,
+    pub stderr: pipe::Receiver,
+}
+
+impl Pipes {
+    /// Gives a command the other ends. Must be called inside a runtime.
+    pub fn to(command: &mut Command) -> io::Result<Self> {
+        let (stdin, their_stdin) = pipe::pipe()?;
+        let (their_stdout, stdout) = pipe::pipe()?;
+        let (their_stderr, stderr) = pipe::pipe()?;
+        command.stdin(their_stdin.into_blocking_fd()?);
+        command.stdout(their_stdout.into_blocking_fd()?).stderr(their_stderr.into_blocking_fd()?);
+        Ok(Self { stdin, stdout, stderr })
+    }
+}
+
+/// A group whose leader is a child of ours.
+#[derive(Debug)]
+pub struct Group {
+    leader: Pid,
+    /// Whether the leader has been reaped; its number may be somebody else's from then on.
+    is_gone: Mutex<bool>,
+    gone: Condvar,
+}
+
+impl Group {
+    #[must_use]
+    pub fn of(child: &Child) -> Self {
+        Self { leader: Pid::from_child(child), is_gone: Mutex::new(false), gone: Condvar::new() }
+    }
+
+    pub fn leader(&self) -> Pid {
+        self.leader
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        *self.lock()
+    }
+
+    /// Whether the leader has ended. The system knows it before anybody here does.
+    pub fn has_ended(&self) -> bool {
+        let is_gone = self.lock();
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        *is_gone || matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_)))
+    }
+
+    /// Sends a signal to everybody in the group, while its number is surely ours.
+    pub fn signal(&self, signal: Signal) {
+        let is_gone = self.lock();
+        if !*is_gone {
+            _ = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Sends one signal after the other, until the leader is gone: in a thread of its own, as there may be no runtime any more.
+    /// Returns at once; `false` if there is no thread to be had.
+    #[must_use]
+    pub fn end(self: &Arc<Self>, patience: Duration, signals: &'static [Signal]) -> bool {
+        let group = Arc::clone(self);
+        let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
+            for signal in signals {
+                let waited = group.gone.wait_timeout_while(group.lock(), patience, |is_gone| !*is_gone);
+                drop(waited);
+                group.signal(*signal);
+            }
+        });
+        killer.is_ok()
+    }
+
+    /// Waits for the leader's end. `last` may still signal the group by its number.
+    pub fn reap(&self, mut child: Child, last: impl FnOnce(Pid)) -> ExitStatus {
+        // Not reaped yet: until the lock is held the number stays ours. A signal may interrupt the wait.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(self.leader), options), Err(Errno::INTR)) {}
+        let status = {
+            let mut is_gone = self.lock();
+            last(self.leader);
+            let status = child.wait().unwrap_or_default();
+            *is_gone = true;
+            status
+        };
+        self.gone.notify_all();
+        status
+    }
+}
