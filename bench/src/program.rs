@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 use xtask::bridge;
 use xtask::project::{Project, run, stdout_of};
 
@@ -87,20 +86,11 @@ impl Programs {
     }
 }
 
-/// Builds our two executables; cargo says itself where it has put them.
+/// Builds our two executables.
 fn build_ours(project: &Project, profile: &str) -> Result<[PathBuf; 2]> {
     eprintln!("building toolbridge ({profile})");
-    let packages = "--package toolbridge-cli --package bench-parent";
-    let build =
-        format!("build --profile {profile} --quiet {packages} --message-format=json-render-diagnostics");
-    let said = stdout_of(project.cargo(&build).stderr(Stdio::inherit()))?;
-    let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let executable = |name: &str| {
-        let mut found = messages.iter().filter(|message| message["target"]["name"] == name);
-        let path = found.find_map(|message| message["executable"].as_str()).map(PathBuf::from);
-        path.with_context(|| format!("cargo built {name} and named no executable"))
-    };
-    Ok([executable("toolbridge")?, executable("bench-parent")?])
+    project.build(profile, &["toolbridge-cli", "bench-parent"])?;
+    Ok(["toolbridge", "bench-parent"].map(|name| project.built(profile).join(name)))
 }
 
 /// The executables of an earlier build.

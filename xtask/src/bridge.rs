@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::project::{Project, run, stdout_of};
+use crate::project::{DEV, Project, run, stdout_of};
 
 /// The package, and its executable.
 pub const NAME: &str = "toolbridge-bridge";
@@ -19,6 +19,10 @@ pub const NAME: &str = "toolbridge-bridge";
 ///
 /// When it does not compile.
 pub fn build(project: &Project, profile: &str) -> Result<PathBuf> {
+    if profile == DEV {
+        project.build(profile, &[NAME])?;
+        return Ok(project.built(profile).join(NAME));
+    }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let said = stdout_of(Command::new(rustc).arg("-vV"))?;
     let cargo = || project.cargo(&format!("rustc --quiet --profile {profile} --package {NAME} --bin {NAME}"));

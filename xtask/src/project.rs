@@ -9,6 +9,12 @@ use serde_json::Value;
 /// The profile of what is shipped and measured.
 pub const DIST: &str = "dist";
 
+/// The profile of tests. What is built with it is the same everywhere, so that nothing is compiled twice.
+pub const DEV: &str = "dev";
+
+/// Everything that is built and checked for tests, as arguments of cargo's.
+pub const ALL: &str = "--workspace --features toolbridge-cli/otel,toolbridge-python/tested";
+
 /// The workspace.
 pub struct Project {
     /// Its root.
@@ -33,7 +39,20 @@ impl Project {
     /// Where cargo puts what it builds with a profile.
     #[must_use]
     pub fn built(&self, profile: &str) -> PathBuf {
-        self.target.join(if profile == "dev" { "debug" } else { profile })
+        self.target.join(if profile == DEV { "debug" } else { profile })
+    }
+
+    /// Builds these packages with a profile; for tests, with everything else.
+    ///
+    /// # Errors
+    ///
+    /// When something does not compile.
+    pub fn build(&self, profile: &str, packages: &[&str]) -> Result<()> {
+        if profile == DEV {
+            return run(&mut self.cargo(&format!("build {ALL} --all-targets --quiet")));
+        }
+        let packages: Vec<_> = packages.iter().map(|name| format!("--package {name}")).collect();
+        run(&mut self.cargo(&format!("build --quiet --profile {profile} {}", packages.join(" "))))
     }
 
     /// The cargo that runs us, in the root, with arguments that have no spaces in them.
@@ -166,6 +185,25 @@ mod tests {
             let allowed = ALLOWED.iter().find(|(allowed, _)| *allowed == name).unwrap().1;
             assert_eq!(known, allowed.iter().copied().collect(), "what {name} knows");
         }
+    }
+
+    /// Each package, with its features, as cargo would compile it.
+    fn compiled(arguments: &str) -> BTreeSet<String> {
+        let arguments = format!("tree --format {{p}}_{{f}} --prefix none --no-dedupe {arguments}");
+        let mut command = cargo();
+        command.args(arguments.split(' ')).current_dir(env!("CARGO_MANIFEST_DIR"));
+        stdout_of(&mut command).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_wheel_for_tests_is_made_of_what_is_compiled_anyway() {
+        let wheel = compiled("--edges no-dev --package toolbridge-python --features tested");
+        let again: Vec<_> = wheel.difference(&compiled(ALL)).cloned().collect();
+        assert!(wheel.len() > 100);
+        assert_eq!(
+            again, [""; 0],
+            "what is to be asked for in crates/python/Cargo.toml, feature `tested`, too"
+        );
     }
 
     #[test]

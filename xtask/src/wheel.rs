@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::project::{Project, run, stdout_of};
+use crate::project::{DEV, Project, run, stdout_of};
 use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
@@ -21,13 +21,16 @@ const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let Project { root, target } = project;
     let python = python::NEWEST.install(project)?;
-    run(&mut project.cargo(&format!("build --quiet --package toolbridge-cli --profile {profile}")))?;
+    project.build(profile, &["toolbridge-cli"])?;
     for executable in [project.built(profile).join("toolbridge"), bridge::build(project, profile)?] {
         put(&executable, &root.join(EXECUTABLES))?;
     }
     _ = std::fs::remove_dir_all(out);
     let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
+    if profile == DEV {
+        maturin.args(["--features", "tested"]);
+    }
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
     find(out)
 }

@@ -18,7 +18,6 @@
 //! `vault.rs` and `range.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
-#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 

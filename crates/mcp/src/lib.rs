@@ -7,7 +7,6 @@
 //! Besides the client, this is the only crate that knows rmcp. `toolbridge-http` uses the same messages, and shares what is written
 //! here.
 
-#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
-use xtask::project::Project;
+use xtask::project::{ALL, DEV, Project};
 use xtask::wheel;
 
 use super::report::Output;
@@ -43,12 +43,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) unchecked: Unchecked,
 }
 
-/// What is built and checked: the same for all parts, so that none compiles again what another one has.
-const ALL: &str = "--workspace --features toolbridge-cli/otel";
-
-/// How the wheel is built, and what is measured for a moment. Not `dev`: the executables there have other features.
-const PROFILE: &str = "tested";
-
 /// All parts, in the order in which they begin if they can.
 pub(crate) const PARTS: &[Part] = &[
     Part {
@@ -80,8 +74,8 @@ pub(crate) const PARTS: &[Part] = &[
         what: "the Python package",
         kind: Kind::Build,
         needs: &[Need::Newest],
-        after: &[],
-        run: build_wheel,
+        after: &["build"],
+        run: |stage, _| wheel::install(&stage.newest()?, &wheel::build(stage.project, DEV, &stage.wheels())?),
     },
     Part {
         name: "python",
@@ -194,7 +188,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build"],
         run: |stage, output| {
             let mut soak = Command::new(stage.built("toolbridge-soak"));
-            output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built("dev")))
+            output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built(DEV)))
         },
     },
     // With two of the peers, so that what compares with them does not rot. Nobody looks at these figures, but it fails
@@ -207,7 +201,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build", "wheel"],
         run: |stage, output| {
             let mut bench = Command::new(stage.built("toolbridge-bench"));
-            bench.args(["--quick", "--profile", PROFILE, "--with", "python-mcp,python-bridge"]);
+            bench.args(["--quick", "--profile", DEV, "--with", "python-mcp,python-bridge"]);
             output.run(bench.current_dir(&stage.project.root))
         },
     },
@@ -233,7 +227,7 @@ impl Stage<'_> {
 
     /// An executable that the part `build` made.
     fn built(&self, name: &str) -> std::path::PathBuf {
-        self.project.built("dev").join(name)
+        self.project.built(DEV).join(name)
     }
 
     /// The wheel that the part `wheel` made.
@@ -269,14 +263,6 @@ pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Res
         output.run(&mut stage.cargo(&format!("test --package {package} --doc --quiet")))?;
     }
     Ok(())
-}
-
-fn build_wheel(stage: &Stage<'_>, output: &Output) -> Result<()> {
-    let wheel = wheel::build(stage.project, PROFILE, &stage.wheels())?;
-    // The benchmark's, with the crates that are compiled now.
-    let build = format!("build --profile {PROFILE} --quiet --package toolbridge-cli --package bench-parent");
-    output.run(&mut stage.cargo(&build))?;
-    wheel::install(&stage.newest()?, &wheel)
 }
 
 fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
