@@ -70,7 +70,7 @@ async fn start(bridge: &BridgeCommand) -> String {
         Err(error) => return error.to_string(),
     };
     drop(pipes.stdin);
-    let stderr = Tail::of(pipes.stderr);
+    let mut stderr = Tail::of(pipes.stderr);
     let Ok(status) = timeout(PATIENCE, process.exited()).await else {
         process.end_now().await;
         return format!("`{name}` does not end when it is started by hand without a client");

@@ -1,23 +1,24 @@
-//! Drives one request: a state machine, and the one loop that owns it.
+//! Drives one CLI: a state machine, and the one loop that owns it.
 //!
-//! The [`State`]s follow each other in the order in which they are listed; what is not needed is skipped. A result, a
-//! failure or the caller ends the request in any of them.
+//! The [`State`]s follow each other in the order in which they are listed; what is not needed is skipped. A result leads back to
+//! [`State::Ready`], and the next [`Turn`] begins; when none can come any more, the CLI ends.
 
+use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use toolbridge_core::RawJson;
+use toolbridge_core::{CancellationToken, RawJson};
+use toolbridge_ipc::child::Pipes;
 use toolbridge_mcp::{Incoming as _, LineReader, Serving, serve_with};
 use tracing::Instrument as _;
 
-use crate::ClaudeCodeError;
 use crate::control::{Control, question};
 use crate::diagnose::{explain, no_result, not_connected};
 use crate::error::ExecutionKind;
@@ -26,13 +27,14 @@ use crate::offer::{Offer, Way};
 use crate::outcome::{Asked, answer};
 use crate::output::Said;
 use crate::permission::Decider;
-use crate::process::{Pipes, Process};
+use crate::process::Process;
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
 use crate::stderr::Tail;
 use crate::stream::{Events, Signals};
-use crate::tools::Report;
+use crate::tools::{Bound, Report, RequestTools};
+use crate::{ClaudeCodeError, ResponseWithMetadata};
 
 /// The longest line that is read from the CLI; beyond that memory is worth more.
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
@@ -50,35 +52,73 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 /// A time-out that is as good as none.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// What a request is about.
+/// What holds for all turns of a CLI.
 pub(crate) struct Plan {
     /// What the CLI is told first, as an `initialize` request.
     pub(crate) hello: Value,
-    pub(crate) prompt: String,
     /// How long the CLI may not even name our server before it gets the prompt all the same.
     pub(crate) patience: Duration,
-    pub(crate) limit: Duration,
     pub(crate) wants_output: bool,
     pub(crate) restrictions: Restrictions,
     /// Tools that are restricted, and that only the CLI knows.
     pub(crate) awaited: Vec<String>,
-    pub(crate) decider: Option<Decider>,
-    pub(crate) on_message: Option<OnMessage>,
 }
 
-/// How far a request has come.
+/// One prompt, until it is answered.
+pub(crate) struct Turn {
+    pub(crate) prompt: String,
+    pub(crate) limit: Duration,
+    /// Where the conversation's id is put, once it is known.
+    pub(crate) session_id: Option<Arc<OnceLock<String>>>,
+    pub(crate) signals: Signals,
+    pub(crate) events: Events,
+    pub(crate) decider: Option<Decider>,
+    pub(crate) on_message: Option<OnMessage>,
+    /// What calls of our tools belong to from now on, and where they say how far they are.
+    pub(crate) tools: Option<Bound>,
+    pub(crate) reports: Option<mpsc::Receiver<Report>>,
+}
+
+/// What a driver is told by those who hold its CLI.
+pub(crate) enum Command {
+    Turn(Box<Turn>),
+    /// Wants to know when the CLI takes a prompt, which is to be so within `limit`.
+    Ready {
+        limit: Duration,
+        tell: oneshot::Sender<Answer>,
+    },
+    /// Asks the CLI something.
+    Ask {
+        request: Value,
+        tell: oneshot::Sender<Answer>,
+    },
+}
+
+/// What the CLI answers to a question.
+pub(crate) type Answer = Result<RawJson, ClaudeCodeError>;
+
+/// How far the CLI has come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     /// The CLI has our `initialize` request.
     Greeting,
     /// The CLI is asked until it is connected to our server: without, the model would not know of the tools.
     Connecting { since: Instant },
+    /// The CLI takes a prompt.
+    Ready,
     /// The CLI has the prompt.
     Asked,
     /// The CLI is told to stop; again and again, because it listens only while it asks the model.
-    Interrupted,
+    Interrupted(Reason),
     /// The CLI has ended, and the rest of its output may still come.
-    Exited { status: Option<ExitStatus>, interrupted: bool },
+    Exited { status: Option<ExitStatus>, interrupted: Option<Reason> },
+}
+
+/// Why a turn is interrupted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Reason {
+    Wanted,
+    Late,
 }
 
 /// Our last question to the CLI.
@@ -90,21 +130,33 @@ enum Question {
     Again { at: Instant },
 }
 
-/// How the talk with the CLI came to its end.
-pub(crate) enum End {
+/// How a turn, or all of it, came to its end.
+enum End {
     /// With a result.
-    Result { raw: RawJson, interrupted: bool },
-    /// The CLI has gone without one.
+    Result { raw: RawJson, interrupted: Option<Reason> },
+    /// There will be no further turn.
+    Done,
+    /// The CLI has gone without a result.
     Exit(Option<ExitStatus>),
 }
 
-/// A request under way. What it reads of the CLI's output is in `output.rs`.
+/// A CLI that runs. What is read of its output is in `output.rs`.
 pub(crate) struct Driver {
     state: State,
     question: Option<Question>,
     deadline: Instant,
+    /// What the deadline was made of.
+    limit: Duration,
     pub(crate) plan: Plan,
-    signals: Signals,
+    commands: mpsc::UnboundedReceiver<Command>,
+    pub(crate) turn: Option<Turn>,
+    next_turns: VecDeque<Turn>,
+    /// What others have asked, by the ids of their questions.
+    asked: HashMap<String, oneshot::Sender<Answer>>,
+    /// Those who wait until the CLI takes a prompt.
+    waiting: Vec<oneshot::Sender<Answer>>,
+    /// Passes on changes of the list of our tools.
+    changes: Option<AbortHandle>,
     process: Process,
     lines: LineReader<pipe::Receiver>,
     stderr: Tail,
@@ -113,29 +165,24 @@ pub(crate) struct Driver {
     pub(crate) sdk: Option<SdkServer>,
     /// What goes on beside reading.
     pub(crate) work: JoinSet<()>,
-    /// What tools say of their progress, where anybody wants to know.
-    reports: Option<mpsc::Receiver<Report>>,
-    pub(crate) events: Events,
     pub(crate) said: Said,
 }
 
 impl Driver {
-    /// Drives a request whose CLI runs, and waits for its first line.
+    /// Drives a CLI that has been started. When nobody can send `commands` any more, it ends with its last turn.
     pub(crate) fn new(
         plan: Plan,
         (process, pipes): (Process, Pipes),
         offer: Option<Offer>,
-        reports: Option<mpsc::Receiver<Report>>,
-        signals: Signals,
-        events: Events,
+        commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let control = Arc::new(Control::new(pipes.stdin));
         let mut work = JoinSet::new();
         let mut sdk = None;
-        if let Some(Offer { server, way: Way::Sdk { source, info, tracer } }) = &offer {
+        if let Some(Offer { server, tools, way: Way::Sdk { info, tracer } }) = &offer {
             let (into, incoming, outgoing) = SdkServer::new(server, Arc::clone(&control));
             sdk = Some(into);
-            let source = Arc::clone(source);
+            let source = Arc::<RequestTools>::clone(tools);
             let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
             let serving = async move {
                 _ = serve_with(source, serving, incoming, outgoing).await;
@@ -145,9 +192,15 @@ impl Driver {
         Self {
             state: State::Greeting,
             question: None,
-            deadline: Instant::now() + plan.limit.min(FOR_EVER),
+            deadline: Instant::now() + FOR_EVER,
+            limit: FOR_EVER,
             plan,
-            signals,
+            commands,
+            turn: None,
+            next_turns: VecDeque::new(),
+            asked: HashMap::new(),
+            waiting: Vec::new(),
+            changes: None,
             process,
             lines: LineReader::with_limit(pipes.stdout, MAX_LINE_BYTES),
             stderr: Tail::of(pipes.stderr),
@@ -155,8 +208,6 @@ impl Driver {
             offer,
             sdk,
             work,
-            reports,
-            events,
             said: Said::default(),
         }
     }
@@ -165,19 +216,38 @@ impl Driver {
         self.offer.as_ref().map(|offer| offer.server.as_str())
     }
 
-    /// Runs the request to its end, whatever that is, and leaves nothing behind.
+    /// Runs turn after turn to the end, whatever that is, and leaves nothing behind.
     pub(crate) async fn drive(mut self) {
-        let end = self.until_end().await;
+        self.ask(&self.plan.hello.clone());
+        let end = loop {
+            match self.until_end().await {
+                Ok(End::Result { raw, interrupted }) if !self.is_last() => {
+                    let answer = self.answer_of(&raw, interrupted);
+                    self.end_turn(answer);
+                    self.next_turn();
+                }
+                end => break end,
+            }
+        };
         self.control.close();
         let failure = match end {
             Ok(End::Result { raw, interrupted }) => {
-                let asked = Asked { output: self.plan.wants_output, interrupted };
-                let answer = answer(&raw, self.said.parts, self.said.model, asked);
-                self.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
-                end_orderly(&mut self.process, &mut self.lines, &self.signals).await;
+                let answer = self.answer_of(&raw, interrupted);
+                let cancel = self.turn.as_ref().map(|turn| turn.signals.cancel.clone()).unwrap_or_default();
+                // Its events go on until everything is at its end.
+                if let Some(turn) = &self.turn {
+                    turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+                }
+                end_orderly(&mut self.process, &mut self.lines, &cancel).await;
                 None
             }
-            Ok(End::Exit(status)) => Some(no_result(status, &self.stderr.text().await, self.said.unreadable)),
+            Ok(End::Done) => {
+                end_orderly(&mut self.process, &mut self.lines, &CancellationToken::new()).await;
+                None
+            }
+            Ok(End::Exit(status)) => {
+                Some(no_result(status, &self.stderr.text().await, self.said.unreadable.take()))
+            }
             Err(error) => {
                 self.process.end_now().await;
                 Some(explain(error, self.offer.as_ref()).await)
@@ -188,25 +258,134 @@ impl Driver {
             session.stop().await;
         }
         if let Some(error) = failure {
-            self.events.end(Err(error));
+            self.fail(error);
         }
     }
 
+    /// Whether nobody can begin a further turn.
+    fn is_last(&self) -> bool {
+        self.next_turns.is_empty() && self.commands.is_closed() && self.commands.is_empty()
+    }
+
+    fn answer_of(
+        &mut self,
+        raw: &RawJson,
+        interrupted: Option<Reason>,
+    ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+        let asked = Asked { output: self.plan.wants_output, interrupted: interrupted.is_some() };
+        let said = std::mem::take(&mut self.said);
+        self.said.model.clone_from(&said.model);
+        match answer(raw, said.parts, said.model, asked) {
+            Err(ClaudeCodeError::CliInterrupted { .. }) if interrupted == Some(Reason::Late) => {
+                Err(self.too_late(""))
+            }
+            answer => answer,
+        }
+    }
+
+    fn end_turn(&mut self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
+        if let Some(turn) = self.turn.take() {
+            turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+        }
+    }
+
+    /// Nobody gets an answer any more. Who comes first is told why, the others that it is so.
+    fn fail(mut self, error: ClaudeCodeError) {
+        let why = error.to_string();
+        let over = || ClaudeCodeError::execution(ExecutionKind::Exit, format!("the CLI has ended: {why}"));
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Turn(turn) => self.next_turns.push_back(*turn),
+                Command::Ready { tell, .. } | Command::Ask { tell, .. } => self.waiting.push(tell),
+            }
+        }
+        let mut first = Some(error);
+        for turn in self.turn.into_iter().chain(self.next_turns) {
+            turn.events.end(Err(first.take().unwrap_or_else(over)));
+        }
+        for tell in self.waiting.into_iter().chain(self.asked.into_values()) {
+            _ = tell.send(Err(first.take().unwrap_or_else(over)));
+        }
+    }
+
+    /// Begins the next turn, or waits for one.
+    fn next_turn(&mut self) {
+        self.state = State::Ready;
+        self.question = None;
+        self.deadline = Instant::now() + FOR_EVER;
+        if let Some(turn) = self.next_turns.pop_front() {
+            self.begin(turn);
+        }
+    }
+
+    /// A turn's time begins now, though the CLI may not be ready for its prompt.
+    fn begin(&mut self, mut turn: Turn) {
+        self.limit_to(turn.limit);
+        if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
+            let changes = self.work.spawn(offer.tools.bind(bound));
+            if let Some(before) = self.changes.replace(changes) {
+                before.abort();
+            }
+        }
+        self.turn = Some(turn);
+        if self.state == State::Ready {
+            self.send_prompt();
+        }
+    }
+
+    fn limit_to(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.deadline = Instant::now() + limit.min(FOR_EVER);
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Turn(turn) if self.turn.is_some() => self.next_turns.push_back(*turn),
+            Command::Turn(turn) => self.begin(*turn),
+            Command::Ready { tell, .. } if self.is_ready() => _ = tell.send(Ok(RawJson::empty_object())),
+            Command::Ready { limit, tell } => {
+                self.waiting.push(tell);
+                self.limit_to(limit);
+            }
+            Command::Ask { request, tell } => {
+                let id = self.control.new_id();
+                self.send(question(&id, &request));
+                self.asked.insert(id, tell);
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        !matches!(self.state, State::Greeting | State::Connecting { .. } | State::Exited { .. })
+    }
+
+    /// Passes an event on, if there is a turn that it can belong to.
+    pub(crate) fn tell(&self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.events.send(event, bytes))
+    }
+
     async fn until_end(&mut self) -> Result<End, ClaudeCodeError> {
-        self.ask(&self.plan.hello.clone());
+        let mut is_open = true;
         loop {
             let again = match self.question {
                 Some(Question::Again { at }) => Some(at),
                 _ => None,
             };
             let is_running = !matches!(self.state, State::Exited { .. });
+            let is_interrupted = matches!(self.state, State::Interrupted(_));
+            let signals = self.turn.as_ref().map(|turn| turn.signals.clone());
             tokio::select! {
                 // What ends a request comes first: a CLI that never stops talking must not keep it going.
                 biased;
-                () = self.signals.cancel.cancelled() => return Err(INTERRUPTED),
-                () = sleep_until(self.deadline) => return self.deadline_reached(),
-                () = self.signals.interrupt.cancelled(), if is_running && self.state != State::Interrupted => {
-                    self.interrupt()?;
+                Some(()) = told(signals.as_ref().map(|signals| &signals.cancel)) => return Err(INTERRUPTED),
+                () = sleep_until(self.deadline) => {
+                    if let Some(end) = self.deadline_reached()? {
+                        return Ok(end);
+                    }
+                }
+                Some(()) = told(signals.as_ref().map(|signals| &signals.interrupt)), if is_running && !is_interrupted => {
+                    self.interrupt(Reason::Wanted)?;
                 }
                 Some(()) = reached(again) => self.ask_again(),
                 Some(done) = self.work.join_next() => {
@@ -217,7 +396,10 @@ impl Driver {
                 line = self.lines.next() => match line {
                     Ok(Some(Ok(line))) => {
                         self.pass_reports()?;
-                        if let Some(raw) = self.take(&line)? {
+                        // A task in the background may come to an end that nobody has asked for.
+                        if let Some(raw) = self.take(&line)?
+                            && self.turn.is_some()
+                        {
                             return Ok(self.result(raw));
                         }
                     }
@@ -235,11 +417,18 @@ impl Driver {
                     }
                 },
                 // Behind the lines: a tool that never stops talking must not keep them waiting.
-                Some(report) = next_report(self.reports.as_mut()) => {
-                    self.events.send(report.event, report.bytes)?;
-                }
+                Some(report) = next_report(&mut self.turn) => self.tell(report.event, report.bytes)?,
+                command = self.commands.recv(), if is_open => match command {
+                    Some(command) => self.obey(command),
+                    None if self.turn.is_none() => return Ok(End::Done),
+                    None => is_open = false,
+                },
                 status = self.process.exited(), if is_running => {
-                    self.state = State::Exited { status, interrupted: self.state == State::Interrupted };
+                    let interrupted = match self.state {
+                        State::Interrupted(reason) => Some(reason),
+                        _ => None,
+                    };
+                    self.state = State::Exited { status, interrupted };
                     self.question = None;
                     self.deadline = self.deadline.min(Instant::now() + LAST_OUTPUT);
                 }
@@ -248,35 +437,47 @@ impl Driver {
     }
 
     fn result(&self, raw: RawJson) -> End {
-        let interrupted = matches!(self.state, State::Interrupted | State::Exited { interrupted: true, .. });
+        let interrupted = match self.state {
+            State::Interrupted(reason) => Some(reason),
+            State::Exited { interrupted, .. } => interrupted,
+            _ => None,
+        };
         End::Result { raw, interrupted }
     }
 
-    fn deadline_reached(&mut self) -> Result<End, ClaudeCodeError> {
+    fn deadline_reached(&mut self) -> Result<Option<End>, ClaudeCodeError> {
         let waiting = match (self.state, self.server()) {
             (State::Exited { status, .. }, _) => {
                 // Somebody else holds the pipe, so the last line may never end.
                 let raw = self.lines.take_rest().map(|line| self.take(&line)).transpose()?.flatten();
-                return Ok(raw.map_or(End::Exit(status), |raw| self.result(raw)));
+                return Ok(Some(raw.map_or(End::Exit(status), |raw| self.result(raw))));
             }
-            (State::Interrupted, _) => return Err(INTERRUPTED),
+            (State::Interrupted(Reason::Wanted), _) => return Err(INTERRUPTED),
+            // What was said before should not be lost with this turn.
+            (State::Asked, _) if !self.is_last() => return self.interrupt(Reason::Late).map(|()| None),
             (State::Connecting { .. }, Some(server)) => {
                 format!("; the CLI was still connecting to the tools of server `{server}`")
             }
             _ => String::new(),
         };
-        let limit = self.plan.limit;
-        let message = format!("no result within {} s{waiting}", limit.as_secs_f64());
-        Err(ClaudeCodeError::execution(ExecutionKind::Timeout(limit), message))
+        Err(self.too_late(&waiting))
     }
 
-    fn interrupt(&mut self) -> Result<(), ClaudeCodeError> {
+    fn too_late(&self, waiting: &str) -> ClaudeCodeError {
+        let message = format!("no result within {} s{waiting}", self.limit.as_secs_f64());
+        ClaudeCodeError::execution(ExecutionKind::Timeout(self.limit), message)
+    }
+
+    fn interrupt(&mut self, reason: Reason) -> Result<(), ClaudeCodeError> {
         // Nothing has been asked, so there is nothing that the CLI could stop.
         if self.state != State::Asked {
             return Err(INTERRUPTED);
         }
-        self.state = State::Interrupted;
-        self.deadline = self.deadline.min(Instant::now() + INTERRUPT_PATIENCE);
+        self.state = State::Interrupted(reason);
+        self.deadline = match reason {
+            Reason::Wanted => self.deadline.min(Instant::now() + INTERRUPT_PATIENCE),
+            Reason::Late => Instant::now() + INTERRUPT_PATIENCE,
+        };
         self.ask_again();
         Ok(())
     }
@@ -285,8 +486,8 @@ impl Driver {
     fn ask_again(&mut self) {
         match self.state {
             State::Connecting { .. } => self.ask(&json!({ "subtype": "mcp_status" })),
-            State::Interrupted => self.ask(&json!({ "subtype": "interrupt" })),
-            State::Greeting | State::Asked | State::Exited { .. } => {}
+            State::Interrupted(_) => self.ask(&json!({ "subtype": "interrupt" })),
+            State::Greeting | State::Ready | State::Asked | State::Exited { .. } => {}
         }
     }
 
@@ -302,9 +503,22 @@ impl Driver {
         self.work.spawn(async move { _ = control.write(line.as_bytes(), b"", b"").await });
     }
 
+    /// The CLI takes a prompt from now on.
+    fn ready(&mut self) {
+        self.state = State::Ready;
+        for tell in self.waiting.drain(..) {
+            _ = tell.send(Ok(RawJson::empty_object()));
+        }
+        if self.turn.is_none() {
+            self.deadline = Instant::now() + FOR_EVER;
+        }
+        self.send_prompt();
+    }
+
     fn send_prompt(&mut self) {
+        let Some(turn) = &mut self.turn else { return };
+        let prompt = std::mem::take(&mut turn.prompt);
         self.state = State::Asked;
-        let prompt = std::mem::take(&mut self.plan.prompt);
         self.send(prompt);
     }
 
@@ -314,6 +528,12 @@ impl Driver {
         id: String,
         answer: Result<RawJson, String>,
     ) -> Result<(), ClaudeCodeError> {
+        if let Some(tell) = self.asked.remove(&id) {
+            let refused =
+                |reason| ClaudeCodeError::execution(ExecutionKind::Other, format!("the CLI says: {reason}"));
+            _ = tell.send(answer.map_err(refused));
+            return Ok(());
+        }
         if self.question != Some(Question::Open { id }) {
             return Ok(());
         }
@@ -333,34 +553,34 @@ impl Driver {
                     self.state = State::Connecting { since: Instant::now() };
                     self.ask_again();
                 } else {
-                    self.send_prompt();
+                    self.ready();
                 }
             }
             (State::Connecting { since }, Ok(answer)) => {
                 let status = self.server().and_then(|server| server_status(&answer, server));
                 match status {
-                    Some(status) if status.status == "connected" => self.send_prompt(),
+                    Some(status) if status.status == "connected" => self.ready(),
                     Some(status) if status.status == "pending" => self.question = again(CONNECTING_AGAIN),
                     Some(status) => return Err(not_connected(&status)),
                     // Some versions name servers only once they have the prompt; what they say then decides.
-                    None if since.elapsed() >= self.plan.patience => self.send_prompt(),
+                    None if since.elapsed() >= self.plan.patience => self.ready(),
                     None => self.question = again(CONNECTING_AGAIN),
                 }
             }
             // An older CLI. It reports the servers when it begins with the prompt.
-            (State::Connecting { .. }, Err(_)) => self.send_prompt(),
-            (State::Interrupted, Ok(_)) => self.question = again(INTERRUPT_AGAIN),
-            (State::Interrupted, Err(_)) | (State::Asked | State::Exited { .. }, _) => {}
+            (State::Connecting { .. }, Err(_)) => self.ready(),
+            (State::Interrupted(_), Ok(_)) => self.question = again(INTERRUPT_AGAIN),
+            (State::Interrupted(_), Err(_)) | (State::Ready | State::Asked | State::Exited { .. }, _) => {}
         }
         Ok(())
     }
 
     /// Passes on what tools have said until now, so that it comes before their results.
     fn pass_reports(&mut self) -> Result<(), ClaudeCodeError> {
-        let Some(reports) = &mut self.reports else { return Ok(()) };
+        let Some(Turn { events, reports: Some(reports), .. }) = &mut self.turn else { return Ok(()) };
         for _ in 0..reports.len() {
             let Ok(report) = reports.try_recv() else { break };
-            self.events.send(report.event, report.bytes)?;
+            events.send(report.event, report.bytes)?;
         }
         Ok(())
     }
@@ -369,14 +589,18 @@ impl Driver {
 const INTERRUPTED: ClaudeCodeError = ClaudeCodeError::CliInterrupted { result: None };
 
 /// Has the CLI end after its result. Its output is read on, so that it can end by itself.
-async fn end_orderly(process: &mut Process, lines: &mut LineReader<pipe::Receiver>, signals: &Signals) {
+async fn end_orderly(
+    process: &mut Process,
+    lines: &mut LineReader<pipe::Receiver>,
+    cancel: &CancellationToken,
+) {
     let reading = async {
         while let Ok(Some(_)) = lines.next().await {}
         std::future::pending().await
     };
     let is_cancelled = tokio::select! {
         _ = process.end_orderly() => false,
-        () = signals.cancel.cancelled() => true,
+        () = cancel.cancelled() => true,
         never = reading => never,
     };
     if is_cancelled {
@@ -389,8 +613,13 @@ async fn reached(at: Option<Instant>) -> Option<()> {
     Some(())
 }
 
-async fn next_report(reports: Option<&mut mpsc::Receiver<Report>>) -> Option<Report> {
-    reports?.recv().await
+async fn told(signal: Option<&CancellationToken>) -> Option<()> {
+    signal?.cancelled().await;
+    Some(())
+}
+
+async fn next_report(turn: &mut Option<Turn>) -> Option<Report> {
+    turn.as_mut()?.reports.as_mut()?.recv().await
 }
 
 pub(crate) fn too_much(what: &str, limit: usize) -> ClaudeCodeError {
@@ -417,6 +646,7 @@ fn server_status(status: &RawJson, server: &str) -> Option<McpServerStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ResponseStream;
 
     #[test]
     fn our_server_is_found_whatever_is_said_of_others() {
@@ -432,57 +662,66 @@ mod tests {
         assert!(server_status(&status, "nobody").is_none());
     }
 
-    fn driver(events: Events, hello: Value) -> Driver {
+    /// A driver with a turn, and who listens to it.
+    fn driver(hello: Value) -> (Driver, ResponseStream) {
         let plan = Plan {
             hello,
-            prompt: "{}".into(),
             patience: Duration::ZERO,
-            limit: Duration::from_secs(60),
             wants_output: false,
             restrictions: Restrictions::default(),
             awaited: Vec::new(),
-            decider: None,
-            on_message: None,
         };
         let cli = Process::start(std::process::Command::new("/bin/cat"), None).unwrap();
-        Driver::new(plan, cli, None, None, Signals::default(), events)
+        let (_, commands) = mpsc::unbounded_channel();
+        let mut driver = Driver::new(plan, cli, None, commands);
+        let (events, stream) = ResponseStream::new(Signals::default(), ());
+        driver.begin(Turn {
+            prompt: "{}".into(),
+            limit: Duration::from_secs(60),
+            session_id: None,
+            signals: Signals::default(),
+            events,
+            decider: None,
+            on_message: None,
+            tools: None,
+            reports: None,
+        });
+        (driver, stream)
     }
 
     #[tokio::test]
     async fn states_follow_each_other_by_the_answers_to_their_own_questions() {
-        let mut stream = crate::ResponseStream::start(Signals::default(), (), async |events| {
-            let mut driver = driver(events, json!({ "subtype": "initialize", "hooks": null }));
-            driver.ask(&driver.plan.hello.clone());
-            driver.answered("nobody asked this".into(), Ok(RawJson::empty_object())).unwrap();
-            assert_eq!(driver.state, State::Greeting);
-            let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
-            driver.answered(id.clone(), Err("no".into())).unwrap();
-            assert_eq!((driver.state, &driver.question), (State::Asked, &None));
+        let (mut driver, mut stream) = driver(json!({ "subtype": "initialize", "hooks": null }));
+        driver.ask(&driver.plan.hello.clone());
+        driver.answered("nobody asked this".into(), Ok(RawJson::empty_object())).unwrap();
+        assert_eq!(driver.state, State::Greeting);
+        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        driver.answered(id.clone(), Err("no".into())).unwrap();
+        assert_eq!((driver.state, &driver.question), (State::Asked, &None));
 
-            driver.interrupt().unwrap();
-            assert_eq!(driver.state, State::Interrupted);
-            let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
-            driver.answered(id.clone(), Ok(RawJson::empty_object())).unwrap();
-            assert!(matches!(driver.question, Some(Question::Again { .. })), "{:?}", driver.question);
-            driver.ask_again();
-            let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
-            driver.answered(id.clone(), Err("no".into())).unwrap();
-            assert_eq!((driver.state, &driver.question), (State::Interrupted, &None));
-        });
+        driver.interrupt(Reason::Wanted).unwrap();
+        assert_eq!(driver.state, State::Interrupted(Reason::Wanted));
+        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        driver.answered(id.clone(), Ok(RawJson::empty_object())).unwrap();
+        assert!(matches!(driver.question, Some(Question::Again { .. })), "{:?}", driver.question);
+        driver.ask_again();
+        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        driver.answered(id.clone(), Err("no".into())).unwrap();
+        assert_eq!((driver.state, &driver.question), (State::Interrupted(Reason::Wanted), &None));
+        drop(driver);
         assert!(stream.next().await.is_none());
     }
 
     #[tokio::test]
     async fn a_hello_that_matters_must_be_taken_and_nothing_is_asked_before() {
-        let mut stream = crate::ResponseStream::start(Signals::default(), (), async |events| {
-            let mut driver = driver(events, json!({ "subtype": "initialize", "hooks": {} }));
-            driver.ask(&driver.plan.hello.clone());
-            let error = driver.interrupt().unwrap_err();
-            assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: None }), "{error}");
-            let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
-            let error = driver.answered(id.clone(), Err("no".into())).unwrap_err();
-            assert_eq!(error.to_string(), "the CLI does not take its prompts and restrictions: no");
-        });
+        let (mut driver, mut stream) = driver(json!({ "subtype": "initialize", "hooks": {} }));
+        driver.ask(&driver.plan.hello.clone());
+        let error = driver.interrupt(Reason::Wanted).unwrap_err();
+        assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: None }), "{error}");
+        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        let error = driver.answered(id.clone(), Err("no".into())).unwrap_err();
+        assert_eq!(error.to_string(), "the CLI does not take its prompts and restrictions: no");
+        drop(driver);
         assert!(stream.next().await.is_none());
     }
 }

@@ -6,6 +6,8 @@
 //! ([`ClaudeCodeModel::request_stream`]).
 
 mod builder;
+mod chat;
+mod cli;
 mod control;
 mod diagnose;
 mod driver;
@@ -37,8 +39,10 @@ mod sweep;
 mod tools;
 mod transport;
 mod version;
+mod warm;
 
 pub use builder::ClaudeCodeModelBuilder;
+pub use chat::{Chat, ChatBuilder, Prompt};
 pub use error::{ClaudeCodeError, ExecutionKind};
 pub use event::{Event, McpServerStatus, Started};
 pub use locate::find_cli;

@@ -12,7 +12,8 @@ use crate::offer::ServerTools;
 use crate::opaque::Opaque;
 use crate::request::Request;
 use crate::settings::Settings;
-use crate::stream::ResponseStream;
+use crate::stream::{ResponseStream, Signals};
+use crate::warm::Warm;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
 /// The name under which tools are offered when none is given.
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     pub(crate) running: Running,
     /// Each running CLI has one, where their number is bounded.
     pub(crate) permits: Option<Arc<Semaphore>>,
+    pub(crate) warm: Warm,
 }
 
 /// The requests under way, so that they can be interrupted.
@@ -64,6 +66,7 @@ pub(crate) struct Running(Arc<Mutex<HashMap<u64, CancellationToken>>>);
 pub(crate) struct Place {
     running: Running,
     key: u64,
+    signals: Signals,
 }
 
 impl Running {
@@ -71,11 +74,18 @@ impl Running {
         call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn add(&self, token: CancellationToken) -> Place {
+    pub(crate) fn add(&self) -> Place {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let key = LAST.fetch_add(1, Ordering::Relaxed);
-        self.with(|running| running.insert(key, token));
-        Place { running: self.clone(), key }
+        let signals = Signals::default();
+        self.with(|running| running.insert(key, signals.interrupt.clone()));
+        Place { running: self.clone(), key, signals }
+    }
+}
+
+impl Place {
+    pub(crate) fn signals(&self) -> Signals {
+        self.signals.clone()
     }
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{DerivedList, Selection, ServerInfo, ToolSource, check_server_name, set};
+use toolbridge_core::{Selection, ServerInfo, ToolList, ToolSource, check_server_name, set};
 use toolbridge_ipc::{IpcError, Session};
 
 use crate::builder::Options;
@@ -13,10 +12,8 @@ use crate::model::DEFAULT_SERVER_NAME;
 use crate::opaque::Opaque;
 use crate::request::Request;
 use crate::restriction::{Restrictions, canonical, is_among, no_such_tool};
-use crate::result_limit::max_chars;
 use crate::settings::{HOOKLESS, Settings};
-use crate::tools::{Report, RequestTools};
-use crate::version::Version;
+use crate::tools::RequestTools;
 use crate::{ClaudeCodeError, Transport};
 
 /// Tools under the name of a server.
@@ -27,9 +24,19 @@ pub(crate) struct ServerTools {
     pub(crate) transport: Transport,
 }
 
+/// Tools as a CLI gets to know them.
+#[derive(Debug, Clone)]
+pub(crate) struct Described {
+    pub(crate) server: String,
+    pub(crate) transport: Transport,
+    pub(crate) list: ToolList,
+    pub(crate) may_change: bool,
+}
+
 /// A server that the CLI can reach.
 pub(crate) struct Offer {
     pub(crate) server: String,
+    pub(crate) tools: Arc<RequestTools>,
     pub(crate) way: Way,
 }
 
@@ -38,7 +45,7 @@ pub(crate) enum Way {
     /// By a bridge that it starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
-    Sdk { source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer },
+    Sdk { info: ServerInfo, tracer: Tracer },
 }
 
 impl ServerTools {
@@ -55,15 +62,11 @@ impl ServerTools {
         self.source.0.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name)).collect()
     }
 
-    /// The tools as a request offers them: those that it wants, with its state, restrictions and limits. None when
-    /// nothing is left.
+    /// The tools that a request offers: those that it wants. None when nothing is left.
     pub(crate) fn chosen(
         mut self,
         request: &Request,
         settings: &Settings,
-        restrictions: &Restrictions,
-        version: Version,
-        reports: Option<mpsc::Sender<Report>>,
     ) -> Result<Option<Self>, ClaudeCodeError> {
         if let Some(names) = &request.only {
             self.source = Opaque(Arc::new(Selection::new(self.source.0, names)?));
@@ -75,32 +78,40 @@ impl ServerTools {
             let reason = format!("both the toolset and an MCP server are called `{}`", self.server);
             return Err(ClaudeCodeError::invalid(reason));
         }
-        let tools = RequestTools {
-            source: self.source.0,
-            server: self.server.clone(),
-            state: (!request.state.is_empty()).then(|| Arc::new(request.state.clone())),
-            restrictions: restrictions.clone(),
-            // With that tool, a model can read the file that the CLI puts a long result into.
-            limit: (!settings.offers_builtin("Read")).then(|| max_chars(version)),
-            limited: DerivedList::default(),
-            reports,
-        };
-        Ok(Some(Self { source: Opaque(Arc::new(tools)), ..self }))
+        Ok(Some(self))
     }
 
-    /// Makes the tools reachable for the CLI; and its entry for them among the MCP servers.
-    pub(crate) async fn offer(&self, options: &Options) -> Result<(Offer, Value), ClaudeCodeError> {
+    pub(crate) fn described(&self) -> Described {
+        let source = &self.source.0;
+        Described {
+            server: self.server.clone(),
+            transport: self.transport.resolved(),
+            list: source.tools(),
+            may_change: !source.changes().is_never(),
+        }
+    }
+}
+
+impl Described {
+    /// Makes tools reachable for a CLI; and its entry for them among the MCP servers.
+    pub(crate) async fn offer(
+        &self,
+        options: &Options,
+        limit: Option<usize>,
+    ) -> Result<(Offer, Value), ClaudeCodeError> {
         let server = self.server.clone();
         let failed = |error| ClaudeCodeError::session(&self.server, error);
-        let source = Arc::clone(&self.source.0);
-        if self.transport.resolved() == Transport::Sdk {
+        let (list, restrictions) = (self.list.clone(), options.restrictions.clone());
+        let tools = Arc::new(RequestTools::new(server.clone(), list, restrictions, limit, self.may_change));
+        if self.transport == Transport::Sdk {
             let entry = json!({ "type": "sdk", "name": server });
             let file = trace_path(options.trace.as_deref());
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
             let info = options.server.clone().unwrap_or_default();
-            return Ok((Offer { server, way: Way::Sdk { source, info, tracer } }, entry));
+            return Ok((Offer { server, tools, way: Way::Sdk { info, tracer } }, entry));
         }
+        let source: Arc<dyn ToolSource> = Arc::<RequestTools>::clone(&tools);
         let mut builder = Session::builder(source);
         let server_info = options.server.clone();
         set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, server = server_info);
@@ -108,7 +119,7 @@ impl ServerTools {
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))
         })?;
-        Ok((Offer { server, way: Way::Stdio(Arc::new(session)) }, entry))
+        Ok((Offer { server, tools, way: Way::Stdio(Arc::new(session)) }, entry))
     }
 }
 

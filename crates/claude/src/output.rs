@@ -10,7 +10,7 @@ use toolbridge_core::RawJson;
 use crate::ClaudeCodeError;
 use crate::control::answer;
 use crate::diagnose::{not_connected, unknown};
-use crate::driver::{Driver, too_much};
+use crate::driver::{Driver, Turn, too_much};
 use crate::error::ExecutionKind;
 use crate::event::{Event, Started};
 use crate::message::{Ask, Line, read};
@@ -58,8 +58,9 @@ impl Driver {
                 return Ok(None);
             }
         };
+        let on_message = self.turn.as_ref().and_then(|turn| turn.on_message.as_ref());
         if let (Some(on_message), Line::Result(_) | Line::Events(_) | Line::Assistant { .. }) =
-            (&self.plan.on_message, &read)
+            (on_message, &read)
             && let Ok(message) = RawJson::parse(line.clone())
         {
             (on_message.0)(&message);
@@ -103,7 +104,7 @@ impl Driver {
                 _ => {}
             }
             // The events of a line share its buffer.
-            self.events.send(event, std::mem::take(&mut bytes))?;
+            self.tell(event, std::mem::take(&mut bytes))?;
         }
         Ok(())
     }
@@ -132,6 +133,9 @@ impl Driver {
     /// the CLI knows of must be there.
     fn check_start(&mut self, started: &Started) -> Result<(), ClaudeCodeError> {
         self.said.model.clone_from(&started.model);
+        if let (Some(Turn { session_id: Some(known), .. }), Some(id)) = (&self.turn, &started.session_id) {
+            _ = known.set(id.clone());
+        }
         if let Some(server) = self.server() {
             match started.mcp_servers.iter().find(|status| status.name == server) {
                 Some(status) if status.status == "connected" => {}
@@ -165,7 +169,8 @@ impl Driver {
                 Ok(answer)
             }
             Ask::Permission { tool, input, tool_use_id } => {
-                let (decider, restrictions) = (self.plan.decider.clone(), self.plan.restrictions.clone());
+                let decider = self.turn.as_ref().and_then(|turn| turn.decider.clone());
+                let restrictions = self.plan.restrictions.clone();
                 let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
                 let asked = id.clone();
                 let deciding = self.work.spawn(async move {

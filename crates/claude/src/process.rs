@@ -6,19 +6,15 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use tokio::net::unix::pipe;
-use tokio::sync::watch;
+use rustix::process::{Signal, kill_process_group};
+use toolbridge_ipc::child::{self, Exit, Pipes};
 use toolbridge_ipc::guard;
 use uuid::Uuid;
 
@@ -40,28 +36,17 @@ const REST_PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Process {
     group: Arc<Group>,
-    exit: watch::Receiver<Option<ExitStatus>>,
-}
-
-/// The three ends of a child that are ours.
-#[derive(Debug)]
-pub(crate) struct Pipes {
-    pub(crate) stdin: pipe::Sender,
-    pub(crate) stdout: pipe::Receiver,
-    pub(crate) stderr: pipe::Receiver,
+    exit: Exit,
 }
 
 /// The processes of a CLI.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The guardian, which is alone in its group, or else the CLI.
-    leader: Pid,
+    /// Of the guardian, which is alone in it, or else of the CLI.
+    led: Arc<child::Group>,
     is_guarded: bool,
     /// Whether somebody sees to its end.
     is_ending: AtomicBool,
-    /// Whether the leader has been reaped; its number may be somebody else's from then on.
-    is_gone: Mutex<bool>,
-    gone: Condvar,
     mark: Mark,
 }
 
@@ -100,7 +85,7 @@ impl Process {
     pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
-        command.env(MARKER, id.to_string()).process_group(0);
+        command.env(MARKER, id.to_string());
         if !is_guarded {
             guard::die_with_parent(&mut command);
         } else if let Some(room) = &room {
@@ -112,31 +97,14 @@ impl Process {
         let pipes = Pipes::to(&mut command).map_err(failed)?;
         // Held as long as it lives: the CLI takes 2 s to end when nobody could read what it has to say.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
-        let (tell_start, start) = sync_channel(1);
-        let (tell_exit, exit) = watch::channel(None);
-        // In the thread that waits for it: the system takes the end of the thread that started a child for the end
-        // of its parent, and any other may end at any time.
-        let reaper = move || {
-            let spawned = command.spawn();
-            // It holds the other ends of the pipes.
-            drop(command);
-            match spawned {
-                Ok(child) => {
-                    let group = Arc::new(Group::new(&child, is_guarded, format!("{MARKER}={id}")));
-                    _ = tell_start.send(Ok(Arc::clone(&group)));
-                    let status = group.reap(child);
-                    drop((stdout, room));
-                    _ = tell_exit.send(Some(status));
-                }
-                Err(error) => {
-                    // Whoever hears of it finds nothing left.
-                    drop(room);
-                    _ = tell_start.send(Err(error));
-                }
-            }
-        };
-        thread::Builder::new().name("toolbridge-reaper".into()).spawn(reaper).map_err(failed)?;
-        let group = start.recv().unwrap_or_else(|_| Err(Errno::CHILD.into())).map_err(failed)?;
+        let group = move |child: &Child| Group::new(child, is_guarded, format!("{MARKER}={id}"));
+        let held = (stdout, room);
+        let (group, exit) = child::start(command, group, move |group: &Group, child| {
+            let status = group.reap(child);
+            drop(held);
+            status
+        })
+        .map_err(failed)?;
         // From here on, dropping it ends the group.
         Ok((Self { group, exit }, pipes))
     }
@@ -158,7 +126,7 @@ impl Process {
                 return status;
             }
             tracing::debug!(?signal, "the CLI does not end by itself");
-            self.group.signal(*signal);
+            self.group.led.signal(*signal);
         }
         self.exited().await
     }
@@ -170,18 +138,6 @@ impl Process {
     }
 }
 
-impl Pipes {
-    /// Gives a command the other ends.
-    fn to(command: &mut Command) -> io::Result<Self> {
-        let (stdin, their_stdin) = pipe::pipe()?;
-        let (their_stdout, stdout) = pipe::pipe()?;
-        let (their_stderr, stderr) = pipe::pipe()?;
-        command.stdin(their_stdin.into_blocking_fd()?);
-        command.stdout(their_stdout.into_blocking_fd()?).stderr(their_stderr.into_blocking_fd()?);
-        Ok(Self { stdin, stdout, stderr })
-    }
-}
-
 impl Drop for Process {
     fn drop(&mut self) {
         self.group.end();
@@ -190,15 +146,9 @@ impl Drop for Process {
 
 impl Group {
     fn new(child: &Child, is_guarded: bool, variable: String) -> Self {
-        let leader = Pid::from_child(child);
-        Self {
-            leader,
-            is_guarded,
-            is_ending: AtomicBool::new(false),
-            is_gone: Mutex::new(false),
-            gone: Condvar::new(),
-            mark: Mark::of(leader, variable),
-        }
+        let led = Arc::new(child::Group::of(child));
+        let mark = Mark::of(led.leader(), variable);
+        Self { led, is_guarded, is_ending: AtomicBool::new(false), mark }
     }
 
     /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
@@ -212,48 +162,20 @@ impl Group {
     }
 
     /// Ends everybody: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no runtime.
-    pub(crate) fn end(self: &Arc<Self>) {
-        if *self.lock() || self.is_ending.swap(true, Ordering::Relaxed) {
+    pub(crate) fn end(&self) {
+        if self.led.is_gone() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.signal(Signal::TERM);
-        let group = Arc::clone(self);
-        let killer = thread::Builder::new().name("toolbridge-killer".into()).spawn(move || {
-            for signal in &group.signals()[1..] {
-                let waited = group.gone.wait_timeout_while(group.lock(), HASTY_PATIENCE, |is_gone| !*is_gone);
-                drop(waited);
-                group.signal(*signal);
-            }
-        });
-        if killer.is_err() {
-            self.signal(self.signals()[1]);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a signal to everybody in the group, while its number is surely ours.
-    fn signal(&self, signal: Signal) {
-        let is_gone = self.lock();
-        if !*is_gone {
-            _ = kill_process_group(self.leader, signal);
+        self.led.signal(Signal::TERM);
+        let further = &self.signals()[1..];
+        if !self.led.end(HASTY_PATIENCE, further) {
+            self.led.signal(further[0]);
         }
     }
 
     /// Waits for the leader's end, and ends what is left of the group.
-    fn reap(&self, mut child: Child) -> ExitStatus {
-        // Not reaped yet: until the lock is held the number stays ours. A signal may interrupt the wait.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while matches!(waitid(WaitId::Pid(self.leader), options), Err(Errno::INTR)) {}
-        let status = {
-            let mut is_gone = self.lock();
-            let status = child.wait().unwrap_or_default();
-            *is_gone = true;
-            status
-        };
-        self.gone.notify_all();
+    fn reap(&self, child: Child) -> ExitStatus {
+        let status = self.led.reap(child, |_| {});
         if !self.is_guarded {
             self.end_rest();
         }
@@ -270,9 +192,9 @@ impl Group {
     /// not given out again; without any, a signal fails.
     fn end_rest(&self) {
         let started = Instant::now();
-        while kill_process_group(self.leader, Signal::TERM).is_ok() {
+        while kill_process_group(self.led.leader(), Signal::TERM).is_ok() {
             if started.elapsed() > REST_PATIENCE {
-                _ = kill_process_group(self.leader, Signal::KILL);
+                _ = kill_process_group(self.led.leader(), Signal::KILL);
                 return;
             }
             thread::sleep(Duration::from_millis(5));
@@ -282,7 +204,7 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::test_kill_process_group;
+    use rustix::process::{Pid, test_kill_process_group};
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
@@ -320,7 +242,7 @@ mod tests {
         for script in ["sleep 600 & echo; wait", "trap '' TERM; echo; while :; do sleep 600 & wait; done"] {
             let (process, mut pipes) = shell(script);
             first_byte(&mut pipes).await;
-            let leader = process.group.leader;
+            let leader = process.group.led.leader();
             drop(process);
             group_ends_within(leader, HASTY_PATIENCE + AFTERWARDS);
         }
@@ -330,7 +252,7 @@ mod tests {
     async fn an_orphan_in_the_group_does_not_stay() {
         let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
         first_byte(&mut pipes).await;
-        let leader = process.group.leader;
+        let leader = process.group.led.leader();
         drop(pipes.stdin);
         assert!(process.exited().await.unwrap().success());
         group_ends_within(leader, AFTERWARDS);
@@ -340,7 +262,7 @@ mod tests {
     async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
         let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
         first_byte(&mut pipes).await;
-        process.group.signal(Signal::KILL);
+        process.group.led.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
         // The other end of its stdout is closed when the last one that holds it is gone.
         let mut rest = Vec::new();

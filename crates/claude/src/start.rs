@@ -1,46 +1,85 @@
 //! From a request to a CLI that runs for it.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use toolbridge_core::CancellationToken;
-use toolbridge_ipc::{Session, session_dir};
+use toolbridge_ipc::session_dir;
 
 use crate::ClaudeCodeError;
-use crate::driver::{Driver, Plan};
+use crate::cli::{Cli, Held};
+use crate::driver::{Driver, Plan, Turn};
 use crate::launch::{Extras, Launch};
 use crate::locate::find_cli;
-use crate::model::{ClaudeCodeModel, Place};
-use crate::offer::{Offer, ServerTools, Way, awaited};
-use crate::process::{self, Group, Process};
-use crate::request::Request;
+use crate::model::ClaudeCodeModel;
+use crate::offer::{Described, Offer, ServerTools, Way, awaited};
+use crate::permission::Decider;
+use crate::process::{self, Process};
+use crate::request::{OnMessage, Request};
+use crate::result_limit::max_chars;
 use crate::room::Room;
 use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings};
-use crate::stream::{ResponseStream, Signals};
-use crate::tools::MAX_REPORTS;
+use crate::stream::{Events, ResponseStream, Signals};
+use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
 
 /// How long a CLI that connects to servers before the first prompt may not even name ours.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a request has outside of this process. Dropping it gives it back, without a runtime.
-struct Held {
-    group: Arc<Group>,
-    session: Option<Arc<Session>>,
-    /// A request that was given up is not under way, even where its driver has not heard of it yet.
-    _place: Place,
+/// All that a CLI depends on, but for its prompts.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) cli: PathBuf,
+    pub(crate) version: Version,
+    pub(crate) settings: Settings,
+    pub(crate) strict: bool,
+    pub(crate) partial: bool,
+    /// Whether somebody decides about tools.
+    pub(crate) asks: bool,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) tools: Option<Described>,
+    awaited: Vec<String>,
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.group.end();
-        // The driver may be doing the same on another thread; this waits for it.
-        if let Some(session) = &self.session {
-            session.abandon();
+/// What the turns of a CLI have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Talk {
+    limit: Duration,
+    /// Where the conversation's id is put, once it is known.
+    session_id: Option<Arc<OnceLock<String>>>,
+    decider: Option<Decider>,
+    on_message: Option<OnMessage>,
+    tools: Option<Bound>,
+    wants_reports: bool,
+}
+
+impl Talk {
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    pub(crate) fn note_session(&mut self, id: Arc<OnceLock<String>>) {
+        self.session_id = Some(id);
+    }
+
+    /// One prompt of it.
+    pub(crate) fn turn(&self, prompt: String, signals: Signals, events: Events) -> Turn {
+        let (tell, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
+        Turn {
+            prompt,
+            limit: self.limit,
+            session_id: self.session_id.clone(),
+            signals,
+            events,
+            decider: self.decider.clone(),
+            on_message: self.on_message.clone(),
+            tools: self.tools.clone().map(|bound| Bound { reports: tell, ..bound }),
+            reports,
         }
     }
 }
@@ -51,81 +90,124 @@ impl ClaudeCodeModel {
         request: Request,
         partial: bool,
     ) -> Result<ResponseStream, ClaudeCodeError> {
-        let options = &self.0.options;
         request.check()?;
+        let place = self.0.running.add();
+        let (wanted, talk) = self.wanted(&request, partial).await?;
+        let expand = wanted.settings.expand_prompts.unwrap_or(false);
+        if !expand {
+            request.check_plain(wanted.version)?;
+        }
+        let prompt = request.to_line(expand);
+        let cli = match self.0.warm.take(&wanted) {
+            Some(cli) => cli,
+            None => self.open(&wanted, &place.signals().interrupt).await?,
+        };
+        self.warm_up(&wanted);
+        Ok(cli.only(place, |signals, events| talk.turn(prompt, signals, events)))
+    }
+
+    /// Checks all that a request says besides its prompt.
+    pub(crate) async fn wanted(
+        &self,
+        request: &Request,
+        partial: bool,
+    ) -> Result<(Wanted, Talk), ClaudeCodeError> {
+        let options = &self.0.options;
         let settings = request.settings.clone().or(&options.settings);
         settings.check()?;
         let strict = options.strict_mcp_config.unwrap_or(!settings.is_claude_code());
         let registered = || self.0.tools.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let tools = ServerTools::of(&request)?.or_else(registered);
+        let tools = ServerTools::of(request)?.or_else(registered);
         let awaited = awaited(&options.restrictions, &settings, tools.as_ref(), strict)?;
         let cli = find_cli(options.cli.as_deref())?;
-
-        let signals = Signals::default();
-        let place = self.0.running.add(signals.interrupt.clone());
-        let permit = self.permit(&signals.interrupt).await?;
         let version = version_of(&cli).await;
-        let expand = settings.expand_prompts.unwrap_or(false);
-        if !expand {
-            request.check_plain(version)?;
-        }
-        let (tell, reports) = partial.then(|| mpsc::channel(MAX_REPORTS)).unzip();
         let tools = match tools {
-            Some(tools) => tools.chosen(&request, &settings, &options.restrictions, version, tell)?,
+            Some(tools) => tools.chosen(request, &settings)?,
             None if request.only.as_ref().is_some_and(|names| !names.is_empty()) => {
                 return Err(ClaudeCodeError::ToolsetNotRegistered);
             }
             None => None,
         };
-        let (offer, entry) = match &tools {
-            Some(tools) => Some(tools.offer(options).await?).unzip(),
+        let decider = request.decider.clone().or_else(|| options.decider.clone());
+        let wanted = Wanted {
+            cli,
+            version,
+            strict,
+            partial,
+            asks: decider.is_some(),
+            output_schema: request.output_schema.clone(),
+            tools: tools.as_ref().map(ServerTools::described),
+            awaited,
+            settings,
+        };
+        let state = (!request.state.is_empty()).then(|| Arc::new(request.state.clone()));
+        let talk = Talk {
+            limit: wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            session_id: None,
+            decider,
+            on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
+            tools: tools.map(|tools| Bound { source: tools.source.0, state, reports: None }),
+            wants_reports: partial,
+        };
+        Ok((wanted, talk))
+    }
+
+    /// Starts a CLI, once it may run.
+    pub(crate) async fn open(
+        &self,
+        wanted: &Wanted,
+        interrupt: &CancellationToken,
+    ) -> Result<Cli, ClaudeCodeError> {
+        let options = &self.0.options;
+        let permit = self.permit(interrupt).await?;
+        let Wanted { cli, version, settings, strict, partial, asks, output_schema, tools, awaited } = wanted;
+        // With that tool, a model can read the file that the CLI puts a long result into.
+        let limit = (!settings.offers_builtin("Read")).then(|| max_chars(*version));
+        let (offer, entry) = match tools {
+            Some(tools) => Some(tools.offer(options, limit).await?).unzip(),
             None => (None, None),
         };
         let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
-        let decider = request.decider.clone().or_else(|| options.decider.clone());
         let launch = Launch::new(
-            &settings,
+            settings,
             Extras {
-                version,
+                version: *version,
                 room: &room,
                 server: offer.as_ref().map(|offer| offer.server.as_str()).zip(entry),
-                allow_own: options.allow_own_tools.unwrap_or(decider.is_none()),
-                strict,
-                asks: decider.is_some(),
+                allow_own: options.allow_own_tools.unwrap_or(!asks),
+                strict: *strict,
+                asks: *asks,
                 restricted: !options.restrictions.is_empty(),
-                partial,
-                output_schema: request.output_schema.as_ref(),
+                partial: *partial,
+                output_schema: output_schema.as_ref(),
             },
         )?;
         let is_late =
-            matches!(offer, Some(Offer { way: Way::Sdk { .. }, .. })) && version < Version::WITH_EARLY_SDK;
+            matches!(offer, Some(Offer { way: Way::Sdk { .. }, .. })) && *version < Version::WITH_EARLY_SDK;
         let plan = Plan {
             hello: launch.hello.clone(),
-            prompt: request.to_line(expand),
             patience: if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE },
-            limit: settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            wants_output: request.output_schema.is_some(),
+            wants_output: output_schema.is_some(),
             restrictions: options.restrictions.clone(),
-            awaited,
-            decider,
-            on_message: request.on_message.or_else(|| options.on_message.clone()),
+            awaited: awaited.clone(),
         };
-        let command = self.command(&cli, launch, &settings)?;
+        let command = self.command(cli, launch, settings)?;
         let cli = Process::start(command, Some(room))?;
         let session = offer.as_ref().and_then(Offer::session).cloned();
-        let held = Held { group: cli.0.group(), session, _place: place.clone() };
-        Ok(ResponseStream::start(signals.clone(), held, |events| async move {
-            let _of_this_request = (place, permit);
-            Driver::new(plan, cli, offer, reports, signals, events).drive().await;
-        }))
+        let held = Held { group: cli.0.group(), session };
+        Ok(Cli::new(held, permit, |commands| Driver::new(plan, cli, offer, commands)))
     }
 
-    /// Waits until one more CLI may run.
+    /// Waits until one more CLI may run. Those that only wait for a request make room.
     async fn permit(
         &self,
         interrupt: &CancellationToken,
     ) -> Result<Option<OwnedSemaphorePermit>, ClaudeCodeError> {
         let Some(permits) = &self.0.permits else { return Ok(None) };
+        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        self.0.warm.end_one();
         tokio::select! {
             // It is never closed.
             permit = Arc::clone(permits).acquire_owned() => Ok(permit.ok()),

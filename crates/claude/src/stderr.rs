@@ -38,7 +38,7 @@ impl Tail {
     }
 
     /// What was kept, once the process has ended.
-    pub(crate) async fn text(mut self) -> String {
+    pub(crate) async fn text(&mut self) -> String {
         _ = timeout(LAST_WORDS, &mut self.reading).await;
         String::from_utf8_lossy(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
     }

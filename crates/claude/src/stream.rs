@@ -10,7 +10,6 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::CancellationToken;
-use tracing::Instrument as _;
 
 use crate::error::ExecutionKind;
 use crate::event::Event;
@@ -77,20 +76,18 @@ impl Events {
 }
 
 impl ResponseStream {
-    /// Starts `drive` on the runtime, and the stream of what it sends.
-    pub(crate) fn start<D>(
-        signals: Signals,
-        held: impl Send + Sync + 'static,
-        drive: impl FnOnce(Events) -> D,
-    ) -> Self
-    where
-        D: Future<Output = ()> + Send + 'static,
-    {
+    /// A stream, and where its events come from. `held` goes with the stream, or before.
+    pub(crate) fn new(signals: Signals, held: impl Send + Sync + 'static) -> (Events, Self) {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
-        let driver =
-            tokio::spawn(drive(Events { events: sender, unread: Arc::clone(&unread) }).in_current_span());
-        Self { events, unread, driver: Some(AbortOnDropHandle::new(driver)), signals, _held: Box::new(held) }
+        let stream =
+            Self { events, unread: Arc::clone(&unread), driver: None, signals, _held: Box::new(held) };
+        (Events { events: sender, unread }, stream)
+    }
+
+    /// The stream ends with its driver, and the driver with it.
+    pub(crate) fn driven_by(self, driver: AbortOnDropHandle<()>) -> Self {
+        Self { driver: Some(driver), ..self }
     }
 
     /// The next event; `None` after the last one, once nothing of the request is left.
@@ -159,7 +156,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_lies_unread_is_bounded_and_reading_makes_room() {
-        let mut stream = ResponseStream::start(Signals::default(), (), async |events: Events| {
+        let (events, stream) = ResponseStream::new(Signals::default(), ());
+        let driver = tokio::spawn(async move {
             let event = || Event::TextDelta("x".into());
             assert!(events.send(event(), MAX_UNREAD_BYTES).is_ok());
             let error = events.send(event(), 1).unwrap_err();
@@ -169,6 +167,7 @@ mod tests {
             ));
             events.end(Err(error));
         });
+        let mut stream = stream.driven_by(AbortOnDropHandle::new(driver));
         assert!(stream.next().await.unwrap().is_ok());
         assert!(stream.next().await.unwrap().is_err());
         assert!(stream.next().await.is_none());
@@ -179,8 +178,11 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "the callback's own")]
     async fn a_panic_reaches_the_reader() {
-        let mut stream =
-            ResponseStream::start(Signals::default(), (), async |_| panic!("the callback's own"));
-        stream.next().await;
+        let (events, stream) = ResponseStream::new(Signals::default(), ());
+        let driver = tokio::spawn(async move {
+            let _dropped = events;
+            panic!("the callback's own")
+        });
+        stream.driven_by(AbortOnDropHandle::new(driver)).next().await;
     }
 }

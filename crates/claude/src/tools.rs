@@ -1,8 +1,9 @@
 //! The tools of a request, as the CLI calls them.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use toolbridge_core::{
     CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError, ToolList,
     ToolSource, Underway,
@@ -24,25 +25,98 @@ pub(crate) struct Report {
     pub(crate) bytes: usize,
 }
 
-/// Tools of this process within a request.
-pub(crate) struct RequestTools {
+/// What calls belong to, until the next turn.
+#[derive(Clone)]
+pub(crate) struct Bound {
     pub(crate) source: Arc<dyn ToolSource>,
-    pub(crate) server: String,
-    /// What the calls of this request find before a toolset's own state.
+    /// What calls find before a toolset's own state.
     pub(crate) state: Option<Arc<States>>,
-    /// Kept here, whatever the CLI does.
-    pub(crate) restrictions: Restrictions,
-    /// How long results may be, where that is limited; the list says so too.
-    pub(crate) limit: Option<usize>,
-    pub(crate) limited: DerivedList,
     /// Where progress goes, where it is an event too.
     pub(crate) reports: Option<mpsc::Sender<Report>>,
 }
 
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
+
+/// Tools of this process as a CLI has them. Whose they are changes from turn to turn.
+pub(crate) struct RequestTools {
+    bound: RwLock<Arc<Bound>>,
+    pub(crate) server: String,
+    /// Kept here, whatever the CLI does.
+    restrictions: Restrictions,
+    /// How long results may be, where that is limited; the list says so too.
+    limit: Option<usize>,
+    limited: DerivedList,
+    /// Told of changes, where there may be any.
+    changed: Option<watch::Sender<()>>,
+}
+
+/// A list whose tools are not there yet.
+struct Listed(ToolList);
+
+impl ToolSource for Listed {
+    fn tools(&self) -> ToolList {
+        self.0.clone()
+    }
+
+    fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
+        Box::pin(async {
+            Err(ToolError::new("ToolsNotReady", "there is no request that this call belongs to"))
+        })
+    }
+}
+
 impl RequestTools {
+    /// Tools of which only the list is known, until the first turn.
+    pub(crate) fn new(
+        server: String,
+        list: ToolList,
+        restrictions: Restrictions,
+        limit: Option<usize>,
+        may_change: bool,
+    ) -> Self {
+        let bound = Bound { source: Arc::new(Listed(list)), state: None, reports: None };
+        let changed = may_change.then(watch::Sender::default);
+        Self {
+            bound: RwLock::new(Arc::new(bound)),
+            server,
+            restrictions,
+            limit,
+            limited: DerivedList::default(),
+            changed,
+        }
+    }
+
+    fn bound(&self) -> Arc<Bound> {
+        Arc::clone(&self.bound.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has calls belong to a turn from now on. The future passes changes of its list on.
+    pub(crate) fn bind(self: &Arc<Self>, bound: Bound) -> impl Future<Output = ()> + Send + use<> {
+        let mut changes = bound.source.changes();
+        let is_changed = *self.bound().source.tools() != *bound.source.tools();
+        *self.bound.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bound);
+        let tools = Arc::downgrade(self);
+        async move {
+            if !is_changed {
+                changes.next().await;
+            }
+            while let Some(tools) = tools.upgrade() {
+                if let Some(changed) = &tools.changed {
+                    changed.send_replace(());
+                }
+                drop(tools);
+                changes.next().await;
+            }
+        }
+    }
+
     /// Calls a tool, and passes its progress on both to the caller and as events.
     async fn report(
-        &self,
+        source: &dyn ToolSource,
         name: String,
         call: ToolCall,
         mut context: CallContext,
@@ -50,7 +124,7 @@ impl RequestTools {
     ) -> Result<RawJson, ToolError> {
         let (id, caller) = (call.meta.tool_use_id.clone(), context.clone());
         let reports = context.report_progress();
-        let mut underway = Underway::new(self.source.call(call, context), Some(reports));
+        let mut underway = Underway::new(source.call(call, context), Some(reports));
         loop {
             let progress = match underway.next().await {
                 Step::Progress(progress) => progress,
@@ -67,7 +141,7 @@ impl RequestTools {
 
 impl ToolSource for RequestTools {
     fn tools(&self) -> ToolList {
-        let tools = self.source.tools();
+        let tools = self.bound().source.tools();
         let Some(limit) = self.limit else { return tools };
         self.limited.get(vec![tools], |lists| {
             let tools: Vec<_> = lists[0].iter().map(|tool| with_limit(tool.clone(), limit)).collect();
@@ -76,12 +150,13 @@ impl ToolSource for RequestTools {
     }
 
     fn changes(&self) -> Changes {
-        self.source.changes()
+        self.changed.as_ref().map_or_else(Changes::never, |changed| Changes::of(changed.subscribe()))
     }
 
     fn call(&self, call: ToolCall, mut context: CallContext) -> CallFuture<'_> {
         let name = format!("mcp__{}__{}", self.server, call.name);
-        if let Some(state) = &self.state {
+        let bound = self.bound();
+        if let Some(state) = &bound.state {
             context.set_callers_state(Arc::clone(state));
         }
         Box::pin(async move {
@@ -92,9 +167,9 @@ impl ToolSource for RequestTools {
                 }
             }
             let limit = self.limit.map(|most| limit_of(self.tools().get(&call.name), most));
-            let result = match &self.reports {
-                Some(events) => self.report(name, call, context, events).await?,
-                None => self.source.call(call, context).await?,
+            let result = match &bound.reports {
+                Some(events) => Self::report(&*bound.source, name, call, context, events).await?,
+                None => bound.source.call(call, context).await?,
             };
             Ok(match limit {
                 Some(limit) => cut(result, limit),
@@ -117,15 +192,11 @@ mod tests {
         let mut ada = States::default();
         ada.insert("ada");
         for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
-            let tools = RequestTools {
-                source: Arc::new(tools.clone()),
-                server: "tools".into(),
-                state,
-                restrictions: Restrictions::default(),
-                limit: None,
-                limited: DerivedList::default(),
-                reports: None,
-            };
+            let bound = Bound { source: Arc::new(tools.clone()), state, reports: None };
+            let list = tools.tools();
+            let tools =
+                Arc::new(RequestTools::new("tools".into(), list, Restrictions::default(), None, false));
+            drop(tools.bind(bound));
             let call = ToolCall::new("user", RawJson::empty_object());
             let result = tools.call(call, CallContext::default()).await.unwrap();
             assert!(result.as_str().contains(&format!(r#""text":"{want}""#)), "{result}");

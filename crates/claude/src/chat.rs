@@ -1,0 +1,262 @@
+//! A conversation that stays open.
+
+use std::sync::{Arc, OnceLock};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolbridge_core::{CancellationToken, RawJson, ToolSource};
+
+use crate::cli::Cli;
+use crate::event::McpServerStatus;
+use crate::model::ClaudeCodeModel;
+use crate::permission::{Permission, PermissionRequest};
+use crate::prompt::Input;
+use crate::request::Request;
+use crate::settings::{PermissionMode, Settings};
+use crate::start::{Talk, Wanted};
+use crate::stream::ResponseStream;
+use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
+
+/// A conversation on one CLI process, made by [`ClaudeCodeModel::conversation`]. Dropping it ends the process.
+///
+/// ```no_run
+/// # use toolbridge_claude as toolbridge;
+/// use toolbridge::ClaudeCodeModel;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut chat = ClaudeCodeModel::new().conversation().open().await?;
+/// chat.send("My name is Ada.").await?;
+/// println!("{}", chat.send("What is my name?").await?.text());
+/// chat.close().await;
+/// # Ok(()) }
+/// ```
+///
+/// Tools that are added to a toolset or removed from it between two prompts are known to the model in the next.
+#[derive(Debug)]
+pub struct Chat {
+    cli: Cli,
+    model: ClaudeCodeModel,
+    wanted: Wanted,
+    talk: Talk,
+    session_id: Arc<OnceLock<String>>,
+}
+
+/// A conversation that is about to begin.
+#[derive(Debug)]
+#[must_use]
+pub struct ChatBuilder {
+    model: ClaudeCodeModel,
+    request: Request,
+}
+
+impl ClaudeCodeModel {
+    /// Begins a conversation of several prompts, which stays open between them.
+    pub fn conversation(&self) -> ChatBuilder {
+        ChatBuilder { model: self.clone(), request: Request::default() }
+    }
+}
+
+impl ChatBuilder {
+    /// As [`Request::tools`].
+    pub fn tools(self, tools: impl ToolSource) -> Self {
+        self.with(|request| request.tools(tools))
+    }
+
+    /// As [`Request::server_name`].
+    pub fn server_name(self, name: impl Into<String>) -> Self {
+        self.with(|request| request.server_name(name))
+    }
+
+    /// As [`Request::transport`].
+    pub fn transport(self, transport: Transport) -> Self {
+        self.with(|request| request.transport(transport))
+    }
+
+    /// As [`Request::only`].
+    pub fn only<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        self.with(|request| request.only(names))
+    }
+
+    /// As [`Request::state`].
+    pub fn state<T: Send + Sync + 'static>(self, value: T) -> Self {
+        self.with(|request| request.state(value))
+    }
+
+    /// As [`Request::can_use_tool`].
+    pub fn can_use_tool<F, D>(self, decide: F) -> Self
+    where
+        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
+        D: Future<Output = Permission> + Send + 'static,
+    {
+        self.with(|request| request.can_use_tool(decide))
+    }
+
+    /// As [`Request::on_message`].
+    pub fn on_message(self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
+        self.with(|request| request.on_message(call))
+    }
+
+    /// As [`Request::system_prompt`].
+    pub fn system_prompt(self, text: impl Into<String>) -> Self {
+        self.with(|request| request.system_prompt(text))
+    }
+
+    /// As [`Request::output`], for every answer.
+    pub fn output<T: JsonSchema + DeserializeOwned>(self) -> Self {
+        self.with(Request::output::<T>)
+    }
+
+    /// As [`Request::settings`]. The time-out is that of each prompt.
+    pub fn settings(self, settings: Settings) -> Self {
+        self.with(|request| request.settings(settings))
+    }
+
+    fn with(self, change: impl FnOnce(Request) -> Request) -> Self {
+        Self { request: change(self.request), ..self }
+    }
+
+    /// Starts the CLI, and waits until it takes a prompt.
+    ///
+    /// # Errors
+    ///
+    /// When the CLI cannot be started, or does not reach the tools.
+    pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
+        let Self { model, request } = self;
+        let (wanted, mut talk) = model.wanted(&request, true).await?;
+        let session_id = Arc::<OnceLock<String>>::default();
+        talk.note_session(Arc::clone(&session_id));
+        let cli = model.open(&wanted, &CancellationToken::new()).await?;
+        cli.ready(talk.limit()).await?;
+        Ok(Chat { cli, model, wanted, talk, session_id })
+    }
+}
+
+impl Chat {
+    /// Says something, and waits for the answer. Dropping the future interrupts the model.
+    ///
+    /// # Errors
+    ///
+    /// Whatever can fail. After a time-out or an interrupt the conversation goes on; when the CLI has ended it is over, and
+    /// every further call says so.
+    pub async fn send(&mut self, prompt: impl Into<Prompt>) -> Result<ModelResponse, ClaudeCodeError> {
+        Ok(self.send_with_metadata(prompt).await?.response)
+    }
+
+    /// The same, with cost, turns, session id and durations.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn send_with_metadata(
+        &mut self,
+        prompt: impl Into<Prompt>,
+    ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+        self.stream(prompt)?.finish().await
+    }
+
+    /// Says something, and returns what happens as it happens. [`ResponseStream::interrupt`], and dropping the stream before its
+    /// end, interrupts this answer alone. A prompt that is sent before it has ended waits for that.
+    ///
+    /// # Errors
+    ///
+    /// When the prompt cannot be sent. What goes wrong later is the stream's last item.
+    pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
+        let request = Request::with_inputs(prompt.into().0);
+        request.check()?;
+        let expand = self.wanted.settings.expand_prompts.unwrap_or(false);
+        if !expand {
+            request.check_plain(self.wanted.version)?;
+        }
+        let place = self.model.0.running.add();
+        let line = request.to_line(expand);
+        Ok(self.cli.turn(place, |signals, events| self.talk.turn(line, signals, events)))
+    }
+
+    /// The conversation's id, once the first answer has begun. With [`Conversation::Keep`](crate::Conversation::Keep) in the settings it can be resumed by it.
+    #[must_use]
+    pub fn session_id(&self) -> Option<&str> {
+        self.session_id.get().map(String::as_str)
+    }
+
+    /// Has another model answer from now on; `None` is the CLI's own choice.
+    ///
+    /// # Errors
+    ///
+    /// When the CLI refuses, or has ended.
+    pub async fn set_model(&self, model: Option<&str>) -> Result<(), ClaudeCodeError> {
+        self.ask(json!({ "subtype": "set_model", "model": model })).await.map(drop)
+    }
+
+    /// Sets the permission mode from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the CLI refuses, or has ended.
+    pub async fn set_permission_mode(&self, mode: PermissionMode) -> Result<(), ClaudeCodeError> {
+        self.ask(json!({ "subtype": "set_permission_mode", "mode": mode })).await.map(drop)
+    }
+
+    /// The MCP servers, and whether they are connected.
+    ///
+    /// # Errors
+    ///
+    /// When the CLI refuses, or has ended.
+    pub async fn mcp_servers(&self) -> Result<Vec<McpServerStatus>, ClaudeCodeError> {
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(rename = "mcpServers")]
+            servers: Vec<McpServerStatus>,
+        }
+        let status = self.ask(json!({ "subtype": "mcp_status" })).await?;
+        let unread = |error| ClaudeCodeError::CliResponseParse { reason: format!("its servers: {error}") };
+        Ok(status.decode::<Status>().map_err(unread)?.servers)
+    }
+
+    /// How full the model's context is, as the CLI says it.
+    ///
+    /// # Errors
+    ///
+    /// When the CLI refuses, or has ended.
+    pub async fn context_usage(&self) -> Result<RawJson, ClaudeCodeError> {
+        self.ask(json!({ "subtype": "get_context_usage" })).await
+    }
+
+    async fn ask(&self, request: Value) -> Result<RawJson, ClaudeCodeError> {
+        self.cli.ask(request).await
+    }
+
+    /// Ends the conversation, and waits until nothing of it is left.
+    pub async fn close(self) {
+        self.cli.close().await;
+    }
+}
+
+/// What is said in a conversation: a text, or several [`Input`]s.
+#[derive(Debug, Clone)]
+pub struct Prompt(Vec<Input>);
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self(vec![Input::text(text)])
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self(vec![Input::text(text)])
+    }
+}
+
+impl<const N: usize> From<[Input; N]> for Prompt {
+    fn from(inputs: [Input; N]) -> Self {
+        Self(inputs.into())
+    }
+}
+
+impl From<Vec<Input>> for Prompt {
+    fn from(inputs: Vec<Input>) -> Self {
+        Self(inputs)
+    }
+}
