@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{CancellationToken, ToolSpec};
 
 use crate::ClaudeCodeError;
@@ -31,6 +33,8 @@ struct Pool {
     count: usize,
     /// How many are being started.
     starting: usize,
+    /// Those of them that nobody waits for.
+    starts: Vec<AbortOnDropHandle<()>>,
     /// The newest last.
     waiting: VecDeque<Waiting>,
 }
@@ -95,28 +99,6 @@ impl Warm {
         drop(oldest);
     }
 
-    /// Whether one more is to be started. If so, it counts from now on.
-    fn begins(&self) -> bool {
-        let mut pool = self.lock();
-        let begins = pool.starting < pool.count;
-        pool.starting += usize::from(begins);
-        begins
-    }
-
-    /// Keeps a CLI that was started; without one, the start has failed.
-    fn keep(&self, cli: Option<(Cli, Key)>) -> Option<Instant> {
-        let mut pool = self.lock();
-        pool.starting -= 1;
-        let (cli, key) = cli?;
-        let until = Instant::now() + IDLE;
-        pool.waiting.push_back(Waiting { cli, key, until });
-        let excess = pool.waiting.len().saturating_sub(pool.count);
-        let ended: Vec<_> = pool.waiting.drain(..excess).collect();
-        drop(pool);
-        drop(ended);
-        Some(until)
-    }
-
     /// Ends those that have waited too long.
     fn end_idle(&self) {
         let now = Instant::now();
@@ -143,6 +125,9 @@ impl ClaudeCodeModel {
         let excess: Vec<_> = {
             let mut pool = self.0.warm.lock();
             pool.count = count;
+            if count == 0 {
+                pool.starts.clear();
+            }
             let excess = pool.waiting.len().saturating_sub(count);
             pool.waiting.drain(..excess).collect()
         };
@@ -154,24 +139,24 @@ impl ClaudeCodeModel {
             ));
         }
         let missing = count.saturating_sub(self.0.warm.lock().waiting.len());
-        let starts = (0..missing).filter(|_| self.0.warm.begins()).map(|_| prepare(&self.0, &wanted));
-        let mut starting: tokio::task::JoinSet<_> = starts.collect();
-        while let Some(started) = starting.join_next().await {
-            started.unwrap_or(Ok(()))?;
-        }
-        Ok(())
+        let starts = (0..missing).filter_map(|_| self.0.begin_warm(&wanted));
+        try_join_all(starts).await.map(drop)
     }
 
     /// Has a CLI like this one started, for the next request.
     pub(crate) fn warm_up(&self, wanted: &Wanted) {
-        if can_wait(wanted) && self.0.warm.begins() {
-            let preparing = prepare(&self.0, wanted);
-            tokio::spawn(async move {
-                if let Err(error) = preparing.await {
-                    tracing::warn!(%error, "a CLI for the next request could not be started");
-                }
-            });
+        if !can_wait(wanted) {
+            return;
         }
+        let Some(start) = self.0.begin_warm(wanted) else { return };
+        let start = tokio::spawn(async {
+            if let Err(error) = start.await {
+                tracing::warn!(%error, "a CLI for the next request could not be started");
+            }
+        });
+        let starts = &mut self.0.warm.lock().starts;
+        starts.retain(|start| !start.is_finished());
+        starts.push(AbortOnDropHandle::new(start));
     }
 }
 
@@ -180,32 +165,63 @@ fn can_wait(wanted: &Wanted) -> bool {
     wanted.settings.conversation.is_none()
 }
 
-/// Starts a CLI, and keeps it once it is ready.
-fn prepare(
-    model: &Arc<Inner>,
-    wanted: &Wanted,
-) -> impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static {
-    let (model, wanted) = (ClaudeCodeModel(Arc::clone(model)), wanted.clone());
-    async move {
-        let key = Key::of(&wanted);
-        let opened = async {
-            let cli = model.open(&wanted, &CancellationToken::new()).await?;
+impl Inner {
+    /// Starts a CLI, and keeps it once it is ready; `None` if there are enough. Nothing of the model's is held meanwhile: its last
+    /// owner ends it all.
+    fn begin_warm(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+    ) -> Option<impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static> {
+        let begun = Begun::new(self)?;
+        let (options, permits) = (self.options.clone(), self.permits.clone());
+        let starter = ClaudeCodeModel(Arc::new(Self { options, permits, ..Self::default() }));
+        let wanted = wanted.clone();
+        Some(async move {
+            let key = Key::of(&wanted);
+            let cli = starter.open(&wanted, &CancellationToken::new()).await?;
             cli.ready(wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
-            Ok(cli)
+            begun.keep(cli, key);
+            Ok(())
+        })
+    }
+}
+
+/// One that is being started. It is counted until this is dropped.
+struct Begun(Weak<Inner>);
+
+impl Begun {
+    fn new(model: &Arc<Inner>) -> Option<Self> {
+        let mut pool = model.warm.lock();
+        let begins = pool.starting < pool.count;
+        pool.starting += usize::from(begins);
+        begins.then(|| Self(Arc::downgrade(model)))
+    }
+
+    /// Keeps it for a while, and ends others if there are too many.
+    fn keep(&self, cli: Cli, key: Key) {
+        let Some(model) = self.0.upgrade() else { return };
+        let until = Instant::now() + IDLE;
+        let ended: Vec<_> = {
+            let mut pool = model.warm.lock();
+            pool.waiting.push_back(Waiting { cli, key, until });
+            let excess = pool.waiting.len().saturating_sub(pool.count);
+            pool.waiting.drain(..excess).collect()
         };
-        let (cli, failure) = match opened.await {
-            Ok(cli) => (Some((cli, key)), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        if let Some(until) = model.0.warm.keep(cli) {
-            let model = Arc::downgrade(&model.0);
-            tokio::spawn(async move {
-                sleep_until(until).await;
-                if let Some(model) = model.upgrade() {
-                    model.warm.end_idle();
-                }
-            });
+        drop(ended);
+        let model = Weak::clone(&self.0);
+        tokio::spawn(async move {
+            sleep_until(until).await;
+            if let Some(model) = model.upgrade() {
+                model.warm.end_idle();
+            }
+        });
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(model) = self.0.upgrade() {
+            model.warm.lock().starting -= 1;
         }
-        failure
     }
 }

@@ -82,10 +82,10 @@ pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
 #[doc(inline)]
 pub use toolbridge_claude::{
-    Base64Source, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation, Event,
-    ExecutionKind, Input, McpServerStatus, Message, Metadata, ModelResponse, Part, Permission,
-    PermissionMode, PermissionRequest, Request, ResponseStream, ResponseWithMetadata, Settings, Started,
-    Transport, Usage,
+    Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
+    Event, ExecutionKind, Input, McpServerStatus, Message, Metadata, ModelResponse, Part, Permission,
+    PermissionMode, PermissionRequest, Prompt, Request, ResponseStream, ResponseWithMetadata, Settings,
+    Started, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]

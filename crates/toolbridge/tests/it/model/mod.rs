@@ -1,6 +1,7 @@
 //! `ClaudeCodeModel` with the real CLI and a scripted model.
 
 mod changes;
+mod chat;
 mod cleanup;
 mod config;
 mod conversation;
@@ -18,3 +19,4 @@ mod tools;
 mod traps;
 mod users;
 mod versions;
+mod warm;

@@ -1,0 +1,251 @@
+//! Conversations that stay open, with the real CLI.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings};
+use toolbridge::{ClaudeCodeError, Event, NoArgs, Tool, Toolset};
+use toolbridge_scripted::{Block, ModelRequest, Turn};
+
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, pid_of, processes_of, told};
+
+fn clis(world: &World) -> Vec<String> {
+    processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
+}
+
+/// What the last message says; the CLI puts the results of interrupted calls and the next prompt into one.
+fn last_said(request: &ModelRequest) -> Option<String> {
+    let messages = request.body["messages"].as_array()?;
+    let content = &messages.iter().rfind(|message| message["role"] == "user")?["content"];
+    let texts = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+    let is_users = |text: &&str| !text.starts_with('<') && !text.starts_with('[');
+    content.as_str().or_else(|| texts.filter(is_users).last()).map(str::to_owned)
+}
+
+/// Answers a prompt with what it says, after the tool call that it names.
+fn obey(request: &ModelRequest) -> Turn {
+    let Some(prompt) = last_said(request) else {
+        return Turn::text(format!("the tool says {}", request.tool_results()[0].text()));
+    };
+    match prompt.strip_prefix("call ") {
+        Some(tool) => Turn::blocks(vec![Block::call(tool, serde_json::json!({ "a": 1, "b": 2 }))]),
+        None => Turn::text(format!("you said {prompt}")),
+    }
+}
+
+#[tokio::test]
+async fn prompts_and_tool_calls_follow_each_other_on_one_process() {
+    for transport in TRANSPORTS {
+        let (world, tools) = (World::answering(obey), Tools::new());
+        let model = world.model();
+        let chat = model.conversation().tools(tools.toolset()).transport(transport);
+        let mut chat = chat.open().await.unwrap();
+        let before = clis(&world);
+        assert_eq!(before.len(), 1, "{before:?}");
+        assert_eq!(world.scripted.requests().len(), 0, "nothing is asked before the first prompt");
+
+        assert_eq!(chat.send("zebra first").await.unwrap().text(), "you said zebra first");
+        let id = chat.session_id().unwrap().to_owned();
+        let answer = chat.send_with_metadata("call add").await.unwrap();
+        assert_eq!(answer.response.text(), "the tool says 3");
+        assert_eq!(answer.metadata.session_id.as_ref(), Some(&id));
+        assert_eq!(chat.send(String::from("call add")).await.unwrap().text(), "the tool says 3");
+        assert_eq!(tools.0.calls.load(Ordering::SeqCst), 2);
+        let body = world.scripted.requests().last().unwrap().body["messages"].to_string();
+        assert!(body.contains("zebra first"), "{transport}: {body}");
+        assert_eq!(clis(&world), before);
+
+        chat.close().await;
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn tools_may_change_between_prompts() {
+    for transport in TRANSPORTS {
+        let world = World::answering(obey);
+        let set = Toolset::builder().tool("look", "Looks", async |_: NoArgs| "around").build().unwrap();
+        let chat = world.model().conversation().tools(set.clone()).transport(transport);
+        let mut chat = chat.open().await.unwrap();
+        assert_eq!(chat.send("call look").await.unwrap().text(), "the tool says around");
+        set.add(Tool::new("greet", "Greets", async |_: NoArgs| "hello")).unwrap();
+        // The CLI lists them when it comes to it.
+        let offered = async {
+            loop {
+                chat.send("who is there?").await.unwrap();
+                if world.scripted.requests().last().unwrap().tools().contains(&"mcp__tools__greet") {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, offered).await.unwrap();
+        assert_eq!(chat.send("call greet").await.unwrap().text(), "the tool says hello");
+        drop(chat);
+        world.nothing_is_left_soon();
+    }
+}
+
+#[tokio::test]
+async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
+    let (world, tools) = (World::answering(obey), Tools::new());
+    let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
+    // By hand.
+    let stream = chat.stream("call hang").unwrap();
+    told("the tool is called", &tools.0.hanging).await;
+    stream.interrupt();
+    let error = stream.finish().await.unwrap_err();
+    assert!(matches!(error, ClaudeCodeError::CliInterrupted { .. }), "{error:?}");
+    tools.no_handler_goes_on().await;
+    assert_eq!(chat.send("first").await.unwrap().text(), "you said first");
+    // Because nobody wants it any more.
+    let stream = chat.stream("call hang").unwrap();
+    told("the tool is called", &tools.0.hanging).await;
+    drop(stream);
+    // A prompt that comes too early waits.
+    assert_eq!(chat.send("second").await.unwrap().text(), "you said second");
+    tools.no_handler_goes_on().await;
+    chat.close().await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on() {
+    let (world, tools) = (World::answering(obey), Tools::new());
+    // A busy machine must not be taken for a slow answer: the tool never ends, so any limit is reached.
+    let limit = Duration::from_secs(20);
+    let chat = world.model_with(&tools, TRANSPORTS[1]).conversation();
+    let mut chat = chat.settings(Settings::default().timeout(limit)).open().await.unwrap();
+    let error = chat.send("call hang").await.unwrap_err();
+    let ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(of), .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((*of, error.to_string().as_str()), (limit, "no result within 20 s"));
+    assert_eq!(chat.send("again").await.unwrap().text(), "you said again");
+    chat.close().await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn model_and_permissions_are_set_between_prompts_and_the_cli_says_how_it_is() {
+    let (world, tools) = (World::answering(obey), Tools::new());
+    let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
+    chat.send("first").await.unwrap();
+    chat.set_model(Some("claude-opus-4-5")).await.unwrap();
+    chat.set_permission_mode(PermissionMode::Plan).await.unwrap();
+    chat.send("second").await.unwrap();
+    let requests = world.scripted.requests();
+    let models: Vec<_> = requests.iter().map(|request| request.body["model"].as_str().unwrap()).collect();
+    assert_ne!(models[0], "claude-opus-4-5");
+    assert_eq!(models[1], "claude-opus-4-5");
+    let servers = chat.mcp_servers().await.unwrap();
+    assert_eq!((servers[0].name.as_str(), servers[0].status.as_str()), ("tools", "connected"));
+    let usage = chat.context_usage().await.unwrap();
+    assert!(usage.decode::<serde_json::Value>().unwrap()["totalTokens"].is_number(), "{usage}");
+    chat.close().await;
+}
+
+#[tokio::test]
+async fn what_happens_comes_as_events_of_its_own_prompt() {
+    let world = World::new("text one | two\n---\ntext three | four");
+    let mut chat = world.model().conversation().open().await.unwrap();
+    for want in [["one ", "two"], ["three ", "four"]] {
+        let mut stream = chat.stream("go").unwrap();
+        let (mut pieces, mut results) = (Vec::new(), 0);
+        while let Some(event) = stream.next().await {
+            match event.unwrap() {
+                Event::TextDelta(piece) => pieces.push(piece),
+                Event::Result(result) => {
+                    assert_eq!(result.response.text(), want.concat());
+                    results += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!((pieces, results), (want.map(str::to_owned).to_vec(), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
+    let (world, tools) = (World::answering(obey), Tools::new());
+    let model = world.model_with(&tools, TRANSPORTS[0]);
+    let keep = Settings::default().conversation(Conversation::Keep { session_id: None });
+    let mut chat = model.conversation().settings(keep).open().await.unwrap();
+    chat.send("zebra first").await.unwrap();
+    let stream = chat.stream("call hang").unwrap();
+    told("the tool is called", &tools.0.hanging).await;
+    kill_process(pid_of(&clis(&world)[0]), Signal::KILL).unwrap();
+    let error = stream.finish().await.unwrap_err();
+    assert!(matches!(error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Exit, .. }), "{error:?}");
+    let error = chat.send("are you there?").await.unwrap_err();
+    assert_eq!(error.to_string(), "the conversation is over: the CLI has ended");
+    assert!(chat.set_model(None).await.is_err());
+
+    let session_id = chat.session_id().unwrap().to_owned();
+    chat.close().await;
+    tools.no_handler_goes_on().await;
+    let resume = Settings::default().conversation(Conversation::Resume { session_id, fork: false });
+    let mut chat = model.conversation().settings(resume).open().await.unwrap();
+    assert_eq!(chat.send("zebra second").await.unwrap().text(), "you said zebra second");
+    let body = world.scripted.requests().last().unwrap().body["messages"].to_string();
+    assert!(body.contains("zebra first"), "{body}");
+    chat.close().await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_conversation_that_cannot_begin_says_why_and_an_empty_prompt_loses_nothing() {
+    let world = World::answering(obey);
+    let error =
+        world.builder().cli("/nowhere/claude").build().unwrap().conversation().open().await.unwrap_err();
+    assert!(matches!(error, ClaudeCodeError::CliNotFound { .. }), "{error:?}");
+    let broken = super::support::program(&world, "broken", "echo 'no licence' >&2; exit 3");
+    let error = world.builder().cli(broken).build().unwrap().conversation().open().await.unwrap_err();
+    assert!(error.to_string().contains("no licence"), "{error}");
+    let mut chat = world.model().conversation().open().await.unwrap();
+    assert_eq!(chat.send("  ").await.unwrap_err().to_string(), "the prompt is empty");
+    assert_eq!(chat.send("hello").await.unwrap().text(), "you said hello");
+    chat.close().await;
+    world.nothing_is_left();
+}
+
+/// By hand, as it takes minutes: `cargo nextest run -p toolbridge --run-ignored only a_thousand_prompts`.
+#[tokio::test]
+#[ignore = "takes minutes"]
+#[allow(clippy::print_stderr, reason = "figures of a run by hand")]
+async fn a_thousand_prompts_take_no_more_memory_here_than_a_hundred() {
+    let resident = || -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let world = World::new("text unused");
+    let script = world.home.path().join("script");
+    std::fs::write(&script, "text unused").unwrap();
+    // In a process of its own: it keeps all that it was asked.
+    let program = super::support::bridge().parent().unwrap().with_file_name("scripted-model");
+    let mut scripted = std::process::Command::new(program);
+    scripted.arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut scripted = scripted.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(scripted.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let model = world.builder().env("ANTHROPIC_BASE_URL", line["url"].as_str().unwrap()).build().unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    let mut chat = model.conversation().open().await.unwrap();
+    let (started, mut at) = (Instant::now(), Vec::new());
+    for turn in 1..=1000 {
+        chat.send(format!("prompt {turn}")).await.unwrap();
+        if turn % 100 == 0 {
+            at.push(resident());
+            eprintln!("{turn} prompts: {} kB after {:.1?}", at[at.len() - 1], started.elapsed());
+        }
+    }
+    chat.close().await;
+    scripted.kill().unwrap();
+    scripted.wait().unwrap();
+    assert!(at[9] < at[0] + 1024, "{at:?}");
+}

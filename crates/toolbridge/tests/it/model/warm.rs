@@ -1,0 +1,127 @@
+//! CLIs that are started before they are asked for.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use rustix::process::{Signal, kill_process};
+use toolbridge::claude::Settings;
+use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Request, Toolset};
+use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
+
+use super::support::{PATIENCE, TRANSPORTS, World, is_cli, pid_of, processes_of};
+
+/// Has the tool called that there is, and tells what it says and which process asked.
+fn ask_who(request: &ModelRequest) -> Turn {
+    let results = request.tool_results();
+    match results.first().map(ToolResultBlock::text) {
+        Some(text) => Turn::text(text),
+        None if request.tools().contains(&"mcp__tools__who") => {
+            Turn::blocks(vec![Block::call("who", serde_json::json!({}))])
+        }
+        None => Turn::text("nobody"),
+    }
+}
+
+fn who(name: &'static str) -> Toolset {
+    let who = async move |_: NoArgs, context: CallContext| {
+        let user = context.try_state::<&'static str>().copied().unwrap_or("nobody's");
+        format!("{user} {name}")
+    };
+    Toolset::builder().tool("who", "Says who is called", who).build().unwrap()
+}
+
+fn clis(world: &World) -> BTreeSet<String> {
+    processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
+}
+
+/// Waits until there are so many CLIs.
+async fn there_are(world: &World, count: usize) -> BTreeSet<String> {
+    let started = Instant::now();
+    loop {
+        let found = clis(world);
+        if found.len() == count {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{count} CLIs, not {found:#?}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+async fn ends(world: &World, model: ClaudeCodeModel) {
+    model.keep_warm(0).await.unwrap();
+    world.nothing_is_left_soon();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_takes_a_cli_that_waits_and_another_is_started_behind_it() {
+    for transport in TRANSPORTS {
+        let world = World::answering(ask_who);
+        let model = world.model();
+        model.set_agent_toolsets(who("registered"), "tools", transport).unwrap();
+        model.keep_warm(2).await.unwrap();
+        let first = there_are(&world, 2).await;
+        assert_eq!(world.scripted.requests().len(), 0);
+        assert_eq!(model.request("who?").await.unwrap().text(), "nobody's registered");
+        let second = there_are(&world, 2).await;
+        assert_eq!(first.intersection(&second).count(), 1, "one of the two has answered and is gone");
+
+        // The state and the tools are the request's own, where the list is the same.
+        let ours = Request::new("who?").tools(who("own")).transport(transport).state("Ada's");
+        assert_eq!(model.request(ours).await.unwrap().text(), "Ada's own");
+        let third = there_are(&world, 2).await;
+        assert_eq!(second.intersection(&third).count(), 1, "{transport}: it was taken");
+        ends(&world, model).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_gets_its_own_and_the_next_like_it_one_that_waits() {
+    let world = World::answering(ask_who);
+    let model = world.model();
+    model.keep_warm(1).await.unwrap();
+    let first = there_are(&world, 1).await;
+    let other = || Request::new("who?").settings(Settings::default().env("MINE", "1"));
+    assert_eq!(model.request(other()).await.unwrap().text(), "nobody");
+    let second = there_are(&world, 1).await;
+    assert!(first.is_disjoint(&second), "the one that nobody asks for has made room");
+    assert_eq!(model.request(other()).await.unwrap().text(), "nobody");
+    assert!(second.is_disjoint(&there_are(&world, 1).await), "it was taken");
+    ends(&world, model).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cli_that_was_killed_while_it_waited_costs_no_request() {
+    let world = World::answering(ask_who);
+    let model = world.model();
+    model.keep_warm(1).await.unwrap();
+    kill_process(pid_of(there_are(&world, 1).await.first().unwrap()), Signal::KILL).unwrap();
+    there_are(&world, 0).await;
+    // Its driver may not have heard of it yet.
+    let started = Instant::now();
+    while model.request("who?").await.is_err() {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    drop(model);
+    world.nothing_is_left_soon();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_limit_of_clis_those_that_wait_make_room() {
+    let world = World::answering(ask_who);
+    let model = world.builder().max_concurrent_requests(1).build().unwrap();
+    model.keep_warm(1).await.unwrap();
+    let other = Request::new("who?").settings(Settings::default().env("MINE", "1"));
+    assert_eq!(model.request(other).await.unwrap().text(), "nobody");
+    drop(model);
+    world.nothing_is_left_soon();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_kept_warm_is_an_error() {
+    let world = World::answering(ask_who);
+    let model = world.builder().cli("/nowhere/claude").build().unwrap();
+    assert!(model.keep_warm(1).await.is_err());
+    let keep = toolbridge::claude::Conversation::Keep { session_id: None };
+    let error = world.builder().conversation(keep).build().unwrap().keep_warm(1).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be started before it is asked for"), "{error}");
+}
