@@ -171,7 +171,7 @@ impl Chat {
         }
         let place = self.model.0.running.add();
         let line = request.to_line(expand);
-        Ok(self.cli.turn(place, |signals, events| self.talk.turn(line, signals, events)))
+        Ok(self.cli.turn(place, |place, signals, events| self.talk.turn(line, place, signals, events)))
     }
 
     /// The conversation's id, once the first answer has begun. With [`Conversation::Keep`](crate::Conversation::Keep) in the settings it can be resumed by it.

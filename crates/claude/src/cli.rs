@@ -86,22 +86,30 @@ impl Cli {
     }
 
     /// Makes it answer one prompt, and end.
-    pub(crate) fn only(self, place: Place, turn: impl FnOnce(Signals, Events) -> Turn) -> ResponseStream {
+    pub(crate) fn only(
+        self,
+        place: Place,
+        turn: impl FnOnce(Place, Signals, Events) -> Turn,
+    ) -> ResponseStream {
         let signals = place.signals();
         // A request that was given up is not under way, even where its driver has not heard of it yet.
-        let (events, stream) = ResponseStream::new(signals.clone(), (self.held, place));
-        begin(&self.commands, turn(signals, events));
+        let (events, stream) = ResponseStream::new(signals.clone(), (self.held, place.clone()));
+        begin(&self.commands, turn(place, signals, events));
         stream.driven_by(self.driver)
     }
 
     /// Has it answer a prompt. Dropping the stream interrupts the turn.
-    pub(crate) fn turn(&self, place: Place, turn: impl FnOnce(Signals, Events) -> Turn) -> ResponseStream {
+    pub(crate) fn turn(
+        &self,
+        place: Place,
+        turn: impl FnOnce(Place, Signals, Events) -> Turn,
+    ) -> ResponseStream {
         let Signals { interrupt, .. } = place.signals();
         // Ending this turn at once would end all of it.
         let outside = Signals { cancel: interrupt.clone(), interrupt: interrupt.clone() };
         let interrupts = interrupt.clone().drop_guard();
-        let (events, stream) = ResponseStream::new(outside, (interrupts, place));
-        begin(&self.commands, turn(Signals { interrupt, ..Signals::default() }, events));
+        let (events, stream) = ResponseStream::new(outside, (interrupts, place.clone()));
+        begin(&self.commands, turn(place, Signals { interrupt, ..Signals::default() }, events));
         stream
     }
 

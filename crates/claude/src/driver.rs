@@ -23,6 +23,7 @@ use crate::control::{Control, question};
 use crate::diagnose::{explain, no_result, not_connected};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus};
+use crate::model::Place;
 use crate::offer::{Offer, Way};
 use crate::outcome::{Asked, answer};
 use crate::output::Said;
@@ -70,6 +71,8 @@ pub(crate) struct Turn {
     pub(crate) limit: Duration,
     /// Where the conversation's id is put, once it is known.
     pub(crate) session_id: Option<Arc<OnceLock<String>>>,
+    /// It is not under way any more when its driver is gone.
+    pub(crate) _place: Option<Place>,
     pub(crate) signals: Signals,
     pub(crate) events: Events,
     pub(crate) decider: Option<Decider>,
@@ -679,6 +682,7 @@ mod tests {
             prompt: "{}".into(),
             limit: Duration::from_secs(60),
             session_id: None,
+            _place: None,
             signals: Signals::default(),
             events,
             decider: None,

@@ -16,7 +16,7 @@ use crate::cli::{Cli, Held};
 use crate::driver::{Driver, Plan, Turn};
 use crate::launch::{Extras, Launch};
 use crate::locate::find_cli;
-use crate::model::ClaudeCodeModel;
+use crate::model::{ClaudeCodeModel, Place};
 use crate::offer::{Described, Offer, ServerTools, Way, awaited};
 use crate::permission::Decider;
 use crate::process::{self, Process};
@@ -68,12 +68,13 @@ impl Talk {
     }
 
     /// One prompt of it.
-    pub(crate) fn turn(&self, prompt: String, signals: Signals, events: Events) -> Turn {
+    pub(crate) fn turn(&self, prompt: String, place: Place, signals: Signals, events: Events) -> Turn {
         let (tell, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
         Turn {
             prompt,
             limit: self.limit,
             session_id: self.session_id.clone(),
+            _place: Some(place),
             signals,
             events,
             decider: self.decider.clone(),
@@ -103,7 +104,7 @@ impl ClaudeCodeModel {
             None => self.open(&wanted, &place.signals().interrupt).await?,
         };
         self.warm_up(&wanted);
-        Ok(cli.only(place, |signals, events| talk.turn(prompt, signals, events)))
+        Ok(cli.only(place, |place, signals, events| talk.turn(prompt, place, signals, events)))
     }
 
     /// Checks all that a request says besides its prompt.
