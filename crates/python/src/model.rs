@@ -105,6 +105,22 @@ impl Model {
         })
     }
 
+    /// Keeps so many CLIs started for requests to come. `done` is called on the host's event loop when they are ready.
+    fn keep_warm(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        host: &Bound<'_, PyAny>,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let event_loop: EventLoop = host.extract()?;
+        log::refresh_threshold(py)?;
+        let model = self.built()?.model.clone();
+        Task::start(py, event_loop, done, async move {
+            model.keep_warm(count).await.map_err(|error| exception(&error))
+        })
+    }
+
     /// Interrupts all requests under way, and returns how many.
     fn interrupt(&self) -> PyResult<usize> {
         Ok(self.built()?.model.interrupt())

@@ -1,0 +1,56 @@
+"""CLIs that are started before they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from support import PATIENCE_SECONDS, Transport, World
+
+from toolbridge import InvalidRequestError
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+
+def clis(here: World) -> set[int]:
+    processes = here.processes.items()
+    return {pid for pid, line in processes if "--output-format" in line and "toolbridge-guard" not in line}
+
+
+async def there_are(here: World, count: int) -> set[int]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(found := clis(here)) != count:
+            await asyncio.sleep(0.01)
+        return found
+
+
+@pytest.mark.both_transports
+async def test_a_run_takes_a_cli_that_waits_and_calls_its_own_tools(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world("call who {}\n---\ntext {result}")
+    model = here.model(transport)
+    agent: Agent[str, str] = Agent(model, deps_type=str)
+
+    @agent.tool
+    async def who(ctx: RunContext[str]) -> str:
+        return ctx.deps
+
+    await model.keep_warm(1)
+    first = await there_are(here, 1)
+    # The waiting one has no tools, so this run starts its own, and has one like it started.
+    assert (await agent.run("who?", deps="Ada")).output == "Ada"
+    second = await there_are(here, 1)
+    assert first.isdisjoint(second)
+    assert (await agent.run("who?", deps="Grace")).output == "Grace"
+    assert second.isdisjoint(await there_are(here, 1)), "it was taken"
+    await model.keep_warm(0)
+
+
+async def test_a_wrong_number_is_refused(world: MakeWorld) -> None:
+    with pytest.raises(InvalidRequestError, match="0 or more, not -1"):
+        await world("text unused").model().keep_warm(-1)
