@@ -64,9 +64,9 @@ impl Cli {
         Self { commands, driver, held }
     }
 
-    /// Whether it takes no more turns.
+    /// Whether it takes no more turns, though its driver may not know it yet.
     pub(crate) fn is_over(&self) -> bool {
-        self.commands.is_closed()
+        self.commands.is_closed() || self.held.group.has_ended()
     }
 
     /// Waits until it takes a prompt.

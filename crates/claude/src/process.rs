@@ -151,6 +151,11 @@ impl Group {
         Self { led, is_guarded, is_ending: AtomicBool::new(false), mark }
     }
 
+    /// Whether the CLI has ended, or its guardian.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.led.has_ended()
+    }
+
     /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
     /// itself.
     fn signals(&self) -> &'static [Signal] {

@@ -95,12 +95,12 @@ async fn a_cli_that_was_killed_while_it_waited_costs_no_request() {
     let model = world.model();
     model.keep_warm(1).await.unwrap();
     kill_process(pid_of(there_are(&world, 1).await.first().unwrap()), Signal::KILL).unwrap();
-    there_are(&world, 0).await;
-    // Its driver may not have heard of it yet.
     let started = Instant::now();
-    while model.request("who?").await.is_err() {
+    while processes_of(world.home.path()).next().is_some() {
         assert!(started.elapsed() < PATIENCE);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    assert_eq!(model.request("who?").await.unwrap().text(), "nobody");
     drop(model);
     world.nothing_is_left_soon();
 }
