@@ -17,7 +17,7 @@ use crate::ClaudeCodeError;
 use crate::cli::Cli;
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::request::Request;
-use crate::settings::DEFAULT_TIMEOUT;
+use crate::settings::{Conversation, DEFAULT_TIMEOUT};
 use crate::start::Wanted;
 
 /// How long a CLI waits for a request.
@@ -135,7 +135,7 @@ impl ClaudeCodeModel {
         let (wanted, _) = self.wanted(&Request::default(), false).await?;
         if !can_wait(&wanted) {
             return Err(ClaudeCodeError::invalid(
-                "a conversation that is kept or gone on with cannot be started before it is asked for",
+                "a CLI for a conversation with an id, or for one that is resumed, cannot be started before it is asked for",
             ));
         }
         let missing = count.saturating_sub(self.0.warm.lock().waiting.len());
@@ -160,9 +160,10 @@ impl ClaudeCodeModel {
     }
 }
 
-/// A conversation's own CLI is no other's.
+/// A CLI that goes on with a conversation, or has its id, is for one request.
 fn can_wait(wanted: &Wanted) -> bool {
-    wanted.settings.conversation.is_none()
+    let conversation = wanted.settings.conversation.as_ref();
+    conversation.is_none_or(|of| matches!(of, Conversation::New | Conversation::Keep { session_id: None }))
 }
 
 impl Inner {

@@ -215,6 +215,50 @@ fn http_clients_call_a_server_until_a_signal_ends_all() {
     world.nothing_is_left();
 }
 
+/// A proxy that takes tunnels, whatever host they are to, to a port of this machine; and which it was asked for.
+fn proxy(port: u16) -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://ann:secret@{}", listener.local_addr().unwrap());
+    let (asked, seen) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            _ = asked.send(String::from_utf8(head).unwrap());
+            let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            let (mut back, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut to));
+            std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+        }
+    });
+    (url, seen)
+}
+
+#[test]
+fn a_server_behind_a_proxy_is_reached_through_it() {
+    let world = World::new();
+    let (_served, said) = world.start(&["--demo", "--http", "127.0.0.1:0", "--allow-host", "shop.invalid"]);
+    let port = said["url"].as_str().unwrap().trim_end_matches("/mcp").rsplit(':').next().unwrap();
+    let (proxy, seen) = proxy(port.parse().unwrap());
+    // No resolver knows this name, so there is no other way to it.
+    let config = json!({ "mcpServers": { "shop": { "type": "http", "url": "http://shop.invalid/mcp" } } });
+    let config = world.write("mcp.json", config.to_string());
+    let mut command = world.toolbridge(&["serve", "--stdio", "--mcp-config", &config]);
+    command.env("http_proxy", proxy).env_remove("no_proxy").env_remove("NO_PROXY");
+    let mut client = McpClient::start_command(command);
+    client.initialize();
+    assert!(listed(&mut client).contains(&"add".to_owned()));
+    let head = seen.recv_timeout(PATIENCE).unwrap();
+    assert!(head.starts_with("CONNECT shop.invalid:80 HTTP/1.1\r\n"), "{head}");
+    assert!(head.to_lowercase().contains("proxy-authorization: basic "), "{head}");
+}
+
 #[test]
 fn over_http_other_machines_need_a_token() {
     let world = World::new();

@@ -121,7 +121,7 @@ async fn what_cannot_be_kept_warm_is_an_error() {
     let world = World::answering(ask_who);
     let model = world.builder().cli("/nowhere/claude").build().unwrap();
     assert!(model.keep_warm(1).await.is_err());
-    let keep = toolbridge::claude::Conversation::Keep { session_id: None };
+    let keep = toolbridge::claude::Conversation::Continue { fork: false };
     let error = world.builder().conversation(keep).build().unwrap().keep_warm(1).await.unwrap_err();
     assert!(error.to_string().contains("cannot be started before it is asked for"), "{error}");
 }
