@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 19] = [
+    const ALLOWED: [(&str, &[&str]); 20] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
@@ -141,6 +141,7 @@ mod tests {
         ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge-http", &["toolbridge-core", "toolbridge-mcp"]),
         ("toolbridge-macros", &[]),
+        ("toolbridge-nats", &["toolbridge-core"]),
         ("toolbridge-scripted", &[]),
         (
             "toolbridge",
@@ -153,6 +154,7 @@ mod tests {
                 "toolbridge-ipc",
                 "toolbridge-macros",
                 "toolbridge-mcp",
+                "toolbridge-nats",
             ],
         ),
         ("toolbridge-bridge", &["toolbridge"]),

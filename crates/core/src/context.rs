@@ -111,6 +111,13 @@ impl CallContext {
         self.mark(|marks| &marks.answered);
     }
 
+    /// Notes the machine that has answered the call, where there are several, for a trace.
+    pub fn answered_by(&self, host: &str) {
+        if let Some(marks) = &self.marks {
+            marks.span.record("host", host);
+        }
+    }
+
     fn mark(&self, moment: fn(&Marks) -> &Mark) {
         if let Some(marks) = &self.marks {
             marks.set(moment(marks));

@@ -52,6 +52,6 @@ pub use model::ScriptedModel;
 pub use page::Page;
 pub use request::{ModelRequest, ToolResultBlock};
 pub use script::{Script, ScriptError};
-pub use servers::{everything_server, time_server};
+pub use servers::{everything_server, nats_server, time_server};
 pub use turn::{Block, Turn};
 pub use unchecked::say_unchecked;

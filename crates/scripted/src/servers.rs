@@ -1,4 +1,4 @@
-//! MCP servers of others, which `cargo xtask test` installs.
+//! Servers of others, which `cargo xtask test` installs.
 
 use std::path::PathBuf;
 
@@ -22,6 +22,16 @@ pub fn time_server() -> PathBuf {
 #[must_use]
 pub fn everything_server() -> PathBuf {
     installed("servers/mcp-server-everything")
+}
+
+/// `nats-server`, from `PyPI`.
+///
+/// # Panics
+///
+/// If it is not there: a test without it must not pass.
+#[must_use]
+pub fn nats_server() -> PathBuf {
+    installed("nats/bin/nats-server")
 }
 
 fn installed(path: &str) -> PathBuf {

@@ -35,13 +35,13 @@
 //! | | |
 //! |---|---|
 //! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Documents`], `McpServer` |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Documents`], `McpServer`, `nats::Tools` |
 //! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
 //! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
 //!
 //! # Features
 //!
-//! All but the last two are on by default.
+//! The first four are on by default.
 //!
 //! | feature | |
 //! |---|---|
@@ -51,6 +51,7 @@
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
+//! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
@@ -222,6 +223,11 @@ pub use toolbridge_macros::tools;
 #[doc(inline)]
 pub use toolbridge_mcp as mcp;
 
+/// The tools of many machines, over NATS: this process as a host of tools, and the tools of all hosts as a source.
+#[cfg(feature = "nats")]
+#[doc(inline)]
+pub use toolbridge_nats as nats;
+
 #[doc(hidden)]
 pub use toolbridge_core::__private;
 
@@ -239,3 +245,7 @@ struct HttpPage;
 #[cfg(all(doctest, feature = "client", feature = "macros"))]
 #[doc = include_str!("../SERVERS.md")]
 struct ServersPage;
+
+#[cfg(all(doctest, feature = "nats", feature = "macros"))]
+#[doc = include_str!("../NATS.md")]
+struct NatsPage;

@@ -85,6 +85,7 @@ impl CallTrace {
             tool,
             tool_use_id = Empty,
             request_id = Empty,
+            host = Empty,
             arguments_bytes = new.arguments_bytes as u64,
             outcome = Empty,
             error_type = Empty,
@@ -148,6 +149,11 @@ impl CallTrace {
     /// Lets whoever runs the call with this context say when.
     pub fn follow(&self, context: &mut CallContext) {
         context.follow(Arc::clone(&self.marks));
+    }
+
+    /// Notes the machine on which the call runs, where there are several.
+    pub fn at_host(&self, host: &str) {
+        self.marks.span.record("host", short(host));
     }
 
     /// The outcome is there.

@@ -1,0 +1,261 @@
+//! The live hosts of a name, and what they offer together.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+use toolbridge_core::{ToolList, ToolSpec};
+
+/// A host that has not answered for so long is gone.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// A host that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveHost {
+    /// What it is called.
+    pub name: String,
+    /// Its process, and no other.
+    pub instance: String,
+    /// The version that it says it has.
+    pub version: String,
+    /// How many tools it has.
+    pub tools: usize,
+}
+
+/// A tool that hosts describe differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Disagreement {
+    /// The tool.
+    pub tool: String,
+    /// The version whose description is listed. Calls go to hosts that have the same.
+    pub listed: String,
+    /// The hosts that have another description, with their versions.
+    pub others: Vec<(String, String)>,
+}
+
+/// What a host says of itself, through the services API.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pong {
+    metadata: HashMap<String, String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    version: String,
+    started: u64,
+    revision: u64,
+    seen: Instant,
+    /// The list, and its revision.
+    list: Option<(u64, ToolList)>,
+}
+
+/// The hosts by their instances.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    hosts: BTreeMap<String, Entry>,
+}
+
+/// What the hosts offer together.
+#[derive(Debug, Default)]
+pub(crate) struct Union {
+    pub(crate) list: ToolList,
+    pub(crate) disagreements: Vec<Disagreement>,
+    /// The hosts of each tool that have it as it is listed.
+    pub(crate) hosts: HashMap<String, Vec<String>>,
+    /// The processes that are there.
+    pub(crate) instances: Arc<[String]>,
+}
+
+impl Directory {
+    /// Notes that a host is there; the instance whose list is to be asked for, if it is not known.
+    pub(crate) fn note(&mut self, pong: &Pong) -> Option<String> {
+        let meta = |key: &str| pong.metadata.get(key).cloned();
+        // Any other service may have the same name.
+        meta("toolbridge")?;
+        let (instance, name) = (meta("instance")?, meta("host")?);
+        let number = |key: &str| meta(key)?.parse::<u64>().ok();
+        let (revision, started) = (number("revision")?, number("started").unwrap_or_default());
+        let entry = self.hosts.entry(instance.clone()).or_insert_with(|| Entry {
+            name,
+            version: meta("version").unwrap_or_default(),
+            started,
+            revision,
+            seen: Instant::now(),
+            list: None,
+        });
+        entry.seen = Instant::now();
+        entry.revision = entry.revision.max(revision);
+        let is_known = entry.list.as_ref().is_some_and(|(listed, _)| *listed >= entry.revision);
+        (!is_known).then_some(instance)
+    }
+
+    /// Notes what a host has.
+    pub(crate) fn set_list(&mut self, instance: &str, list: ToolList) {
+        if let Some(entry) = self.hosts.get_mut(instance) {
+            entry.list = Some((entry.revision, list));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, instance: &str) -> bool {
+        self.hosts.remove(instance).is_some()
+    }
+
+    /// Removes the hosts of a name that nobody answers for.
+    pub(crate) fn remove_named(&mut self, name: &str) -> bool {
+        let before = self.hosts.len();
+        self.hosts.retain(|_, entry| entry.name != name);
+        self.hosts.len() < before
+    }
+
+    /// Removes all hosts: nobody is there.
+    pub(crate) fn clear(&mut self) {
+        self.hosts.clear();
+    }
+
+    /// Removes hosts that have not been seen for long; whether there were any.
+    pub(crate) fn sweep(&mut self, now: Instant) -> bool {
+        let before = self.hosts.len();
+        self.hosts.retain(|_, entry| now.saturating_duration_since(entry.seen) < SILENCE);
+        self.hosts.len() < before
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    pub(crate) fn has_named(&self, name: &str) -> bool {
+        self.hosts.values().any(|entry| entry.name == name)
+    }
+
+    pub(crate) fn live(&self) -> Vec<LiveHost> {
+        let live = |(instance, entry): (&String, &Entry)| LiveHost {
+            name: entry.name.clone(),
+            instance: instance.clone(),
+            version: entry.version.clone(),
+            tools: entry.list.as_ref().map_or(0, |(_, list)| list.len()),
+        };
+        self.hosts.iter().map(live).collect()
+    }
+
+    /// What the hosts of that name offer, or all of them. Of a tool that they describe differently the newest version is listed;
+    /// of two hosts with the same version the one that was started last.
+    pub(crate) fn union(&self, only: Option<&str>) -> Union {
+        let mut hosts: Vec<_> = self
+            .hosts
+            .values()
+            .filter(|entry| only.is_none_or(|name| entry.name == name))
+            .filter_map(|entry| Some((entry, &entry.list.as_ref()?.1)))
+            .collect();
+        hosts.sort_by_key(|(entry, _)| Reverse((order(&entry.version), entry.started)));
+        let list = ToolList::of(hosts.iter().flat_map(|(_, list)| list.iter()));
+        let instances = self.hosts.keys().cloned().collect();
+        let mut union = Union { list, instances, ..Union::default() };
+        for tool in union.list.iter() {
+            let has = |list: &ToolList| list.get(&tool.name).map(|other: &ToolSpec| other == tool);
+            let mut same = Vec::new();
+            let mut others = Vec::new();
+            let mut listed = None;
+            for (entry, list) in &hosts {
+                match has(list) {
+                    Some(true) => {
+                        listed.get_or_insert(&entry.version);
+                        same.push(entry.name.clone());
+                    }
+                    Some(false) => others.push((entry.name.clone(), entry.version.clone())),
+                    None => {}
+                }
+            }
+            same.sort_unstable();
+            same.dedup();
+            union.hosts.insert(tool.name.clone(), same);
+            if !others.is_empty() {
+                let listed = listed.cloned().unwrap_or_default();
+                union.disagreements.push(Disagreement { tool: tool.name.clone(), listed, others });
+            }
+        }
+        union
+    }
+}
+
+/// A version in an order: by its numbers, and a release after what came before it.
+fn order(version: &str) -> (Vec<u64>, bool, &str) {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let (numbers, before) =
+        version.split_once('-').map_or((version, None), |(numbers, before)| (numbers, Some(before)));
+    let numbers = numbers.split(['.', '+']).map_while(|number| number.parse().ok()).collect();
+    (numbers, before.is_none(), before.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbridge_core::RawJson;
+
+    use super::*;
+
+    fn pong(instance: &str, host: &str, version: &str, revision: u64) -> Pong {
+        let metadata = [
+            ("toolbridge", "1"),
+            ("instance", instance),
+            ("host", host),
+            ("version", version),
+            ("revision", &revision.to_string()),
+        ];
+        Pong { metadata: metadata.map(|(key, value)| (key.into(), value.into())).into() }
+    }
+
+    fn list(tools: &[(&str, &str)]) -> ToolList {
+        let tool = |(name, says): &(&str, &str)| ToolSpec::new(*name, *says, RawJson::empty_object());
+        ToolList::new(tools.iter().map(tool).collect()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn hosts_offer_together_what_each_has_and_the_newest_version_is_right() {
+        let mut directory = Directory::default();
+        for (instance, host, version) in
+            [("1", "a", "1.9.0"), ("2", "b", "1.10.0"), ("3", "c", "1.10.0-rc.1")]
+        {
+            assert_eq!(directory.note(&pong(instance, host, version, 1)).as_deref(), Some(instance));
+        }
+        directory.set_list("1", list(&[("x", "old"), ("only_a", ""), ("same", "")]));
+        directory.set_list("2", list(&[("x", "new"), ("same", "")]));
+        directory.set_list("3", list(&[("x", "candidate"), ("same", "")]));
+        let union = directory.union(None);
+        assert_eq!(union.list.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["x", "same", "only_a"]);
+        assert_eq!(union.list.get("x").unwrap().description, "new");
+        assert_eq!(union.hosts["x"], ["b"]);
+        assert_eq!(union.hosts["same"], ["a", "b", "c"]);
+        let [disagreement] = &union.disagreements[..] else { panic!("{:?}", union.disagreements) };
+        assert_eq!((&*disagreement.tool, &*disagreement.listed), ("x", "1.10.0"));
+        let others =
+            [("c", "1.10.0-rc.1"), ("a", "1.9.0")].map(|(host, version)| (host.into(), version.into()));
+        assert_eq!(disagreement.others, others);
+        assert_eq!(directory.union(Some("a")).list.get("x").unwrap().description, "old");
+    }
+
+    #[tokio::test]
+    async fn a_list_is_asked_for_when_it_has_changed_and_not_otherwise() {
+        let mut directory = Directory::default();
+        assert!(directory.note(&pong("1", "a", "1", 1)).is_some());
+        directory.set_list("1", list(&[]));
+        assert!(directory.note(&pong("1", "a", "1", 1)).is_none());
+        assert!(directory.note(&pong("1", "a", "1", 2)).is_some());
+        directory.set_list("1", list(&[]));
+        assert!(directory.note(&pong("1", "a", "1", 1)).is_none(), "an answer that was late");
+        assert!(directory.note(&Pong { metadata: HashMap::new() }).is_none(), "another service");
+        assert_eq!(directory.live().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_silent_is_gone() {
+        let mut directory = Directory::default();
+        directory.note(&pong("1", "a", "1", 1));
+        assert!(!directory.sweep(Instant::now()));
+        assert!(directory.sweep(Instant::now() + SILENCE) && directory.is_empty());
+    }
+}

@@ -1,0 +1,50 @@
+//! The tools of many machines, over NATS.
+//!
+//! [`serve`] makes this process a *host* of a name: it offers a source's tools there. [`Tools`] is a source of what all live
+//! hosts of a name offer. Neither opens a port; both have one connection to a NATS server.
+//!
+//! ```no_run
+//! # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
+//! # use toolbridge::{NoArgs, ToolSource as _, Toolset};
+//! use toolbridge::nats;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // On each host:
+//! let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+//! let host = nats::serve(tools, "greeters").at("nats://127.0.0.1:4222").await?;
+//!
+//! // Wherever tools are called:
+//! let tools = nats::Tools::connect("nats://127.0.0.1:4222", "greeters").await?;
+//! assert_eq!(tools.tools()[0].name, "hello");
+//!
+//! host.drain().await;
+//! # Ok(()) }
+//! ```
+//!
+//! What goes over the wire is in docs/NATS.md. Arguments and results are raw JSON, which passes byte for byte.
+
+mod access;
+mod answer;
+mod call;
+mod directory;
+mod error;
+mod fan_out;
+mod host;
+mod link;
+mod listing;
+mod parts;
+mod room;
+mod router;
+mod run;
+mod subject;
+mod table;
+mod tools;
+mod wire;
+
+pub use access::Access;
+pub use directory::{Disagreement, LiveHost};
+pub use error::NatsError;
+pub use host::{Host, HostBuilder, serve};
+pub use parts::MAX_MESSAGE_BYTES;
+pub use tools::{Tools, ToolsBuilder};

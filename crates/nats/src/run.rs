@@ -1,0 +1,263 @@
+//! One call, in its host.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Subject};
+use bytes::Bytes;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use toolbridge_core::trace::CallTrace;
+use toolbridge_core::{CallMeta, CancellationToken, RawJson, Step, ToolCall, ToolError};
+
+use crate::answer::{Arrived, Reply};
+use crate::host::Shared;
+use crate::parts::{Assembly, MAX_MESSAGE_BYTES, part_bytes, room};
+use crate::subject;
+use crate::table::Begin;
+use crate::wire::{Asked, Lane, Meta, Told, traceparent, write_error};
+
+/// How often a host says that a call is under way.
+pub(crate) const BEAT: Duration = Duration::from_millis(600);
+
+/// How long the next part of a call's arguments may take.
+const PART_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many times as many calls as may run wait, of clients that do not look for another host.
+const MAX_WAITING: usize = 8;
+
+/// Answers a call, unless nobody wants that any more.
+pub(crate) async fn run(host: Arc<Shared>, arrived: Arrived) {
+    let message = arrived.message();
+    let none = HeaderMap::new();
+    let headers = message.headers.as_ref().unwrap_or(&none);
+    let Some(tool) = message.subject.rsplit('.').next().and_then(subject::text) else { return };
+    let (bytes, inbox) = match Asked::read(headers) {
+        Some((Asked::Call(bytes), inbox)) => (bytes, Some(Subject::from(inbox))),
+        Some(_) => return,
+        // Any other client of NATS, which knows nothing of all this.
+        None => (message.payload.len(), None),
+    };
+    let client = &host.link.client;
+    let reply = Reply { client, speaker: &host.speaker, arrived: &arrived, inbox };
+    let spec = host.dispatcher.source().tools().get(&tool).map(|spec| spec.exclusive);
+    let lane = match spec {
+        Some(true) => Lane::Exclusive,
+        Some(false) => Lane::Parallel,
+        None => return reply.refusal(Told::Gone, "this host has no such tool").await,
+    };
+    if host.closing.is_cancelled() {
+        return reply.refusal(Told::Gone, "this host is ending").await;
+    }
+    let name = match &reply.inbox {
+        Some(inbox) => inbox.to_string(),
+        None => host.own_name(),
+    };
+    let cancelled = loop {
+        match host.table.begin(&name, lane, &host.ended) {
+            Begin::Now(cancelled) => break cancelled,
+            Begin::Never => return,
+            Begin::Busy if reply.inbox.is_some() || host.waiting() >= MAX_WAITING * host.max_calls => {
+                return reply.refusal(Told::Busy(lane), "this host is full").await;
+            }
+            Begin::Busy => host.wait_for_room().await,
+        }
+    };
+    let run = Run { host: &host, reply, tool, name, cancelled };
+    let answer = tokio::select! {
+        biased;
+        answer = run.answer(headers, &message.payload, bytes) => answer,
+        never = run.beat() => match never {},
+    };
+    let room = host.table.end(&run.name, lane, answer);
+    if let Some(room) = room {
+        host.tell_room(room).await;
+    }
+}
+
+/// A call under way.
+struct Run<'a> {
+    host: &'a Shared,
+    reply: Reply<'a>,
+    tool: String,
+    /// Its inbox, or what stands for one.
+    name: String,
+    cancelled: CancellationToken,
+}
+
+impl Run<'_> {
+    /// Says again and again that the call is under way.
+    async fn beat(&self) -> Infallible {
+        let mut beat = interval_at(Instant::now() + BEAT, BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            self.reply.aside(Told::Beat, Bytes::new()).await;
+        }
+    }
+
+    /// Runs the call; what it was answered with, if that may be asked for again.
+    async fn answer(&self, headers: &HeaderMap, payload: &Bytes, bytes: usize) -> Option<(HeaderMap, Bytes)> {
+        let received = self.host.dispatcher.tracer().clock();
+        let about = Meta::read(headers);
+        let meta = CallMeta {
+            tool_use_id: about.tool_use_id,
+            progress_token: about.progress.then(RawJson::empty_object),
+            traceparent: traceparent(headers).and_then(|text| text.parse().ok()),
+            client: about.client.map(Arc::new),
+        };
+        let arguments = tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => return self.ended().await,
+            arguments = self.arguments(payload, bytes) => arguments?,
+        };
+        let (outcome, mut trace) = match arguments {
+            Ok(arguments) => {
+                let trace = self.host.dispatcher.trace(received, (&self.tool, &arguments, &meta), None);
+                if let Some(trace) = &trace {
+                    trace.at_host(&self.host.name);
+                }
+                let call = ToolCall { name: self.tool.clone(), arguments, meta };
+                match self.outcome(call, trace.as_ref()).await {
+                    Some(outcome) => (outcome, trace),
+                    None => return self.ended().await,
+                }
+            }
+            Err(error) => (Err(error), None),
+        };
+        if let Some(trace) = &mut trace {
+            trace.ended(&outcome);
+        }
+        let answer = self.say(outcome, trace.as_mut()).await;
+        if let Some(trace) = &mut trace {
+            trace.written();
+        }
+        answer
+    }
+
+    /// What is said when the call was cancelled: nothing, unless it was this host that did it.
+    async fn ended(&self) -> Option<(HeaderMap, Bytes)> {
+        if !self.host.ended.is_cancelled() {
+            return None;
+        }
+        let text = format!("host `{}` has ended while the call was under way", self.host.name);
+        self.say(Err(ToolError::new("ServerEndedError", text)), None).await
+    }
+
+    /// The arguments, when all of them are there; nothing if they do not come.
+    async fn arguments(&self, payload: &Bytes, bytes: usize) -> Option<Result<RawJson, ToolError>> {
+        let text = if bytes <= payload.len() {
+            payload.clone()
+        } else if bytes > MAX_MESSAGE_BYTES {
+            return Some(Err(
+                self.wrong_arguments(format!("they have {bytes} bytes, the limit is {MAX_MESSAGE_BYTES}"))
+            ));
+        } else {
+            self.collect(payload, bytes).await?
+        };
+        if text.is_empty() {
+            return Some(Ok(RawJson::empty_object()));
+        }
+        Some(match RawJson::parse(text) {
+            Ok(arguments) if arguments.is_object() => Ok(arguments),
+            Ok(_) => Err(self.wrong_arguments("they are not an object".into())),
+            Err(error) => Err(self.wrong_arguments(format!("they are not JSON: {error}"))),
+        })
+    }
+
+    fn wrong_arguments(&self, reason: String) -> ToolError {
+        ToolError::Arguments { tool: self.tool.clone(), path: "/".into(), reason }
+    }
+
+    /// Takes the parts of the arguments.
+    async fn collect(&self, first: &Bytes, bytes: usize) -> Option<Bytes> {
+        let mut parts = self.host.table.parts(&self.name);
+        let mut share = self.host.requests.share();
+        let mut assembly = Assembly::new(bytes);
+        share.grow(first.len()).await;
+        let mut taken = assembly.take(0, first);
+        loop {
+            self.reply.aside(Told::Ack(taken), Bytes::new()).await;
+            if assembly.is_whole() {
+                return Some(share.hold(assembly.whole()));
+            }
+            let Ok(Some((place, part))) = timeout(PART_PATIENCE, parts.recv()).await else {
+                tracing::debug!(tool = self.tool, "the rest of a call did not come");
+                return None;
+            };
+            share.grow(part.len()).await;
+            taken = assembly.take(place, &part);
+        }
+    }
+
+    /// Runs the tool; nothing if the call was cancelled.
+    async fn outcome(&self, call: ToolCall, trace: Option<&CallTrace>) -> Option<Result<RawJson, ToolError>> {
+        let mut work = self.host.dispatcher.run(call, self.cancelled.clone(), trace);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.cancelled.cancelled() => return None,
+                step = work.next() => match step {
+                    Step::Progress(report) => self.reply.progress(report).await,
+                    Step::Done(outcome) => return Some(outcome),
+                },
+            }
+        }
+    }
+
+    /// Tells the caller.
+    async fn say(
+        &self,
+        outcome: Result<RawJson, ToolError>,
+        trace: Option<&mut CallTrace>,
+    ) -> Option<(HeaderMap, Bytes)> {
+        let client = self.reply.client;
+        let outcome = outcome.and_then(|result| {
+            let bytes = result.as_bytes().len();
+            let fits = bytes <= room(client.max_payload());
+            let limit =
+                if self.reply.inbox.is_some() { MAX_MESSAGE_BYTES } else { room(client.max_payload()) };
+            if bytes > limit {
+                let reason = format!("it has {bytes} bytes, the limit is {limit}");
+                return Err(ToolError::Output { tool: self.tool.clone(), reason });
+            }
+            Ok((result, fits))
+        });
+        match outcome {
+            Ok((result, true)) => {
+                let (headers, payload) = (Told::Answer.headers(&self.host.speaker), result.to_bytes());
+                self.reply.result(headers.clone(), payload.clone()).await;
+                Some((headers, payload))
+            }
+            Ok((result, false)) => {
+                self.in_parts(&result.to_bytes()).await;
+                // It was acknowledged; this is for the service's figures.
+                self.reply.result(Told::Beat.headers(&self.host.speaker), Bytes::new()).await;
+                None
+            }
+            Err(error) => {
+                if let Some(trace) = trace {
+                    trace.replaced(&error);
+                }
+                let mut headers = Told::Error.headers(&self.host.speaker);
+                write_error(&mut headers, &error, client.max_payload());
+                self.reply.error(headers.clone(), &error).await;
+                Some((headers, Bytes::new()))
+            }
+        }
+    }
+
+    async fn in_parts(&self, whole: &Bytes) {
+        let mut acks = self.host.table.acks(&self.name);
+        let size = part_bytes(self.reply.client.max_payload());
+        let tell = |place, part| self.reply.aside(Told::Part(place, whole.len()), part);
+        let taken = tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => return,
+            taken = self.host.cutter.send(whole, size, 0, &mut acks, tell) => taken,
+        };
+        if taken.is_err() {
+            tracing::warn!(tool = self.tool, bytes = whole.len(), "a caller does not take its answer");
+        }
+    }
+}

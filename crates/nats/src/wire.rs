@@ -1,0 +1,346 @@
+//! What messages say besides their payload: a few headers.
+
+use async_nats::HeaderMap;
+use serde::{Deserialize, Serialize};
+use toolbridge_core::trace::Outcome;
+use toolbridge_core::{Client, ToolError};
+
+/// What a message is, with a number where there is one to tell.
+const KIND: &str = "Toolbridge";
+/// Where the caller wants everything but the first answer; it is the call's name as well.
+const INBOX: &str = "Toolbridge-Inbox";
+/// The host that says this: the process, and what it is called.
+const HOST: &str = "Toolbridge-Host";
+/// What the caller said about the call, as JSON.
+const META: &str = "Toolbridge-Meta";
+/// An error, as JSON.
+const ERROR: &str = "Toolbridge-Error";
+/// As W3C has it.
+const TRACEPARENT: &str = "traceparent";
+
+/// How much of what is said about a call goes along.
+const MAX_META_BYTES: usize = 4096;
+
+/// What a caller says to hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// A call, whose arguments have so many bytes; those that are not in this message come in parts.
+    Call(usize),
+    /// The next part of the arguments.
+    Part(u32),
+    /// So many parts of the answer are there.
+    Ack(u32),
+    /// Nobody wants the answer any more.
+    Cancel,
+    /// Where is this call, which was made so many milliseconds ago?
+    Where(u32),
+    /// Which tools are there?
+    Tools,
+    /// Is this process there?
+    Ping,
+}
+
+/// What a host says to a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The answer.
+    Answer,
+    /// The call failed.
+    Error,
+    /// A part of an answer of so many bytes.
+    Part(u32, usize),
+    /// So many parts of the arguments are there.
+    Ack(u32),
+    /// The call is under way.
+    Beat,
+    /// How far it has come.
+    Progress,
+    /// The host is full; the call did not run.
+    Busy(Lane),
+    /// The host ends, or has no such tool any more; the call did not run.
+    Gone,
+    /// The call is not here, and will not run here.
+    Absent,
+    /// The call has ended, or may have; its answer is not here any more.
+    Over,
+}
+
+/// What there is no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Lane {
+    /// Calls that run side by side.
+    Parallel,
+    /// Calls that take turns.
+    Exclusive,
+}
+
+impl Asked {
+    pub(crate) fn headers(self, inbox: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match self {
+            Self::Call(bytes) => headers.insert(KIND, format!("call {bytes}")),
+            Self::Part(place) => headers.insert(KIND, format!("part {place}")),
+            Self::Ack(count) => headers.insert(KIND, format!("ack {count}")),
+            Self::Cancel => headers.insert(KIND, "cancel"),
+            Self::Where(age) => headers.insert(KIND, format!("where {age}")),
+            Self::Tools => headers.insert(KIND, "tools"),
+            Self::Ping => headers.insert(KIND, "ping"),
+        }
+        headers.insert(INBOX, inbox);
+        headers
+    }
+
+    /// What a message asks, and the inbox of who asks it; nothing if it is not from a caller of ours.
+    pub(crate) fn read(headers: &HeaderMap) -> Option<(Self, &str)> {
+        let mut words = headers.get(KIND)?.as_str().split(' ');
+        let kind = words.next()?;
+        let mut number = || words.next()?.parse::<u32>().ok();
+        let asked = match kind {
+            "call" => Self::Call(usize::try_from(number()?).ok()?),
+            "part" => Self::Part(number()?),
+            "ack" => Self::Ack(number()?),
+            "cancel" => Self::Cancel,
+            "where" => Self::Where(number()?),
+            "tools" => Self::Tools,
+            "ping" => Self::Ping,
+            _ => return None,
+        };
+        Some((asked, headers.get(INBOX)?.as_str()))
+    }
+}
+
+impl Told {
+    pub(crate) fn headers(self, host: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match self {
+            Self::Answer => headers.insert(KIND, "answer"),
+            Self::Error => headers.insert(KIND, "error"),
+            Self::Part(place, bytes) => headers.insert(KIND, format!("part {place} {bytes}")),
+            Self::Ack(count) => headers.insert(KIND, format!("ack {count}")),
+            Self::Beat => headers.insert(KIND, "beat"),
+            Self::Progress => headers.insert(KIND, "progress"),
+            Self::Busy(Lane::Parallel) => headers.insert(KIND, "busy"),
+            Self::Busy(Lane::Exclusive) => headers.insert(KIND, "busy exclusive"),
+            Self::Gone => headers.insert(KIND, "gone"),
+            Self::Absent => headers.insert(KIND, "absent"),
+            Self::Over => headers.insert(KIND, "over"),
+        }
+        headers.insert(HOST, host);
+        headers
+    }
+
+    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
+        let mut words = headers.get(KIND)?.as_str().split(' ');
+        let kind = words.next()?;
+        let mut number = || words.next()?.parse::<u32>().ok();
+        Some(match kind {
+            "answer" => Self::Answer,
+            "error" => Self::Error,
+            "part" => Self::Part(number()?, usize::try_from(number()?).ok()?),
+            "ack" => Self::Ack(number()?),
+            "beat" => Self::Beat,
+            "progress" => Self::Progress,
+            "busy" => Self::Busy(match words.next() {
+                Some("exclusive") => Lane::Exclusive,
+                _ => Lane::Parallel,
+            }),
+            "gone" => Self::Gone,
+            "absent" => Self::Absent,
+            "over" => Self::Over,
+            _ => return None,
+        })
+    }
+}
+
+/// Which process says something, and what its host is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Speaker {
+    pub(crate) instance: String,
+    pub(crate) host: String,
+}
+
+impl Speaker {
+    /// As it stands in a header.
+    pub(crate) fn written(instance: &str, host: &str) -> String {
+        format!("{instance} {}", crate::subject::token(host))
+    }
+
+    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
+        let (instance, host) = headers.get(HOST)?.as_str().split_once(' ')?;
+        Some(Self { instance: instance.into(), host: crate::subject::text(host)? })
+    }
+}
+
+/// What a caller says about a call.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Meta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tool_use_id: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) progress: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<Client>,
+}
+
+impl Meta {
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+        if *self == Self::default() {
+            return;
+        }
+        // A line of ASCII: headers have no other characters that are safe everywhere.
+        let text = serde_json::to_string(self).map(|text| ascii(&text)).unwrap_or_default();
+        if text.len() <= MAX_META_BYTES {
+            headers.insert(META, text);
+        } else if self.progress {
+            headers.insert(META, r#"{"progress":true}"#);
+        }
+    }
+
+    pub(crate) fn read(headers: &HeaderMap) -> Self {
+        let text = headers.get(META).map(async_nats::HeaderValue::as_str);
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// JSON text with everything beyond ASCII escaped.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for char in json.chars() {
+        if char.is_ascii() {
+            text.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                text += &format!("\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
+pub(crate) fn set_traceparent(headers: &mut HeaderMap, parent: String) {
+    headers.insert(TRACEPARENT, parent);
+}
+
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<&str> {
+    headers.get(TRACEPARENT).map(async_nats::HeaderValue::as_str)
+}
+
+/// A call's error, on its way.
+#[derive(Debug, Serialize, Deserialize)]
+struct Failure {
+    message: String,
+    #[serde(rename = "type")]
+    type_name: String,
+    outcome: Outcome,
+}
+
+/// How many bytes of an error's text go along, in a server that takes `max_payload`.
+fn max_error_bytes(max_payload: usize) -> usize {
+    // A character may be written as six.
+    (max_payload / 8).max(512)
+}
+
+pub(crate) fn write_error(headers: &mut HeaderMap, error: &ToolError, max_payload: usize) {
+    let mut message = error.to_string();
+    let limit = max_error_bytes(max_payload);
+    if message.len() > limit {
+        let bytes = message.len();
+        message.truncate((0..=limit).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0));
+        message += &format!("… ({bytes} bytes in all)");
+    }
+    let failure = Failure { message, type_name: error.type_name().into(), outcome: error.outcome() };
+    headers.insert(ERROR, serde_json::to_string(&failure).map(|text| ascii(&text)).unwrap_or_default());
+}
+
+pub(crate) fn read_error(headers: &HeaderMap) -> ToolError {
+    let text = headers.get(ERROR).map(async_nats::HeaderValue::as_str);
+    match text.and_then(|text| serde_json::from_str::<Failure>(text).ok()) {
+        Some(failure) => ToolError::new(failure.type_name, failure.message).called(failure.outcome),
+        None => ToolError::new("NatsError", "the host answered with an error that it did not explain"),
+    }
+}
+
+/// The first line of an error, for clients that only know the services API.
+pub(crate) fn short(error: &ToolError) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(char::is_ascii).filter(|char| !char.is_ascii_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let asked = [
+            Asked::Call(12),
+            Asked::Part(3),
+            Asked::Ack(4),
+            Asked::Cancel,
+            Asked::Where(900),
+            Asked::Tools,
+            Asked::Ping,
+        ];
+        for asked in asked {
+            assert_eq!(Asked::read(&asked.headers("_INBOX.a.1")), Some((asked, "_INBOX.a.1")));
+        }
+        let told = [
+            Told::Answer,
+            Told::Error,
+            Told::Part(1, 2),
+            Told::Ack(1),
+            Told::Beat,
+            Told::Progress,
+            Told::Busy(Lane::Parallel),
+            Told::Busy(Lane::Exclusive),
+            Told::Gone,
+            Told::Absent,
+            Told::Over,
+        ];
+        for told in told {
+            let headers = told.headers(&Speaker::written("i", "gpu.lan"));
+            assert_eq!(Told::read(&headers), Some(told));
+            let speaker = Speaker { instance: "i".into(), host: "gpu.lan".into() };
+            assert_eq!(Speaker::read(&headers), Some(speaker));
+        }
+    }
+
+    #[test]
+    fn what_others_send_is_not_read() {
+        for kind in ["", "call", "call x", "part", "unknown", "call 99999999999999999999"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(INBOX, "_INBOX.a.1");
+            headers.insert(KIND, kind);
+            assert_eq!(Asked::read(&headers), None, "{kind}");
+        }
+        assert_eq!(Told::read(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn an_error_passes_with_its_lines_its_letters_and_its_kind() {
+        let error = ToolError::new("QuotaError", "zu groß:\r\n🙂 \"x\"").called(Outcome::Refused);
+        let mut headers = HeaderMap::new();
+        write_error(&mut headers, &error, 1 << 20);
+        let read = read_error(&headers);
+        assert_eq!(read.to_string(), error.to_string());
+        assert_eq!((read.type_name(), read.outcome()), ("QuotaError", Outcome::Refused));
+        assert_eq!(short(&error), "zu gro:");
+    }
+
+    #[test]
+    fn what_is_said_about_a_call_passes() {
+        let mut client = Client::default();
+        client.name = Some("größe\n".into());
+        let meta = Meta { tool_use_id: Some("toolu_1".into()), progress: true, client: Some(client) };
+        let mut headers = HeaderMap::new();
+        meta.write(&mut headers);
+        assert_eq!(Meta::read(&headers), meta);
+        let long = Meta { tool_use_id: Some("x".repeat(5000)), ..meta };
+        let mut headers = HeaderMap::new();
+        long.write(&mut headers);
+        assert_eq!(Meta::read(&headers), Meta { progress: true, ..Meta::default() });
+    }
+}

@@ -1,0 +1,154 @@
+//! Who is let in, and what those are told who are not.
+
+use toolbridge_core::{Hint as _, NoArgs, Toolset};
+use toolbridge_nats::{self as nats, Access, NatsError, Tools};
+
+use crate::support::{Server, call, free_port, text, within};
+
+fn own() -> Toolset {
+    Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap()
+}
+
+/// Offers and calls a tool.
+async fn works(url: &str, access: Access) {
+    let host = nats::serve(own(), "shop").at(url).access(access.clone()).await.unwrap();
+    let tools = within(Tools::connect(url, "shop").access(access).into_future()).await.unwrap();
+    assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
+    host.drain().await;
+}
+
+async fn fails(url: &str, access: Access) -> NatsError {
+    nats::serve(own(), "shop").at(url).access(access).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_token_or_a_user_may_stand_in_the_address() {
+    let server = Server::with("authorization { token: \"s3cr3t/x\" }\n");
+    let address = |who: &str| format!("nats://{who}@127.0.0.1:{}", server.port);
+    works(&address("s3cr3t%2Fx"), Access::new()).await;
+    works(&server.url(), Access::new().token("s3cr3t/x")).await;
+    for error in [fails(&server.url(), Access::new()).await, fails(&address("wrong"), Access::new()).await] {
+        assert!(matches!(error, NatsError::Refused { .. }), "{error:?}");
+        assert!(!error.to_string().contains("wrong") && error.hint().unwrap().contains("token"));
+    }
+    let server = Server::with("authorization { user: ann, password: \"p@ss\" }\n");
+    works(&format!("nats://ann:p%40ss@127.0.0.1:{}", server.port), Access::new()).await;
+    works(&server.url(), Access::new().user("ann", "p@ss")).await;
+}
+
+#[tokio::test]
+async fn an_nkey_is_read_from_its_file() {
+    let key = nkeys::KeyPair::new_user();
+    let server = Server::with(&format!("authorization {{ users: [{{ nkey: {} }}] }}\n", key.public_key()));
+    let file = server.folder.path().join("user.nk");
+    std::fs::write(&file, format!("# a comment\n{}\n", key.seed().unwrap())).unwrap();
+    works(&server.url(), Access::new().nkey_file(&file)).await;
+    let other = nkeys::KeyPair::new_user();
+    std::fs::write(&file, other.seed().unwrap()).unwrap();
+    let error = fails(&server.url(), Access::new().nkey_file(&file)).await;
+    assert!(matches!(error, NatsError::Refused { .. }), "{error:?}");
+    std::fs::write(&file, "nonsense").unwrap();
+    let error = fails(&server.url(), Access::new().nkey_file(&file)).await;
+    assert!(matches!(&error, NatsError::File { path, .. } if *path == file), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_credentials_file_says_who_and_in_which_account() {
+    let (operator, account, user) =
+        (nkeys::KeyPair::new_operator(), nkeys::KeyPair::new_account(), nkeys::KeyPair::new_user());
+    let operator_token = jwt(&operator, &operator.public_key(), r#""type":"operator","version":2"#);
+    let limits = r#""limits":{"subs":-1,"data":-1,"payload":-1,"imports":-1,"exports":-1,"wildcards":true,"conn":-1,"leaf":-1}"#;
+    let account_token =
+        jwt(&operator, &account.public_key(), &format!(r#"{limits},"type":"account","version":2"#));
+    let user_token = jwt(
+        &account,
+        &user.public_key(),
+        r#""pub":{},"sub":{},"subs":-1,"data":-1,"payload":-1,"type":"user","version":2"#,
+    );
+    let server = Server::with(&format!(
+        "operator: {operator_token}\nresolver: MEMORY\nresolver_preload: {{ {}: {account_token} }}\n",
+        account.public_key()
+    ));
+    let file = server.folder.path().join("user.creds");
+    let seed = user.seed().unwrap();
+    let text = format!(
+        "-----BEGIN NATS USER JWT-----\n{user_token}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    works(&server.url(), Access::new().credentials_file(&file)).await;
+    assert!(matches!(fails(&server.url(), Access::new()).await, NatsError::Refused { .. }));
+    let missing = server.folder.path().join("missing.creds");
+    let error = fails(&server.url(), Access::new().credentials_file(&missing)).await;
+    assert!(matches!(&error, NatsError::File { path, .. } if *path == missing), "{error:?}");
+}
+
+/// A token as NATS has it.
+fn jwt(by: &nkeys::KeyPair, of: &str, claims: &str) -> String {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+    let head = encode(br#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let by_key = by.public_key();
+    let body = format!(
+        r#"{{"jti":"x","iat":1700000000,"iss":"{by_key}","name":"n","sub":"{of}","nats":{{{claims}}}}}"#
+    );
+    let signed = format!("{head}.{}", encode(body.as_bytes()));
+    let signature = by.sign(signed.as_bytes()).unwrap();
+    format!("{signed}.{}", encode(&signature))
+}
+
+#[tokio::test]
+async fn hosts_and_callers_need_no_more_than_the_page_says() {
+    let page = include_str!("../../../../docs/NATS.md");
+    let config = page.split("```hocon\n").nth(1).unwrap().split("```").next().unwrap();
+    let server = Server::with(config);
+    let host = Access::new().user("gpu-host", "host-secret").inbox_prefix("_INBOX.gpu-host");
+    let caller = Access::new().user("ann", "ann-secret").inbox_prefix("_INBOX.ann");
+    let running = nats::serve(own(), "gpu").at(server.url()).host("gpu-1").access(host).await.unwrap();
+    let tools =
+        within(Tools::connect(server.url(), "gpu").access(caller.clone()).into_future()).await.unwrap();
+    assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
+    // A caller cannot be a host, nor call what it may not.
+    let error = nats::serve(own(), "gpu").at(server.url()).access(caller.clone()).await.unwrap_err();
+    assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
+    assert!(error.hint().unwrap().contains("docs/NATS.md"));
+    let error = within(Tools::connect(server.url(), "other").access(caller).into_future()).await.unwrap_err();
+    assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
+    running.drain().await;
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_named_without_secrets() {
+    let port = free_port();
+    let error = fails(&format!("nats://ann:hidden@127.0.0.1:{port}"), Access::new()).await;
+    assert!(matches!(error, NatsError::Connect { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains(&format!("nats://127.0.0.1:{port}"))
+            && !error.to_string().contains("hidden")
+    );
+    assert_eq!(error.hint(), Some("start `nats-server`, or check host and port"));
+}
+
+#[tokio::test]
+async fn a_safe_connection_needs_the_right_authority() {
+    let tls = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls");
+    let server =
+        Server::with(&format!("tls {{ cert_file: \"{tls}/server.pem\", key_file: \"{tls}/server.key\" }}\n"));
+    let url = format!("tls://localhost:{}", server.port);
+    works(&url, Access::new().root_certificates(format!("{tls}/ca.pem"))).await;
+    let error = fails(&url, Access::new()).await;
+    assert!(matches!(error, NatsError::Tls { .. }), "{error:?}");
+    let server = Server::with(&format!(
+        "tls {{ cert_file: \"{tls}/server.pem\", key_file: \"{tls}/server.key\", ca_file: \"{tls}/ca.pem\", verify: true }}\n"
+    ));
+    let url = format!("tls://localhost:{}", server.port);
+    let known = Access::new().root_certificates(format!("{tls}/ca.pem"));
+    works(&url, known.clone().client_certificate(format!("{tls}/client.pem"), format!("{tls}/client.key")))
+        .await;
+    let error = fails(&url, known).await;
+    assert!(matches!(error, NatsError::Tls { .. } | NatsError::Connect { .. }), "{error:?}");
+    // A server without it is refused by who insists on it.
+    let plain = Server::start();
+    let error = fails(&plain.url(), Access::new().require_tls()).await;
+    assert!(matches!(error, NatsError::Tls { .. }), "{error:?}");
+}

@@ -1,0 +1,225 @@
+//! Calls, one by one.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use toolbridge_core::trace::{Process, Tracer};
+use toolbridge_core::{
+    CallContext, CancellationToken, Client, Dispatcher, NoArgs, RawJson, Step, Tool, ToolSource as _, Toolset,
+};
+use toolbridge_nats as nats;
+
+use crate::support::{HostProcess, Log, Server, call, call_of, connect, names, text, until, within};
+
+#[tokio::test]
+async fn arguments_and_results_pass_byte_for_byte() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    let arguments = r#"{"z": 1.50, "a":12345678901234567890123,"a":[ ]}"#;
+    let result = call(&tools, "raw", arguments).await.unwrap();
+    let want = format!(
+        r#"{{"content":[{{"type":"odd","n":1.50,"given":{arguments}}}],"_meta":{{"z":1,"a":12345678901234567890123}}}}"#
+    );
+    assert_eq!(result.as_str(), want);
+    assert_eq!(text(&call(&tools, "echo", r#"{"text":"größe\n\u0000🙂"}"#).await.unwrap()), "größe\n\0🙂");
+}
+
+#[tokio::test]
+async fn the_list_is_what_the_host_has() {
+    let server = Server::start();
+    let tool = Tool::new("a", "größe", async |_: NoArgs| "")
+        .title("A")
+        .read_only()
+        .output_schema(serde_json::json!({ "type": "object" }))
+        .meta("x/y", 7);
+    let own = Toolset::builder().with(tool).tool("b", "", async |_: NoArgs| "").build().unwrap();
+    let host = nats::serve(own.clone(), "shop").at(server.url()).host("gpu.lan").await.unwrap();
+    let tools = connect(&server, "shop").await;
+    let mut want = own.tools().to_vec();
+    // The host decides which calls take turns.
+    for tool in &mut want {
+        tool.exclusive = false;
+    }
+    assert_eq!(tools.tools().to_vec(), want);
+    assert_eq!(tools.hosts()[0].name, "gpu.lan");
+    host.drain().await;
+}
+
+#[tokio::test]
+async fn an_error_says_what_the_tool_said() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    let rows = [
+        ("fail", "{}", "QuotaError", "two\nlines: größe"),
+        ("echo", r#"{"text":5}"#, "ToolArgumentsError", "invalid arguments for tool `echo`: at `/text`"),
+        ("ech", "{}", "ToolNotFoundError", "there is no tool `ech`; did you mean `echo`?"),
+    ];
+    for (tool, arguments, kind, says) in rows {
+        let error = call(&tools, tool, arguments).await.unwrap_err();
+        assert_eq!(error.type_name(), kind, "{error}");
+        assert!(error.to_string().starts_with(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn progress_and_who_calls_come_through() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    let mut asked = call_of("count", "{}");
+    asked.meta.progress_token = Some(RawJson::empty_object());
+    // The caller's own front listens, as any does.
+    let dispatcher = Dispatcher::new(Arc::new(tools), Tracer::without_file(Process::Server));
+    let mut counting = dispatcher.run(asked, CancellationToken::new(), None);
+    let mut reports = Vec::new();
+    let counted = loop {
+        match within(counting.next()).await {
+            Step::Progress(report) => reports.push((report.progress.to_string(), report.message)),
+            Step::Done(counted) => break counted.unwrap(),
+        }
+    };
+    assert_eq!(text(&counted), "counted");
+    assert_eq!(reports.last(), Some(&("3".to_owned(), Some("größe".to_owned()))));
+    let mut asked = call_of("client", "{}");
+    let mut client = Client::default();
+    client.name = Some("größe".into());
+    asked.meta.client = Some(Arc::new(client));
+    asked.meta.tool_use_id = Some("toolu_1".into());
+    let answer = within(dispatcher.source().call(asked, CallContext::default())).await.unwrap();
+    assert_eq!(text(&answer), r#"Some("größe") Some("toolu_1")"#);
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_wants_any_more_is_cancelled_at_its_host() {
+    let server = Server::start();
+    let log = Log::new(&server);
+    let _host = HostProcess::start(&server.url(), "shop", "a", &["--log", log.path()]);
+    let tools = connect(&server, "shop").await;
+    let nap = tools.call(call_of("nap", r#"{"id":"1","ms":100000}"#), CallContext::default());
+    tokio::select! {
+        answer = nap => panic!("{answer:?}"),
+        () = until(|| log.lines().iter().any(|line| line == "begin nap 1 a")) => {}
+    }
+    until(|| log.lines().iter().any(|line| line == "cancelled 1 a")).await;
+}
+
+#[tokio::test]
+async fn what_is_larger_than_a_message_comes_in_parts_both_ways() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    let nine = 9_000_000;
+    let blob = call(&tools, "blob", &format!(r#"{{"bytes":{nine}}}"#)).await.unwrap();
+    assert_eq!(text(&blob), "x".repeat(nine));
+    // About what one message takes, and on both sides of it.
+    for bytes in [1, 262_144, 1_000_000, 1_040_000, 1_048_576, 1_100_000, nine] {
+        let size = call(&tools, "size", &format!(r#"{{"text":"{}"}}"#, "y".repeat(bytes))).await.unwrap();
+        assert_eq!(text(&size), bytes.to_string());
+        let blob = call(&tools, "blob", &format!(r#"{{"bytes":{bytes}}}"#)).await.unwrap();
+        assert_eq!(text(&blob).len(), bytes);
+    }
+    let many = (0..12).map(|_| call(&tools, "blob", r#"{"bytes":3000000}"#));
+    for blob in futures_util::future::join_all(many).await {
+        assert_eq!(text(&blob.unwrap()).len(), 3_000_000);
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_says_so() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    let limit = nats::MAX_MESSAGE_BYTES;
+    let error = call(&tools, "blob", &format!(r#"{{"bytes":{limit}}}"#)).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("the limit is {limit}")), "{error}");
+    let error = call(&tools, "size", &format!(r#"{{"text":"{}"}}"#, "x".repeat(limit))).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("the limit is {limit}")), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_little_is_enough() {
+    let server = Server::with("max_payload: 4096\n");
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let tools = connect(&server, "shop").await;
+    assert!(names(&tools).contains(&"blob".to_owned()), "the list itself is larger than a message");
+    let blob = call(&tools, "blob", r#"{"bytes":100000}"#).await.unwrap();
+    assert_eq!(text(&blob).len(), 100_000);
+}
+
+#[tokio::test]
+async fn any_client_of_nats_can_call() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &["--max", "1"]);
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let answer = client.request("toolbridge.shop.call.echo", r#"{"text":"hi"}"#.into()).await.unwrap();
+    assert_eq!(&answer.payload[..], br#"{"content":[{"type":"text","text":"hi"}],"isError":false}"#);
+    let answer = client.request("toolbridge.shop.call.who", "".into()).await.unwrap();
+    assert_eq!(&answer.payload[..], br#"{"content":[{"type":"text","text":"a"}],"isError":false}"#);
+    let answer = client.request("toolbridge.shop.at.a.echo", "nonsense".into()).await.unwrap();
+    let headers = answer.headers.unwrap();
+    assert_eq!(headers.get("Nats-Service-Error-Code").unwrap().as_str(), "500");
+    // One after the other: the host takes one at a time, and such clients do not look for another.
+    let asked = (0..8).map(|_| client.request("toolbridge.shop.call.nap", r#"{"id":"1","ms":5}"#.into()));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(
+            &answer.unwrap().payload[..],
+            br#"{"content":[{"type":"text","text":"1 a"}],"isError":false}"#
+        );
+    }
+    // What the services API says.
+    let stats = client.request("$SRV.STATS.shop", "".into()).await.unwrap();
+    let stats: Value = serde_json::from_slice(&stats.payload).unwrap();
+    let nap = stats["endpoints"].as_array().unwrap().iter().find(|one| one["name"] == "nap").unwrap();
+    assert_eq!((&nap["num_requests"], &nap["subject"]), (&8.into(), &"toolbridge.shop.call.nap".into()));
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_at_the_host_and_both_sides_name_it() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<String>>>);
+    impl std::io::Write for Seen {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let seen = Seen::default();
+    let writer = seen.clone();
+    let layer = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let server = Server::start();
+    let own = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap();
+    let host = nats::serve(own, "shop").at(server.url()).host("host-7").await.unwrap();
+    let tools = connect(&server, "shop").await;
+    let dispatcher = Dispatcher::new(Arc::new(tools), Tracer::without_file(Process::Bridge));
+    let asked = call_of("hello", "{}");
+    let clock = dispatcher.tracer().clock();
+    let trace = dispatcher.trace(clock, ("hello", &asked.arguments, &asked.meta), None);
+    let parent = trace.as_ref().unwrap().traceparent();
+    let mut run = dispatcher.run(asked, CancellationToken::new(), trace.as_ref());
+    assert!(matches!(within(run.next()).await, Step::Done(Ok(_))));
+    drop(run);
+    drop(trace);
+    host.drain().await;
+    let closed: Vec<_> =
+        seen.0.lock().unwrap().iter().filter(|line| line.contains("tool_call{")).cloned().collect();
+    let at = |process: &str| {
+        closed.iter().find(|line| line.contains(process)).unwrap_or_else(|| panic!("{closed:?}"))
+    };
+    let trace_id = format!("{:032x}", parent.trace_id);
+    let (caller, host) = (at(r#"process="bridge""#), at(r#"process="server""#));
+    for side in [caller, host] {
+        assert!(side.contains(&trace_id) && side.contains(r#"host="host-7""#), "{side}");
+    }
+    assert!(host.contains(&format!(r#"parent_span_id="{:016x}""#, parent.span_id)), "{host}");
+}

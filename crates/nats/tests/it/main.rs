@@ -1,0 +1,8 @@
+//! Real NATS servers, and hosts that are processes of their own.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod access;
+mod calls;
+mod faults;
+mod hosts;
+mod support;
