@@ -197,6 +197,8 @@ pub(crate) struct ServeArgs {
     pub(crate) sources: ServeSources,
     #[command(flatten)]
     pub(crate) front: ServeFront,
+    #[command(flatten)]
+    pub(crate) access: NatsAccess,
 }
 
 /// Where the tools come from.
@@ -213,6 +215,10 @@ pub(crate) struct ServeSources {
     /// The tools of live sessions called NAME; can be said again
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Vec<String>,
+    /// The tools that hosts of a name offer over NATS, `nats://ADDR/NAME`; only those of one host, `nats://ADDR/NAME@HOST`, or of all hosts
+    /// at once, `nats://ADDR/NAME@*`; can be said again
+    #[arg(long, value_name = "URL")]
+    pub(crate) nats_tools: Vec<String>,
     /// The tools of `toolbridge demo`
     #[arg(long)]
     pub(crate) demo: bool,
@@ -226,7 +232,7 @@ pub(crate) struct ServeSources {
 #[command(next_help_heading = "Who may call them")]
 pub(crate) struct ServeFront {
     /// An MCP client on stdin and stdout [default]
-    #[arg(long, conflicts_with_all = ["http", "name"])]
+    #[arg(long, conflicts_with_all = ["http", "name", "nats"])]
     pub(crate) stdio: bool,
     /// MCP clients over HTTP, at `http://ADDR/mcp`; prints one JSON line with `url`
     #[arg(long, value_name = "ADDR", conflicts_with = "name")]
@@ -243,6 +249,40 @@ pub(crate) struct ServeFront {
     /// Every CLI of this user with `toolbridge attach`, under this name; prints one JSON line with `socket`, `schema` and `mcp_config`
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Callers on other machines, over the NATS server at URL, under the name that --name says, together with all other hosts of that name;
+    /// prints one JSON line with `nats`, `name` and `host`
+    #[arg(long, value_name = "URL", requires = "name", conflicts_with = "http")]
+    pub(crate) nats: Option<String>,
+    /// What this host is called, so that it can be addressed [default: the machine's name]
+    #[arg(long, value_name = "HOST", requires = "nats")]
+    pub(crate) host: Option<String>,
+    /// Calls over NATS that run at a time; further ones are left to other hosts [default: 512]
+    #[arg(long, value_name = "N", requires = "nats")]
+    pub(crate) max_calls: Option<usize>,
+}
+
+/// Who this is to a NATS server.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Who this is to NATS, if not said in the URL")]
+pub(crate) struct NatsAccess {
+    /// A credentials file, as `nsc` writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "nats_nkey")]
+    pub(crate) nats_creds: Option<PathBuf>,
+    /// A file with the seed of an nkey
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_nkey: Option<PathBuf>,
+    /// The authorities that may have signed the server's certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_ca: Option<PathBuf>,
+    /// A certificate of this client's
+    #[arg(long, value_name = "FILE", requires = "nats_key")]
+    pub(crate) nats_cert: Option<PathBuf>,
+    /// The certificate's key
+    #[arg(long, value_name = "FILE", requires = "nats_cert")]
+    pub(crate) nats_key: Option<PathBuf>,
+    /// What the subjects of inboxes begin with
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) nats_inbox: Option<String>,
 }
 
 /// Where a trace is to go.

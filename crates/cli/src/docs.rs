@@ -8,7 +8,7 @@ use toolbridge::ServerInfo;
 use toolbridge::core::set;
 use toolbridge::docs::DocumentsBuilder;
 
-use crate::args::{DocsArgs, DocsRoots};
+use crate::args::{DocsArgs, DocsRoots, NatsAccess};
 use crate::output::say;
 use crate::serve::{Front, Serve, Source, serve};
 
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         has_prefixes: false,
         front: Front::Stdio,
         trace: args.trace.file.clone(),
+        access: NatsAccess::default(),
     })
 }
 

@@ -8,6 +8,7 @@ mod docs;
 mod doctor;
 mod excerpt;
 mod generate;
+mod nats;
 #[cfg(feature = "otel")]
 mod otel;
 mod output;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, NatsAccess};
 use crate::serve::{Front, Serve, Source};
 
 fn main() -> ExitCode {
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
             has_prefixes: false,
             front: Front::Session { name, ends_with_stdin: true },
             trace: trace.file,
+            access: NatsAccess::default(),
         }),
         Command::Serve(args) => serve::run(args),
         Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),

@@ -25,9 +25,10 @@ use toolbridge::{
     ToolSource, http,
 };
 
-use crate::args::{ServeArgs, ServeFront};
+use crate::args::{NatsAccess, ServeArgs, ServeFront};
 use crate::demo::demo_tools;
-use crate::docs;
+use crate::nats::NatsFront;
+use crate::{docs, nats};
 use crate::output::{WithHint, end_of_stdin, ending_signal, print, say};
 
 /// The server's name in an MCP config.
@@ -45,6 +46,8 @@ pub(crate) struct Serve {
     pub(crate) has_prefixes: bool,
     pub(crate) front: Front,
     pub(crate) trace: Option<PathBuf>,
+    /// To a NATS server, if there is one.
+    pub(crate) access: NatsAccess,
 }
 
 /// Where tools come from.
@@ -54,6 +57,8 @@ pub(crate) enum Source {
     Config(PathBuf),
     /// Live sessions by their names; all, where none is named.
     Sessions(Vec<String>),
+    /// What hosts offer over NATS.
+    Nats(String),
     Demo,
     /// An MCP server on its stdin and stdout.
     Command(Vec<OsString>),
@@ -69,6 +74,8 @@ pub(crate) enum Front {
         name: Option<String>,
         ends_with_stdin: bool,
     },
+    /// Callers on other machines.
+    Nats(NatsFront),
 }
 
 pub(crate) struct HttpFront {
@@ -95,19 +102,24 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
     if !args.sources.session.is_empty() {
         sources.push(Source::Sessions(args.sources.session));
     }
+    sources.extend(args.sources.nats_tools.into_iter().map(Source::Nats));
     if args.sources.demo {
         sources.push(Source::Demo);
     }
     if !args.sources.command.is_empty() {
         sources.push(Source::Command(args.sources.command));
     }
-    serve(Serve { sources, only: args.only, has_prefixes: args.prefix, front, trace: args.trace.file })
+    let (only, has_prefixes, access) = (args.only, args.prefix, args.access);
+    serve(Serve { sources, only, has_prefixes, front, trace: args.trace.file, access })
 }
 
 impl Front {
     /// Before any server is started for it.
     fn of(args: ServeFront) -> Result<Self> {
-        let ServeFront { http, token_file, allow_host: hosts, metrics: has_metrics, name, .. } = args;
+        let ServeFront { http, token_file, allow_host: hosts, metrics: has_metrics, name, nats, host, max_calls, .. } = args;
+        if let (Some(url), Some(name)) = (nats, &name) {
+            return Ok(Self::Nats(NatsFront { url, name: name.clone(), host, max_calls }));
+        }
         Ok(match (http, name) {
             (Some(address), _) => {
                 let listener = listen(&address, token_file.is_some())?;
@@ -154,12 +166,12 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     let served = runtime.block_on(async {
         // Listened for once, so that none is lost in between.
         let mut signalled = pin!(ending_signal()?);
-        let opened = Opened::open(serve.sources, serve.has_prefixes);
+        let opened = Opened::open(serve.sources, serve.has_prefixes, &serve.access);
         let (tools, info) = tokio::select! {
             opened = opened => opened?.joined(&serve.only)?,
             code = &mut signalled => return Ok(code),
         };
-        offer(tools, info, serve.front, serve.trace.as_deref(), signalled).await
+        offer(tools, info, serve.front, serve.trace.as_deref(), &serve.access, signalled).await
     });
     // A tool that blocks its thread must not hold the process.
     runtime.shutdown_background();
@@ -189,7 +201,7 @@ struct Opened {
 }
 
 impl Opened {
-    async fn open(sources: Vec<Source>, has_prefixes: bool) -> Result<Self> {
+    async fn open(sources: Vec<Source>, has_prefixes: bool, access: &NatsAccess) -> Result<Self> {
         let mut opened = Self { has_prefixes, ..Self::default() };
         for source in sources {
             match source {
@@ -201,6 +213,10 @@ impl Opened {
                     // It tells its sessions apart by itself.
                     let info = Some(attached.info()).filter(|info| info.instructions.is_some());
                     opened.add("", attached, info)?;
+                }
+                Source::Nats(url) => {
+                    let (name, tools) = nats::tools(&url, access).await?;
+                    opened.add(&name, tools, None)?;
                 }
                 Source::Demo => {
                     opened.add("demo", demo_tools(Arc::default())?, None)?;
@@ -276,6 +292,7 @@ async fn offer(
     info: Option<ServerInfo>,
     front: Front,
     trace: Option<&Path>,
+    access: &NatsAccess,
     signalled: impl Future<Output = ExitCode>,
 ) -> Result<ExitCode> {
     match front {
@@ -284,6 +301,7 @@ async fn offer(
             _ = signalled => {}
         },
         Front::Http(front) => over_http(tools, info.unwrap_or_default(), front, trace, signalled).await?,
+        Front::Nats(front) => nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?,
         Front::Session { name, ends_with_stdin } => {
             let mut session = Session::builder(tools);
             set!(session: server = info, name = name, trace = trace);

@@ -1,0 +1,110 @@
+//! `serve --nats` and `serve --nats-tools`: tools of other machines, and for them.
+
+/// How tools are offered over NATS.
+#[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "this executable cannot do it"))]
+pub(crate) struct NatsFront {
+    pub(crate) url: String,
+    pub(crate) name: String,
+    pub(crate) host: Option<String>,
+    pub(crate) max_calls: Option<usize>,
+}
+
+#[cfg(feature = "nats")]
+pub(crate) use with::{serve, tools};
+#[cfg(not(feature = "nats"))]
+pub(crate) use without::{serve, tools};
+
+#[cfg(feature = "nats")]
+mod with {
+    use std::path::Path;
+    use std::process::ExitCode;
+    use std::sync::Arc;
+
+    use anyhow::Result;
+    use serde_json::json;
+    use toolbridge::core::set;
+    use toolbridge::core::trace::{Process, Tracer, trace_path};
+    use toolbridge::nats::{Access, Tools};
+    use toolbridge::{ServerInfo, ToolSource};
+
+    use super::NatsFront;
+    use crate::args::NatsAccess;
+    use crate::output::{print, say};
+
+    fn access(args: &NatsAccess) -> Access {
+        let mut access = Access::new();
+        let NatsAccess { nats_creds, nats_nkey, nats_ca, nats_cert, nats_key, nats_inbox } = args;
+        set!(access: credentials_file = nats_creds, nkey_file = nats_nkey, root_certificates = nats_ca, inbox_prefix = nats_inbox);
+        match (nats_cert, nats_key) {
+            (Some(certificate), Some(key)) => access.client_certificate(certificate, key),
+            _ => access,
+        }
+    }
+
+    /// The tools of the hosts that a URL names, and the name.
+    pub(crate) async fn tools(url: &str, args: &NatsAccess) -> Result<(String, Tools)> {
+        let tools = Tools::from_url(url)?.access(access(args)).await?;
+        Ok((tools.name().to_owned(), tools))
+    }
+
+    /// Offers tools until a signal ends it; calls under way are let end.
+    pub(crate) async fn serve(
+        tools: Arc<dyn ToolSource>,
+        info: ServerInfo,
+        front: NatsFront,
+        trace: Option<&Path>,
+        args: &NatsAccess,
+        signalled: impl Future<Output = ExitCode>,
+    ) -> Result<()> {
+        let count = tools.tools().len();
+        let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
+        let NatsFront { url, name, host, max_calls } = front;
+        let mut builder = toolbridge::nats::serve(tools, name.clone()).at(url).info(info).tracer(tracer);
+        builder = builder.access(access(args));
+        set!(builder: host = host, max_calls = max_calls);
+        let host = builder.await?;
+        say(&format!("{count} tools as `{name}` at {}, from host `{}`", host.url(), host.name()));
+        let hello = json!({ "nats": host.url(), "name": name, "host": host.name() });
+        print(format!("{hello}\n").as_bytes())?;
+        signalled.await;
+        host.drain().await;
+        Ok(())
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+mod without {
+    use std::path::Path;
+    use std::process::ExitCode;
+    use std::sync::Arc;
+
+    use anyhow::Result;
+    use toolbridge::{Combined, ServerInfo, ToolSource};
+
+    use super::NatsFront;
+    use crate::args::NatsAccess;
+    use crate::output::WithHint;
+
+    fn missing() -> anyhow::Error {
+        let error = "this executable was built without NATS".into();
+        let hint = "build it with `cargo build --release --package toolbridge-cli --features nats`, or take the one from the Python package";
+        WithHint { error, hint }.into()
+    }
+
+    #[expect(clippy::unused_async, reason = "the other one waits")]
+    pub(crate) async fn tools(_: &str, _: &NatsAccess) -> Result<(String, Combined)> {
+        Err(missing())
+    }
+
+    #[expect(clippy::unused_async, reason = "the other one waits")]
+    pub(crate) async fn serve(
+        _: Arc<dyn ToolSource>,
+        _: ServerInfo,
+        _: NatsFront,
+        _: Option<&Path>,
+        _: &NatsAccess,
+        _: impl Future<Output = ExitCode>,
+    ) -> Result<()> {
+        Err(missing())
+    }
+}
