@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
+use toolbridge::nats::NatsError;
 use toolbridge::{ClaudeCodeError, Hint as _, IpcError, ServerError};
 
 /// Where the exception classes are.
@@ -77,6 +78,14 @@ pub(crate) fn server_exception(error: &ServerError) -> PyErr {
         | ServerError::Header { .. }
         | ServerError::Registration(_) => INVALID,
         _ => "McpServerError",
+    };
+    make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })
+}
+
+pub(crate) fn nats_exception(error: &NatsError) -> PyErr {
+    let class = match error {
+        NatsError::Name { .. } | NatsError::Url { .. } | NatsError::File { .. } => INVALID,
+        _ => "NatsError",
     };
     make(class, &error.to_string(), Facts { hint: error.hint(), ..Facts::default() })
 }

@@ -12,6 +12,7 @@ mod event_loop;
 mod host;
 mod log;
 mod model;
+mod nats;
 mod process;
 mod runtime;
 mod server;
@@ -35,6 +36,8 @@ mod _native {
     use crate::documents::Documents;
     #[pymodule_export]
     use crate::model::Model;
+    #[pymodule_export]
+    use crate::nats::NatsTools;
     #[pymodule_export]
     use crate::runtime::shutdown;
     #[pymodule_export]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use toolbridge::{Combined, McpServerBuilder, RegistrationError};
+use toolbridge::{Combined, McpServerBuilder, RegistrationError, ToolSource};
 
 use crate::error::{invalid, server_exception};
 use crate::event_loop::EventLoop;
@@ -133,8 +133,7 @@ impl McpServer {
         let for_stop = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
             let server = server.start().await.map_err(|error| server_exception(&error))?;
-            let running = Mutex::new(Own::new(Arc::new(server)));
-            Ok(RunningServer { running, prefix, event_loop: for_stop })
+            Ok(RunningServer::new(Running::Server(Arc::new(server)), prefix, for_stop))
         })
     }
 
@@ -143,10 +142,17 @@ impl McpServer {
     }
 }
 
-/// A server that has been started.
+/// What was started for a session.
+#[derive(Clone)]
+pub(crate) enum Running {
+    Server(Arc<toolbridge::McpServer>),
+    Nats(Arc<toolbridge::nats::Tools>),
+}
+
+/// A server that has been started, or the tools of other machines.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct RunningServer {
-    running: Mutex<Own<Arc<toolbridge::McpServer>>>,
+    running: Mutex<Own<Running>>,
     prefix: Option<String>,
     event_loop: EventLoop,
 }
@@ -157,7 +163,7 @@ impl RunningServer {
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
-            if let Some(server) = running {
+            if let Some(Running::Server(server)) = running {
                 server.stop().await;
             }
             Ok(())
@@ -172,12 +178,20 @@ impl RunningServer {
 }
 
 impl RunningServer {
+    pub(crate) fn new(running: Running, prefix: Option<String>, event_loop: EventLoop) -> Self {
+        Self { running: Mutex::new(Own::new(running)), prefix, event_loop }
+    }
+
     /// Those tools, and this server's after them.
     pub(crate) fn join(&self, tools: Combined) -> Result<Combined, RegistrationError> {
-        let Some(server) = lock(&self.running).get().cloned() else { return Ok(tools) };
+        let Some(running) = lock(&self.running).get().cloned() else { return Ok(tools) };
+        let source: Arc<dyn ToolSource> = match running {
+            Running::Server(server) => server,
+            Running::Nats(tools) => tools,
+        };
         match &self.prefix {
-            Some(prefix) => tools.with_prefix(prefix, server),
-            None => tools.with(server),
+            Some(prefix) => tools.with_prefix(prefix, source),
+            None => tools.with(source),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 `ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that another program starts;
 `Documents` are tools for either that move text without showing it to the model; an `McpServer` is any other
-MCP server, for a session. pydantic-ai knows the model by names such as `claude-code:sonnet`, too; see
+MCP server, for a session; `NatsTools` are those of other machines, for either. pydantic-ai knows the model by names such as `claude-code:sonnet`, too; see
 `model_names`.
 """
 
 from . import model_names
-from ._native import Documents, McpServer, __version__
+from ._native import Documents, McpServer, NatsTools, __version__
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .callbacks import Allow, CanUseTool, Decision, Deny, MessageCallback, PermissionRequest
 from .client import Client, current_client
@@ -24,6 +24,7 @@ from .errors import (
     IPCMessageSizeError,
     IPCToolExecutionError,
     McpServerError,
+    NatsError,
     StructuredOutputError,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
@@ -61,6 +62,8 @@ __all__ = [
     "McpServer",
     "McpServerError",
     "MessageCallback",
+    "NatsError",
+    "NatsTools",
     "PermissionMode",
     "PermissionRequest",
     "RequestWithMetadata",

@@ -114,8 +114,27 @@ class McpServer:
     def start(self, host: Host, done: Done[RunningServer]) -> Task: ...
 
 @final
+class NatsTools:
+    """The tools that hosts offer over NATS, for a session or a model beside its own."""
+
+    def __new__(
+        cls,
+        url: str,
+        *,
+        credentials_file: str | PathLike[str] | None = None,
+        nkey_file: str | PathLike[str] | None = None,
+        root_certificates: str | PathLike[str] | None = None,
+        client_certificate: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
+        inbox_prefix: str | None = None,
+        prefix: str | None = None,
+    ) -> NatsTools: ...
+    @property
+    def name(self) -> str: ...
+    def start(self, host: Host, done: Done[RunningServer]) -> Task: ...
+
+@final
 class RunningServer:
-    """A server that has been started."""
+    """A server that has been started, or the tools of other machines."""
 
     def stop(self, done: Done[None]) -> Task: ...
     def close(self) -> None: ...

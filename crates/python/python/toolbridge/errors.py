@@ -162,6 +162,10 @@ class McpServerError(ClaudeCodeError):
     """Another MCP server could not be started, or connected to."""
 
 
+class NatsError(ClaudeCodeError):
+    """The tools of other machines cannot be reached over NATS."""
+
+
 class IPCError(ModelFailure):
     """Something between this process and the bridge did not work."""
 

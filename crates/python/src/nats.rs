@@ -1,0 +1,95 @@
+//! The tools of other machines, for Python.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use toolbridge::core::set;
+use toolbridge::nats::{Access, Tools};
+
+use crate::error::nats_exception;
+use crate::event_loop::EventLoop;
+use crate::server::{Running, RunningServer};
+use crate::task::Task;
+
+/// The tools that hosts offer over NATS, for a session or a model beside its own.
+///
+/// Calls go to whichever host of the name has room, to one host, or to all of them; they do not pass through Python.
+///
+/// Args:
+///     url: The NATS server and the name: `nats://127.0.0.1:4222/gpu`. `gpu@host-7` is one host, `gpu@*` all of them.
+///     `credentials_file`: A credentials file, as `nsc` writes it.
+///     `nkey_file`: A file with the seed of an nkey.
+///     `root_certificates`: A file with the authorities that may have signed the server's certificate.
+///     `client_certificate`: Files with a certificate of this client's and its key.
+///     `inbox_prefix`: What the subjects of inboxes begin with.
+///     prefix: What the tools' names begin with: `gpu` makes `render` a `gpu_render`. Nothing by default.
+///
+/// Raises:
+///     `InvalidRequestError`: When there is no name in the URL.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct NatsTools {
+    url: String,
+    access: Access,
+    prefix: Option<String>,
+    name: String,
+}
+
+#[pymethods]
+impl NatsTools {
+    #[new]
+    #[pyo3(signature = (
+        url,
+        *,
+        credentials_file = None,
+        nkey_file = None,
+        root_certificates = None,
+        client_certificate = None,
+        inbox_prefix = None,
+        prefix = None,
+    ))]
+    fn new(
+        url: String,
+        credentials_file: Option<PathBuf>,
+        nkey_file: Option<PathBuf>,
+        root_certificates: Option<PathBuf>,
+        client_certificate: Option<(PathBuf, PathBuf)>,
+        inbox_prefix: Option<String>,
+        prefix: Option<String>,
+    ) -> PyResult<Self> {
+        Tools::from_url(&url).map_err(|error| nats_exception(&error))?;
+        let mut access = Access::new();
+        set!(access:
+            credentials_file = credentials_file,
+            nkey_file = nkey_file,
+            root_certificates = root_certificates,
+            inbox_prefix = inbox_prefix,
+        );
+        if let Some((certificate, key)) = client_certificate {
+            access = access.client_certificate(certificate, key);
+        }
+        let name = url.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(Self { url, access, prefix, name })
+    }
+
+    /// The name of the tools' hosts.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Connects; `done` is told of a [`RunningServer`].
+    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
+        let event_loop: EventLoop = host.extract()?;
+        let tools = Tools::from_url(&self.url).map_err(|error| nats_exception(&error))?.access(self.access.clone());
+        let (prefix, for_stop) = (self.prefix.clone(), event_loop.clone_ref(py));
+        Task::start(py, event_loop, done, async move {
+            let tools = tools.await.map_err(|error| nats_exception(&error))?;
+            Ok(RunningServer::new(Running::Nats(Arc::new(tools)), prefix, for_stop))
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("NatsTools(name='{}')", self.name)
+    }
+}
