@@ -79,6 +79,13 @@ const PYTHON_LIMIT: f64 = 1.5;
 /// no goal: it does so little that a second process is most of what there is.
 const PROXY_LIMIT: f64 = 2.0;
 
+/// Calls over NATS: times a bare request and reply, and times the share of one host, of which 95 % are to be reached.
+const NATS_LIMITS: [(&str, f64, &str); 3] = [
+    ("nats_100_b", 1.5, "bare NATS"),
+    ("nats_2_hosts", 1.0 / 0.95, "share"),
+    ("nats_3_hosts", 1.0 / 0.95, "share"),
+];
+
 /// A goal beside what was measured.
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -108,6 +115,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) python: &'a [PythonRow],
     /// Servers, and the way through `toolbridge serve` beside the direct one.
     pub(crate) proxy: &'a [(Contender, Beside)],
+    pub(crate) nats: &'a [Beside],
 }
 
 /// The goals whose rows were measured.
@@ -140,7 +148,13 @@ pub(crate) fn verdicts(measured: &Measured<'_>) -> Vec<Verdict> {
             Verdict { what: row.label, who: "serve", measured, limit: PROXY_LIMIT, ..Verdict::default() };
         (server.class == Class::Peer).then_some(Verdict { unit: "×", against: "direct", ..goal })
     });
-    of_rows.chain(of_python).chain(of_proxy).collect()
+    let of_nats = NATS_LIMITS.iter().filter_map(|(key, limit, against)| {
+        let row = measured.nats.iter().find(|row| row.key == *key)?;
+        let measured = row.ours.median / row.other?.median;
+        let goal = Verdict { what: row.label, who: "nats", measured, limit: *limit, ..Verdict::default() };
+        Some(Verdict { unit: "×", against, ..goal })
+    });
+    of_rows.chain(of_python).chain(of_proxy).chain(of_nats).collect()
 }
 
 /// Whether every promise is kept.
@@ -261,6 +275,16 @@ mod tests {
         let found = verdicts(&Measured { http: &http, ..Measured::default() });
         let said: Vec<_> = found.iter().map(|goal| (goal.against, goal.is_reached())).collect();
         assert_eq!(said, [("python-mcp", true), ("node-sdk", false)]);
+    }
+
+    #[test]
+    fn a_call_over_nats_is_compared_with_a_bare_one_and_hosts_with_their_share() {
+        let figure = |median| Figure { median, p99: median, runs: 1 };
+        let line = |key, ours| Beside { key, label: "l", ours: figure(ours), other: Some(figure(100.0)) };
+        let nats = [line("nats_100_b", 140.0), line("nats_100_b_http", 300.0), line("nats_3_hosts", 106.0)];
+        let found = verdicts(&Measured { nats: &nats, ..Measured::default() });
+        let said: Vec<_> = found.iter().map(|goal| (goal.against, goal.is_reached())).collect();
+        assert_eq!(said, [("bare NATS", true), ("share", false)]);
     }
 
     #[test]

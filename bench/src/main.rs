@@ -20,6 +20,7 @@ mod http;
 mod http_connection;
 mod machine;
 mod memory;
+mod nats;
 mod options;
 mod parent;
 mod process;
@@ -142,6 +143,9 @@ fn measure(
     }
     if wants(Part::Proxy) {
         report.proxy = proxy::measure(programs, &contenders, &effort)?;
+    }
+    if wants(Part::Nats) {
+        report.nats = nats::measure(programs, &effort)?;
     }
     report.contenders = contenders;
     Ok(report)

@@ -55,6 +55,7 @@ pub(crate) enum Part {
     Documents,
     Http,
     Proxy,
+    Nats,
 }
 
 impl Options {

@@ -13,7 +13,7 @@ use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row, Unit};
 
 /// What the rows mean; a figure without it says nothing.
-const EXPLANATION: [(&str, &str); 10] = [
+const EXPLANATION: [(&str, &str); 11] = [
     ("all", "the same bytes over socket pairs, in small batches that take turns; each answer is checked"),
     ("n", "how many runs; whoever is slow has fewer"),
     (
@@ -41,6 +41,10 @@ const EXPLANATION: [(&str, &str); 10] = [
         "direct",
         "the client speaks with a server, and not with `toolbridge serve`, which has started the same server",
     ),
+    (
+        "beside",
+        "what the label says: a request and a reply on the same NATS server and client without us; our client and server over HTTP; the share of one host",
+    ),
     ("sdk", "has no process of its own, so it neither starts nor holds anything"),
 ];
 
@@ -59,13 +63,21 @@ pub(crate) struct Report {
     pub(crate) http: Vec<Row>,
     /// Servers, and the way through `toolbridge serve` beside the direct one.
     pub(crate) proxy: Vec<(Contender, Beside)>,
+    /// Calls over NATS.
+    pub(crate) nats: Vec<Beside>,
     /// Runs whose goals are shown beside this one's.
     pub(crate) earlier: Vec<Earlier>,
 }
 
 impl Report {
     pub(crate) fn goals(&self) -> Vec<Verdict> {
-        verdicts(&Measured { rows: &self.rows, http: &self.http, python: &self.python, proxy: &self.proxy })
+        verdicts(&Measured {
+            rows: &self.rows,
+            http: &self.http,
+            python: &self.python,
+            proxy: &self.proxy,
+            nats: &self.nats,
+        })
     }
 
     /// One line about the machine.
@@ -147,6 +159,7 @@ impl Report {
             "documents": beside_json(&self.documents, "plain"),
             "http": object(self.http.iter().map(|row| (row.key, row_json(row)))),
             "proxy": beside_json(self.proxy.iter().map(|(_, row)| row), "direct"),
+            "nats": beside_json(&self.nats, "beside"),
             "goals": goals.collect::<Vec<_>>(),
         })
     }

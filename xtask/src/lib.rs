@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr, reason = "a command for people")]
 
 pub mod bridge;
+pub mod nats;
 pub mod project;
 pub mod python;
 pub mod wheel;

@@ -13,7 +13,8 @@ pub const DIST: &str = "dist";
 pub const DEV: &str = "dev";
 
 /// Everything that is built and checked for tests, as arguments of cargo's.
-pub const ALL: &str = "--workspace --features toolbridge-cli/otel,toolbridge-python/tested";
+pub const ALL: &str =
+    "--workspace --features toolbridge-cli/nats,toolbridge-cli/otel,toolbridge-python/tested";
 
 /// The workspace.
 pub struct Project {
@@ -51,7 +52,12 @@ impl Project {
         if profile == DEV {
             return run(&mut self.cargo(&format!("build {ALL} --all-targets --quiet")));
         }
-        let packages: Vec<_> = packages.iter().map(|name| format!("--package {name}")).collect();
+        // What is given away can do everything.
+        let given = |name: &&str| match *name {
+            "toolbridge-cli" => "--package toolbridge-cli --features toolbridge-cli/nats".into(),
+            name => format!("--package {name}"),
+        };
+        let packages: Vec<String> = packages.iter().map(given).collect();
         run(&mut self.cargo(&format!("build --quiet --profile {profile} {}", packages.join(" "))))
     }
 

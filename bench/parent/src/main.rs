@@ -6,9 +6,11 @@
 //! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
 //!
 //! Each line has a line of JSON for an answer. Started as `bench-parent TOOLS` it is an MCP server with so many tools instead,
-//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. It always ends with its stdin.
+//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. `nats.rs` has what is measured over NATS. It always ends
+//! with its stdin.
 #![allow(clippy::print_stdout, reason = "the answers are what this program is for")]
 
+mod nats;
 mod tools;
 
 use std::io::Write as _;
@@ -35,7 +37,10 @@ fn main() -> Result<()> {
             Ok(toolbridge::serve_stdio(Arc::new(tools), ServerInfo::default(), None)?)
         }
         [tools, "http"] => serve_http(toolset(tools.parse()?)?),
-        _ => bail!("not `bench-parent [TOOLS [http]]`"),
+        ["nats", "host", url, name, host, calls] => nats::host(url, name, host, calls.parse()?),
+        ["nats", "bare", url] => nats::bare(url),
+        ["nats", "call", url, http] => nats::call(url, http),
+        _ => bail!("not `bench-parent [TOOLS [http]]`, nor `bench-parent nats host|bare|call …`"),
     }
 }
 

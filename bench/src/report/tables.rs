@@ -80,9 +80,12 @@ impl Report {
         let documents = "The document tools, beside plain system calls for the same bytes";
         let http = "Over HTTP: medians of servers that have the tools in them";
         let proxy = "Another server through `toolbridge serve`, beside the same server without it";
+        let nats =
+            "Over NATS: a call, beside a request and a reply without us, beside HTTP, and with more hosts";
         let mut tables = vec![
             self.medians_table(http, &self.http),
             beside_table(proxy, "what", "direct", self.proxy.iter().map(|(_, row)| row)),
+            beside_table(nats, "what", "beside", &self.nats),
             self.python_table(),
             beside_table(first, "part", "floor", &self.first_call),
         ];

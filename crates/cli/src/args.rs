@@ -98,8 +98,13 @@ pub(crate) enum Command {
                                         some tools of several sources, on stdin and stdout
   toolbridge serve --demo --http 0.0.0.0:8000 --token-file tokens --allow-host tools.example
                                         for other machines; encryption is up to a proxy before it
+  toolbridge serve --demo --nats nats://127.0.0.1:4222 --name gpu
+                                        for callers on other machines, together with other hosts called `gpu`
+  toolbridge serve --nats-tools nats://127.0.0.1:4222/gpu
+                                        the tools of all hosts called `gpu`, on stdin and stdout
 
-The name of a source is `docs`, `demo`, the server's in FILE, or what the server of COMMAND calls itself; sessions have none.
+The name of a source is `docs`, `demo`, the server's in FILE, that of the hosts at URL, or what the server of COMMAND calls itself;
+sessions have none.
 It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the servers that it started end with it."
     )]
     Serve(ServeArgs),

@@ -28,8 +28,8 @@ use toolbridge::{
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
 use crate::demo::demo_tools;
 use crate::nats::NatsFront;
-use crate::{docs, nats};
 use crate::output::{WithHint, end_of_stdin, ending_signal, print, say};
+use crate::{docs, nats};
 
 /// The server's name in an MCP config.
 const SERVER: &str = "tools";
@@ -116,7 +116,17 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
 impl Front {
     /// Before any server is started for it.
     fn of(args: ServeFront) -> Result<Self> {
-        let ServeFront { http, token_file, allow_host: hosts, metrics: has_metrics, name, nats, host, max_calls, .. } = args;
+        let ServeFront {
+            http,
+            token_file,
+            allow_host: hosts,
+            metrics: has_metrics,
+            name,
+            nats,
+            host,
+            max_calls,
+            ..
+        } = args;
         if let (Some(url), Some(name)) = (nats, &name) {
             return Ok(Self::Nats(NatsFront { url, name: name.clone(), host, max_calls }));
         }
@@ -301,7 +311,9 @@ async fn offer(
             _ = signalled => {}
         },
         Front::Http(front) => over_http(tools, info.unwrap_or_default(), front, trace, signalled).await?,
-        Front::Nats(front) => nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?,
+        Front::Nats(front) => {
+            nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?
+        }
         Front::Session { name, ends_with_stdin } => {
             let mut session = Session::builder(tools);
             set!(session: server = info, name = name, trace = trace);

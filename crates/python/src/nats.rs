@@ -81,7 +81,8 @@ impl NatsTools {
     /// Connects; `done` is told of a [`RunningServer`].
     fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
         let event_loop: EventLoop = host.extract()?;
-        let tools = Tools::from_url(&self.url).map_err(|error| nats_exception(&error))?.access(self.access.clone());
+        let tools =
+            Tools::from_url(&self.url).map_err(|error| nats_exception(&error))?.access(self.access.clone());
         let (prefix, for_stop) = (self.prefix.clone(), event_loop.clone_ref(py));
         Task::start(py, event_loop, done, async move {
             let tools = tools.await.map_err(|error| nats_exception(&error))?;

@@ -159,6 +159,13 @@ pub(crate) struct RunningServer {
 
 #[pymethods]
 impl RunningServer {
+    /// The tools that it has now, with their prefix.
+    #[getter]
+    fn tool_names(&self) -> Vec<String> {
+        let tools = self.join(Combined::new()).map(|tools| tools.tools()).unwrap_or_default();
+        tools.iter().map(|tool| tool.name.clone()).collect()
+    }
+
     /// Ends it; `done` is told when it has ended.
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let running = lock(&self.running).take();

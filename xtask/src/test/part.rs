@@ -81,7 +81,7 @@ pub(crate) const PARTS: &[Part] = &[
         name: "python",
         what: "tests of the Python package with the newest pydantic-ai",
         kind: Kind::Run,
-        needs: &[Need::Newest, Need::Client, Need::Strace],
+        needs: &[Need::Newest, Need::Client, Need::Servers, Need::Strace],
         after: &["build", "wheel"],
         run: python,
     },
@@ -266,6 +266,7 @@ pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Res
 }
 
 fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    stage.servers()?;
     let mut tests = wheel::pytest(stage.project, &stage.newest()?, &wheel::bundled_cli(&stage.client()?)?);
     tests.env("PATH", stage.path()?).arg("--durations=10");
     output.run(stage.unchecked.tell_pytest(&stage.project.root, &mut tests))

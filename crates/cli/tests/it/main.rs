@@ -16,6 +16,8 @@ mod foreign_parent;
 mod inject;
 mod join;
 mod kill;
+#[cfg(feature = "nats")]
+mod nats;
 mod serve;
 mod session;
 mod shared;

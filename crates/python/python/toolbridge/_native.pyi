@@ -13,6 +13,7 @@ __all__ = [
     "Documents",
     "McpServer",
     "Model",
+    "NatsTools",
     "RunningServer",
     "Session",
     "Stream",
@@ -136,6 +137,8 @@ class NatsTools:
 class RunningServer:
     """A server that has been started, or the tools of other machines."""
 
+    @property
+    def tool_names(self) -> list[str]: ...
     def stop(self, done: Done[None]) -> Task: ...
     def close(self) -> None: ...
 

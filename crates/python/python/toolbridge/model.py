@@ -44,6 +44,7 @@ from .settings import (
     as_json,
     check_names,
     given_documents,
+    given_nats_tools,
     known,
     warn_unsupported,
 )
@@ -76,6 +77,8 @@ class _Tools:
 
     toolbox: Toolbox
     documents: list[_native.Documents]
+    nats_tools: list[_native.NatsTools]
+    """Those of other machines that are registered, and not the settings'."""
     names: list[str] | None
     """Which of them the request gets; all if `None`."""
 
@@ -471,6 +474,10 @@ class ClaudeCodeModel(Model[None]):
                 decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
             )
             stack.push_async_callback(host.end)
+            always = await start_servers(given_nats_tools(given), host, stack)
+            host.servers = [*always, *await start_servers(tools.nats_tools, host, stack)]
+            if tools.names is not None:
+                tools.names += [name for one in always for name in one.tool_names]
             heard_by = (given.get("claude_code_message_callback") or self._message_callback, listener)
             callbacks = [one for one in heard_by if one is not None]
             if callbacks or meter is not None:
@@ -520,7 +527,9 @@ class ClaudeCodeModel(Model[None]):
         missing = set(names) - toolbox.names
         gets_all = not names and run_context is None and knows_runs()
         names += [name for one in documents for name in one.tool_names]
+        nats_tools: list[_native.NatsTools] = []
         if registered is not None and (missing or gets_all):
+            nats_tools += registered.offered.nats_tools
             for one in registered.offered.documents:
                 if one not in documents and (gets_all or missing & set(one.tool_names)):
                     documents.append(one)
@@ -531,7 +540,7 @@ class ClaudeCodeModel(Model[None]):
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.names])
-        return _Tools(toolbox, documents, None if gets_all else list(dict.fromkeys(names)))
+        return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
 
 
 _SHARED = frozenset({"message_callback", "can_use_tool", "settings", "profile"})

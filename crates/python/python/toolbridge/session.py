@@ -26,14 +26,19 @@ from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
 from .server_info import ServerInfo, said
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served
+from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served, start_servers
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _Made = TypeVar("_Made")
 
 Offer: TypeAlias = (
-    Callable[..., Any] | Tool[Any] | AbstractToolset[Any] | _native.Documents | _native.McpServer
+    Callable[..., Any]
+    | Tool[Any]
+    | AbstractToolset[Any]
+    | _native.Documents
+    | _native.McpServer
+    | _native.NatsTools
 )
 """What a session can offer."""
 
@@ -147,7 +152,8 @@ class Session:
 
         Args:
             tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents;
-                other MCP servers, which are started and ended with the session; or lists of those.
+                other MCP servers, which are started and ended with the session; tools of other machines; or
+                lists of those.
             name: The name under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
                 Several sessions may have the same one. Without a name it is not found.
             instructions: What a model should know before it uses the tools.
@@ -274,7 +280,7 @@ class Session:
                 transport=DEFAULT_TRANSPORT,
                 documents=self._documents,
             )
-            host.servers = self._started = await self._start_servers(host, stack)
+            host.servers = self._started = await start_servers(self._servers, host, stack)
             with self._lock:
                 session = self._start(host, ready)
             _open.add(self)
@@ -282,18 +288,6 @@ class Session:
             stack.push_async_callback(completed, session.stop)
             self._stack = stack.pop_all()
         return self
-
-    async def _start_servers(self, host: Host, stack: AsyncExitStack) -> list[_native.RunningServer]:
-        """Starts the other servers, all at once. They are ended when `stack` is left."""
-        starting = (completed(server.start, host) for server in self._servers)
-        ended = await asyncio.gather(*starting, return_exceptions=True)
-        started = [one for one in ended if not isinstance(one, BaseException)]
-        for one in started:
-            stack.push_async_callback(completed, one.stop)
-        for failure in ended:
-            if isinstance(failure, BaseException):
-                raise failure
-        return started
 
     def _start(self, host: Host, ready: list[tuple[Tool[Any], Served | None]]) -> _native.Session:
         """Starts to serve the tools that there are now: some may have come or gone since `ready` was made."""

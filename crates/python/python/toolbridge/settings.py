@@ -93,6 +93,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Further MCP servers, as in the CLI's `mcpServers`."""
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
+    claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
+    """Tools of other machines that the model gets, beside those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool
     """Decides about tools that no rule allows or forbids."""
     claude_code_message_callback: MessageCallback
@@ -109,7 +111,12 @@ _OWN: frozenset[str] = frozenset(ClaudeCodeModelSettings.__annotations__) - _ALL
 """The settings that only this model has."""
 
 _FOR_PYTHON: frozenset[str] = frozenset(
-    {"claude_code_documents", "claude_code_can_use_tool", "claude_code_message_callback"}
+    {
+        "claude_code_documents",
+        "claude_code_nats_tools",
+        "claude_code_can_use_tool",
+        "claude_code_message_callback",
+    }
 )
 """The settings that the CLI never hears of."""
 
@@ -136,6 +143,12 @@ def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Document
     """The documents among the settings."""
     given = (settings or {}).get("claude_code_documents") or ()
     return [given] if isinstance(given, _native.Documents) else list(given)
+
+
+def given_nats_tools(settings: Mapping[str, Any] | None) -> list[_native.NatsTools]:
+    """The tools of other machines among the settings."""
+    given = (settings or {}).get("claude_code_nats_tools") or ()
+    return [given] if isinstance(given, _native.NatsTools) else list(given)
 
 
 def check_names(settings: Mapping[str, Any] | None) -> None:

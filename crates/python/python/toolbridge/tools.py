@@ -24,6 +24,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from ._waiting import completed
 from .errors import InvalidRequestError
 from .failure import ends_program, fail
 from .meter import Meter
@@ -33,9 +34,17 @@ from .results import error_result, result_of
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
     | _native.Documents
-    | Sequence[AbstractToolset[Any] | _native.Documents | _native.McpServer | Tool[Any] | Callable[..., Any]]
+    | _native.NatsTools
+    | Sequence[
+        AbstractToolset[Any]
+        | _native.Documents
+        | _native.McpServer
+        | _native.NatsTools
+        | Tool[Any]
+        | Callable[..., Any]
+    ]
 )
-"""One toolset, or documents, or a sequence of toolsets, documents, tools and functions."""
+"""One toolset, or documents, or a sequence of toolsets, documents, tools of other machines, tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -59,18 +68,19 @@ class Given:
 
     toolsets: list[AbstractToolset[Any]] = field(default_factory=list)
     documents: list[_native.Documents] = field(default_factory=list)
-    servers: list[_native.McpServer] = field(default_factory=list)
+    servers: list[_native.McpServer | _native.NatsTools] = field(default_factory=list)
     tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, all_of_it: Toolsets) -> Self:
         given = cls()
-        for one in [all_of_it] if isinstance(all_of_it, AbstractToolset | _native.Documents) else all_of_it:
+        single = AbstractToolset | _native.Documents | _native.NatsTools
+        for one in [all_of_it] if isinstance(all_of_it, single) else all_of_it:
             if isinstance(one, AbstractToolset):
                 given.toolsets.append(one)
             elif isinstance(one, _native.Documents):
                 given.documents.append(one)
-            elif isinstance(one, _native.McpServer):
+            elif isinstance(one, _native.McpServer | _native.NatsTools):
                 given.servers.append(one)
             else:
                 given.tools.append(one if isinstance(one, Tool) else as_tool(one))
@@ -79,23 +89,27 @@ class Given:
 
 @dataclass(frozen=True)
 class Offered:
-    """What was given to offer: tools that Python calls, and documents, whose calls it never sees."""
+    """What was given to offer: tools that Python calls, and others, whose calls it never sees."""
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
+    nats_tools: tuple[_native.NatsTools, ...] = ()
 
 
 def offered(toolsets: Toolsets) -> Offered:
     """One toolset and the documents, out of whatever was given."""
     given = Given.of(toolsets)
-    if given.servers:
+    nats_tools = tuple(one for one in given.servers if isinstance(one, _native.NatsTools))
+    for server in given.servers:
+        if isinstance(server, _native.NatsTools):
+            continue
         raise InvalidRequestError(
-            f"the server `{given.servers[0].name}` is for a `Session`",
+            f"the server `{server.name}` is for a `Session`",
             hint="give it to the CLI itself, with `claude_code_mcp_servers`, or to a `Session`",
         )
     if given.tools:
         given.toolsets.append(FunctionToolset(given.tools))
-    return Offered(combined(given.toolsets), tuple(given.documents))
+    return Offered(combined(given.toolsets), tuple(given.documents), nats_tools)
 
 
 def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
@@ -115,7 +129,7 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(inner, "__name__", type(inner).__name__)
     if not callable(inner):
         raise InvalidRequestError(
-            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets, `Documents` or `McpServer`s"
+            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets, `Documents`, `McpServer`s or `NatsTools`"
         )
     call = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.isasyncgenfunction(call):
@@ -448,3 +462,18 @@ class Host:
 def _close(value: Awaitable[Any]) -> None:
     if inspect.iscoroutine(value):
         value.close()
+
+
+async def start_servers(
+    servers: Sequence[_native.McpServer | _native.NatsTools], host: Host, stack: AsyncExitStack
+) -> list[_native.RunningServer]:
+    """Starts servers and connects to other machines, all at once. They are ended when `stack` is left."""
+    starting = (completed(server.start, host) for server in servers)
+    ended = await asyncio.gather(*starting, return_exceptions=True)
+    started = [one for one in ended if not isinstance(one, BaseException)]
+    for one in started:
+        stack.push_async_callback(completed, one.stop)
+    for failure in ended:
+        if isinstance(failure, BaseException):
+            raise failure
+    return started
