@@ -9,6 +9,12 @@ pub(crate) struct NatsFront {
     pub(crate) max_calls: Option<usize>,
 }
 
+/// The name in a URL of tools, without a host.
+pub(crate) fn name_in(url: &str) -> &str {
+    let name = url.rsplit('/').next().unwrap_or_default();
+    name.split('@').next().unwrap_or_default()
+}
+
 #[cfg(feature = "nats")]
 pub(crate) use with::{serve, tools};
 #[cfg(not(feature = "nats"))]

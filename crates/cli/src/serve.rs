@@ -94,6 +94,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
         let error = format!("a session called `{name}` would offer its own tools to itself");
         return Err(WithHint { error, hint: "give --name another name than --session" }.into());
     }
+    if let Front::Nats(NatsFront { name, .. }) = &front
+        && args.sources.nats_tools.iter().any(|url| nats::name_in(url) == name)
+    {
+        let error = format!("a host of `{name}` would offer its own tools to itself");
+        return Err(WithHint { error, hint: "give --name another name than --nats-tools" }.into());
+    }
     let mut sources = Vec::new();
     if let Some(workspace) = args.sources.docs {
         sources.push(Source::Documents(Box::new(docs::workspace(workspace)?)));

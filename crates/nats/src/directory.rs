@@ -73,8 +73,8 @@ pub(crate) struct Union {
 }
 
 impl Directory {
-    /// Notes that a host is there; the instance whose list is to be asked for, if it is not known.
-    pub(crate) fn note(&mut self, pong: &Pong) -> Option<String> {
+    /// Notes that a host is there; the instance whose list is to be asked for, and its revision, if it is not known.
+    pub(crate) fn note(&mut self, pong: &Pong) -> Option<(String, u64)> {
         let meta = |key: &str| pong.metadata.get(key).cloned();
         // Any other service may have the same name.
         meta("toolbridge")?;
@@ -92,13 +92,15 @@ impl Directory {
         entry.seen = Instant::now();
         entry.revision = entry.revision.max(revision);
         let is_known = entry.list.as_ref().is_some_and(|(listed, _)| *listed >= entry.revision);
-        (!is_known).then_some(instance)
+        (!is_known).then_some((instance, entry.revision))
     }
 
-    /// Notes what a host has.
-    pub(crate) fn set_list(&mut self, instance: &str, list: ToolList) {
-        if let Some(entry) = self.hosts.get_mut(instance) {
-            entry.list = Some((entry.revision, list));
+    /// Notes what a host has, if nothing newer is known.
+    pub(crate) fn set_list(&mut self, instance: &str, revision: u64, list: ToolList) {
+        if let Some(entry) = self.hosts.get_mut(instance)
+            && entry.list.as_ref().is_none_or(|(known, _)| *known < revision)
+        {
+            entry.list = Some((revision, list));
         }
     }
 
@@ -220,11 +222,11 @@ mod tests {
         for (instance, host, version) in
             [("1", "a", "1.9.0"), ("2", "b", "1.10.0"), ("3", "c", "1.10.0-rc.1")]
         {
-            assert_eq!(directory.note(&pong(instance, host, version, 1)).as_deref(), Some(instance));
+            assert_eq!(directory.note(&pong(instance, host, version, 1)), Some((instance.into(), 1)));
         }
-        directory.set_list("1", list(&[("x", "old"), ("only_a", ""), ("same", "")]));
-        directory.set_list("2", list(&[("x", "new"), ("same", "")]));
-        directory.set_list("3", list(&[("x", "candidate"), ("same", "")]));
+        directory.set_list("1", 1, list(&[("x", "old"), ("only_a", ""), ("same", "")]));
+        directory.set_list("2", 1, list(&[("x", "new"), ("same", "")]));
+        directory.set_list("3", 1, list(&[("x", "candidate"), ("same", "")]));
         let union = directory.union(None);
         assert_eq!(union.list.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["x", "same", "only_a"]);
         assert_eq!(union.list.get("x").unwrap().description, "new");
@@ -242,10 +244,12 @@ mod tests {
     async fn a_list_is_asked_for_when_it_has_changed_and_not_otherwise() {
         let mut directory = Directory::default();
         assert!(directory.note(&pong("1", "a", "1", 1)).is_some());
-        directory.set_list("1", list(&[]));
+        directory.set_list("1", 1, list(&[]));
         assert!(directory.note(&pong("1", "a", "1", 1)).is_none());
         assert!(directory.note(&pong("1", "a", "1", 2)).is_some());
-        directory.set_list("1", list(&[]));
+        directory.set_list("1", 1, list(&[]));
+        assert!(directory.note(&pong("1", "a", "1", 2)).is_some(), "the list came too late");
+        directory.set_list("1", 2, list(&[]));
         assert!(directory.note(&pong("1", "a", "1", 1)).is_none(), "an answer that was late");
         assert!(directory.note(&Pong { metadata: HashMap::new() }).is_none(), "another service");
         assert_eq!(directory.live().len(), 1);

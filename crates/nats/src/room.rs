@@ -30,7 +30,14 @@ impl Waiting {
     /// Waits for room; the host that has it, if one has said so.
     pub(crate) async fn wait(&self, lane: Lane) -> Option<String> {
         let (sender, receiver) = oneshot::channel();
-        self.lane(lane).lock().unwrap_or_else(PoisonError::into_inner).push_back(sender);
+        {
+            let mut waiting = self.lane(lane).lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that have given up.
+            while waiting.front().is_some_and(oneshot::Sender::is_closed) {
+                waiting.pop_front();
+            }
+            waiting.push_back(sender);
+        }
         timeout(ASK_AGAIN.mul_f64(1.0 + fastrand::f64()), receiver).await.ok()?.ok()
     }
 

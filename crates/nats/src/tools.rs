@@ -327,9 +327,9 @@ impl Caller {
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 break;
             }
-            if let Some(instance) = self.note(&message) {
+            if let Some((instance, revision)) = self.note(&message) {
                 let caller = Arc::clone(self);
-                listing.spawn(async move { caller.list(instance).await });
+                listing.spawn(async move { caller.list(instance, revision).await });
             }
             until = until.min(Instant::now() + OTHERS);
         }
@@ -357,16 +357,16 @@ impl Caller {
     }
 
     /// Notes that a host is there; the process whose tools are not known.
-    fn note(&self, message: &Message) -> Option<String> {
+    fn note(&self, message: &Message) -> Option<(String, u64)> {
         let pong: Pong = serde_json::from_slice(&message.payload).ok()?;
         self.directory().note(&pong)
     }
 
     /// Asks a process for its tools; whether it has told them.
-    async fn list(&self, instance: String) -> bool {
+    async fn list(&self, instance: String, revision: u64) -> bool {
         match timeout(LIST, self.ask_for_list(&instance)).await {
             Ok(Ok(list)) => {
-                self.directory().set_list(&instance, list);
+                self.directory().set_list(&instance, revision, list);
                 self.update();
                 true
             }
@@ -439,9 +439,9 @@ impl Caller {
                     if message.status == Some(StatusCode::NO_RESPONDERS) {
                         self.directory().clear();
                         self.update();
-                    } else if let Some(instance) = self.note(&message) {
+                    } else if let Some((instance, revision)) = self.note(&message) {
                         let caller = Arc::clone(&self);
-                        listing.spawn(async move { caller.list(instance).await });
+                        listing.spawn(async move { caller.list(instance, revision).await });
                     }
                 }
                 Some(_) = listing.join_next() => {}

@@ -74,8 +74,13 @@ fn what_cannot_begin_says_why() {
     let world = World::new();
     let (_server, url) = server();
     let tools = format!("{url}/gpu");
-    let rows: [(&[&str], i32, &str); 6] = [
+    let rows: [(&[&str], i32, &str); 7] = [
         (&["--nats-tools", &tools], 1, "no host offers `gpu` at the moment"),
+        (
+            &["--nats-tools", &tools, "--nats", &url, "--name", "gpu"],
+            1,
+            "would offer its own tools to itself",
+        ),
         (&["--nats-tools", &url], 1, "there is no name behind it"),
         (&["--demo", "--nats", &url], 2, "--name"),
         (&["--demo", "--nats", &url, "--name", "a.b"], 1, "name `a.b` is empty or has characters other than"),
