@@ -55,6 +55,8 @@ pub(crate) struct Effort {
     pub(crate) parallel: Plan,
     pub(crate) memory: usize,
     pub(crate) first_calls: usize,
+    /// Runs with the real CLI; the quick run has none, which need another environment.
+    pub(crate) talks: usize,
     pub(crate) documents: usize,
     /// The last of the decades of calls.
     pub(crate) growth_calls: usize,
@@ -85,6 +87,7 @@ impl Effort {
             parallel: plan([(640, 60, 6_000), (640, 3, 500)]),
             memory: count([3, 1]),
             first_calls: count([100, 5]),
+            talks: count([20, 0]),
             documents: count([20, 1]),
             growth_calls: count([100_000, 1_000]),
             growth_tools: either(is_quick, [&[1, 10, 100, 1_000, 10_000], &[1, 100]]),

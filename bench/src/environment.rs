@@ -25,6 +25,8 @@ pub(crate) enum Runtime {
     Toolbridge,
     /// Node with its SDK.
     Node,
+    /// Python with the vendor's SDK, and the CLI that it brings along.
+    Sdk,
 }
 
 impl Runtime {
@@ -35,6 +37,7 @@ impl Runtime {
             Self::FastMcp => ("bench/fastmcp", "bench/peers/fastmcp.txt"),
             Self::Toolbridge => ("bench/toolbridge", "bench/peers/toolbridge.txt"),
             Self::Node => ("bench/node", "bench/peers/package.json"),
+            Self::Sdk => ("bench/sdk", "bench/peers/sdk.txt"),
         }
     }
 
@@ -109,7 +112,7 @@ mod tests {
     #[test]
     fn every_environment_pins_its_versions() {
         let root = Project::find().unwrap().root;
-        for runtime in [Runtime::Mcp, Runtime::FastMcp, Runtime::Toolbridge, Runtime::Node] {
+        for runtime in [Runtime::Mcp, Runtime::FastMcp, Runtime::Toolbridge, Runtime::Node, Runtime::Sdk] {
             let versions = runtime.versions(&root).unwrap();
             assert!(!versions.is_empty(), "{runtime:?}");
             for version in versions {

@@ -86,6 +86,9 @@ const NATS_LIMITS: [(&str, f64, &str); 3] = [
     ("nats_3_hosts", 1.0 / 0.95, "share"),
 ];
 
+/// From `request` to the model, with a CLI that waited: milliseconds.
+const WARM_LIMIT: f64 = 150.0;
+
 /// A goal beside what was measured.
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -116,6 +119,7 @@ pub(crate) struct Measured<'a> {
     /// Servers, and the way through `toolbridge serve` beside the direct one.
     pub(crate) proxy: &'a [(Contender, Beside)],
     pub(crate) nats: &'a [Beside],
+    pub(crate) talk: &'a [Beside],
 }
 
 /// The goals whose rows were measured.
@@ -154,7 +158,18 @@ pub(crate) fn verdicts(measured: &Measured<'_>) -> Vec<Verdict> {
         let goal = Verdict { what: row.label, who: "nats", measured, limit: *limit, ..Verdict::default() };
         Some(Verdict { unit: "×", against, ..goal })
     });
-    of_rows.chain(of_python).chain(of_proxy).chain(of_nats).collect()
+    let of_talk = measured.talk.iter().filter(|row| row.key == "talk_warm").map(|row| {
+        let measured = 1000.0 * row.ours.median;
+        Verdict {
+            what: row.label,
+            who: "model",
+            measured,
+            limit: WARM_LIMIT,
+            unit: " ms",
+            ..Verdict::default()
+        }
+    });
+    of_rows.chain(of_python).chain(of_proxy).chain(of_nats).chain(of_talk).collect()
 }
 
 /// Whether every promise is kept.

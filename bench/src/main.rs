@@ -36,6 +36,7 @@ mod stage;
 mod start;
 mod svg;
 mod table;
+mod talk;
 mod template;
 mod wire;
 
@@ -146,6 +147,9 @@ fn measure(
     }
     if wants(Part::Nats) {
         report.nats = nats::measure(programs, &effort)?;
+    }
+    if wants(Part::Talk) && effort.talks > 0 {
+        report.talk = talk::measure(programs, effort.talks, &options.profile)?;
     }
     report.contenders = contenders;
     Ok(report)

@@ -56,6 +56,7 @@ pub(crate) enum Part {
     Http,
     Proxy,
     Nats,
+    Talk,
 }
 
 impl Options {

@@ -65,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) proxy: Vec<(Contender, Beside)>,
     /// Calls over NATS.
     pub(crate) nats: Vec<Beside>,
+    /// From a prompt to the model, beside the vendor's SDK.
+    pub(crate) talk: Vec<Beside>,
     /// Runs whose goals are shown beside this one's.
     pub(crate) earlier: Vec<Earlier>,
 }
@@ -77,6 +79,7 @@ impl Report {
             python: &self.python,
             proxy: &self.proxy,
             nats: &self.nats,
+            talk: &self.talk,
         })
     }
 
@@ -160,6 +163,7 @@ impl Report {
             "http": object(self.http.iter().map(|row| (row.key, row_json(row)))),
             "proxy": beside_json(self.proxy.iter().map(|(_, row)| row), "direct"),
             "nats": beside_json(&self.nats, "beside"),
+            "talk": beside_json(&self.talk, "sdk"),
             "goals": goals.collect::<Vec<_>>(),
         })
     }

@@ -173,7 +173,7 @@ mod tests {
         ("xtask", &[]),
         ("toolbridge-bench", &["xtask"]),
         ("toolbridge-soak", &["xtask"]),
-        ("bench-parent", &["toolbridge"]),
+        ("bench-parent", &["toolbridge", "toolbridge-scripted"]),
     ];
 
     fn dependencies(package: &Value) -> BTreeSet<&str> {

@@ -6,11 +6,12 @@
 //! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
 //!
 //! Each line has a line of JSON for an answer. Started as `bench-parent TOOLS` it is an MCP server with so many tools instead,
-//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. `nats.rs` has what is measured over NATS. It always ends
+//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. `nats.rs` has what is measured over NATS, `talk.rs` what is with the CLI. It always ends
 //! with its stdin.
 #![allow(clippy::print_stdout, reason = "the answers are what this program is for")]
 
 mod nats;
+mod talk;
 mod tools;
 
 use std::io::Write as _;
@@ -40,7 +41,10 @@ fn main() -> Result<()> {
         ["nats", "host", url, name, host, calls] => nats::host(url, name, host, calls.parse()?),
         ["nats", "bare", url] => nats::bare(url),
         ["nats", "call", url, http] => nats::call(url, http),
-        _ => bail!("not `bench-parent [TOOLS [http]]`, nor `bench-parent nats host|bare|call …`"),
+        ["talk", cli, runs, python, script] => talk::talk(cli, runs.parse()?, python, script),
+        _ => bail!(
+            "not `bench-parent [TOOLS [http]]`, `bench-parent nats host|bare|call …` or `bench-parent talk …`"
+        ),
     }
 }
 

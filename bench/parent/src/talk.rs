@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use toolbridge::{ClaudeCodeModel, Transport};
 use toolbridge_scripted::{ScriptedModel, Turn, clean_environment};
 
+use crate::say;
 use crate::tools::toolset;
 
 /// When the model was asked, in seconds of the system's clock, which the SDK's process has too.
@@ -18,9 +19,10 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Measures `runs` times with that CLI, and the same with the SDK of that interpreter. All in seconds, from the call to the
-/// model's first byte.
-pub(crate) async fn measure(cli: &str, runs: usize, sdk: Option<(&str, &str)>) -> Result<Value> {
+/// Measures `runs` times with that CLI, and the same with the SDK of that interpreter. All in seconds, from the call until the
+/// model is asked.
+#[tokio::main]
+pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> Result<()> {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let scripted = ScriptedModel::start_with(move |_| {
@@ -51,13 +53,17 @@ pub(crate) async fn measure(cli: &str, runs: usize, sdk: Option<(&str, &str)>) -
             ours.iter_mut().zip(took).for_each(|(samples, took)| samples.push(took));
         }
     }
-    let theirs = sdk.map(|(python, script)| sdk_turns(python, script, cli, runs, &environment, &asked)).transpose()?;
+    let theirs = sdk_turns(python, script, cli, runs, &environment, &asked)?;
     let [cold, open, first, second, warm] = ours;
-    Ok(json!({ "ours": { "cold": cold, "open": open, "first": first, "second": second, "warm": warm }, "sdk": theirs }))
+    let ours = json!({ "cold": cold, "open": open, "first": first, "second": second, "warm": warm });
+    say(&json!({ "ours": ours, "sdk": theirs }))
 }
 
 /// From now until the model is asked.
-async fn since(asked: &Asked, asking: impl Future<Output = Result<(), toolbridge::ClaudeCodeError>>) -> Result<f64> {
+async fn since(
+    asked: &Asked,
+    asking: impl Future<Output = Result<(), toolbridge::ClaudeCodeError>>,
+) -> Result<f64> {
     asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let began = now();
     asking.await?;
@@ -82,7 +88,12 @@ fn sdk_turns(
     ensure!(output.status.success(), "the SDK's program ended with {}", output.status);
     let told: Vec<Value> = serde_json::from_slice(&output.stdout)?;
     let at = asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    ensure!(at.len() == 3 * told.len(), "{} requests of the SDK to the model, not 3 times {}", at.len(), told.len());
+    ensure!(
+        at.len() == 3 * told.len(),
+        "{} requests of the SDK to the model, not 3 times {}",
+        at.len(),
+        told.len()
+    );
     let mut samples = [const { Vec::new() }; 4];
     for (turns, told) in at.chunks(3).zip(&told).skip(1) {
         let sent = |key: &str| told[key].as_f64().with_context(|| format!("no `{key}`"));

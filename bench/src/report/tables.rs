@@ -82,10 +82,12 @@ impl Report {
         let proxy = "Another server through `toolbridge serve`, beside the same server without it";
         let nats =
             "Over NATS: a call, beside a request and a reply without us, beside HTTP, and with more hosts";
+        let talk = "From a prompt to the model, beside the vendor's SDK for Python";
         let mut tables = vec![
             self.medians_table(http, &self.http),
             beside_table(proxy, "what", "direct", self.proxy.iter().map(|(_, row)| row)),
             beside_table(nats, "what", "beside", &self.nats),
+            beside_table(talk, "what", "SDK", &self.talk),
             self.python_table(),
             beside_table(first, "part", "floor", &self.first_call),
         ];
