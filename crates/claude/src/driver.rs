@@ -71,6 +71,8 @@ pub(crate) struct Turn {
     pub(crate) limit: Duration,
     /// Where the conversation's id is put, once it is known.
     pub(crate) session_id: Option<Arc<OnceLock<String>>>,
+    /// Told when the CLI is at work on it, or when it is over.
+    pub(crate) began: Option<oneshot::Sender<()>>,
     /// It is not under way any more when its driver is gone.
     pub(crate) _place: Option<Place>,
     pub(crate) signals: Signals,
@@ -364,8 +366,12 @@ impl Driver {
     }
 
     /// Passes an event on, if there is a turn that it can belong to.
-    pub(crate) fn tell(&self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.events.send(event, bytes))
+    pub(crate) fn tell(&mut self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        if let Some(began) = turn.began.take() {
+            _ = began.send(());
+        }
+        turn.events.send(event, bytes)
     }
 
     async fn until_end(&mut self) -> Result<End, ClaudeCodeError> {
@@ -682,6 +688,7 @@ mod tests {
             prompt: "{}".into(),
             limit: Duration::from_secs(60),
             session_id: None,
+            began: None,
             _place: None,
             signals: Signals::default(),
             events,

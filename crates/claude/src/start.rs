@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use toolbridge_core::CancellationToken;
 use toolbridge_ipc::session_dir;
 
@@ -74,6 +74,7 @@ impl Talk {
             prompt,
             limit: self.limit,
             session_id: self.session_id.clone(),
+            began: None,
             _place: Some(place),
             signals,
             events,
@@ -103,8 +104,12 @@ impl ClaudeCodeModel {
             Some(cli) => cli,
             None => self.open(&wanted, &place.signals().interrupt).await?,
         };
-        self.warm_up(&wanted);
-        Ok(cli.only(place, |place, signals, events| talk.turn(prompt, place, signals, events)))
+        let (began, has_begun) = oneshot::channel();
+        self.warm_up(&wanted, has_begun);
+        Ok(cli.only(place, |place, signals, events| Turn {
+            began: Some(began),
+            ..talk.turn(prompt, place, signals, events)
+        }))
     }
 
     /// Checks all that a request says besides its prompt.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{CancellationToken, ToolSpec};
@@ -143,13 +144,14 @@ impl ClaudeCodeModel {
         try_join_all(starts).await.map(drop)
     }
 
-    /// Has a CLI like this one started, for the next request.
-    pub(crate) fn warm_up(&self, wanted: &Wanted) {
+    /// Has a CLI like this one started, for the next request, once this one is under way: it is not to wait for that.
+    pub(crate) fn warm_up(&self, wanted: &Wanted, has_begun: oneshot::Receiver<()>) {
         if !can_wait(wanted) {
             return;
         }
         let Some(start) = self.0.begin_warm(wanted) else { return };
         let start = tokio::spawn(async {
+            _ = has_begun.await;
             if let Err(error) = start.await {
                 tracing::warn!(%error, "a CLI for the next request could not be started");
             }
