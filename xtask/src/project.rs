@@ -137,17 +137,18 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 20] = [
+    const ALLOWED: [(&str, &[&str]); 21] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
         ("toolbridge-mcp", &["toolbridge-core", "toolbridge-socket"]),
-        ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
+        ("toolbridge-claude", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp", "toolbridge-park"]),
         ("toolbridge-client", &["toolbridge-core", "toolbridge-ipc", "toolbridge-mcp"]),
         ("toolbridge-docs", &["toolbridge-core"]),
         ("toolbridge-http", &["toolbridge-core", "toolbridge-mcp"]),
         ("toolbridge-macros", &[]),
         ("toolbridge-nats", &["toolbridge-core"]),
+        ("toolbridge-park", &["toolbridge-core"]),
         ("toolbridge-scripted", &[]),
         (
             "toolbridge",
@@ -161,6 +162,7 @@ mod tests {
                 "toolbridge-macros",
                 "toolbridge-mcp",
                 "toolbridge-nats",
+                "toolbridge-park",
             ],
         ),
         ("toolbridge-bridge", &["toolbridge"]),

@@ -34,7 +34,7 @@ use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
 use crate::stderr::Tail;
 use crate::stream::{Events, Signals};
-use crate::tools::{Bound, Report, RequestTools};
+use crate::tools::{Bound, Report};
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
 /// The longest line that is read from the CLI; beyond that memory is worth more.
@@ -184,10 +184,10 @@ impl Driver {
         let control = Arc::new(Control::new(pipes.stdin));
         let mut work = JoinSet::new();
         let mut sdk = None;
-        if let Some(Offer { server, tools, way: Way::Sdk { info, tracer } }) = &offer {
+        if let Some(Offer { server, way: Way::Sdk { source, info, tracer }, .. }) = &offer {
             let (into, incoming, outgoing) = SdkServer::new(server, Arc::clone(&control));
             sdk = Some(into);
-            let source = Arc::<RequestTools>::clone(tools);
+            let source = Arc::clone(source);
             let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
             let serving = async move {
                 _ = serve_with(source, serving, incoming, outgoing).await;

@@ -45,7 +45,7 @@ pub(crate) enum Way {
     /// By a bridge that it starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
-    Sdk { info: ServerInfo, tracer: Tracer },
+    Sdk { source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer },
 }
 
 impl ServerTools {
@@ -103,15 +103,15 @@ impl Described {
         let failed = |error| ClaudeCodeError::session(&self.server, error);
         let (list, restrictions) = (self.list.clone(), options.restrictions.clone());
         let tools = Arc::new(RequestTools::new(server.clone(), list, restrictions, limit, self.may_change));
+        let source = tools.offered();
         if self.transport == Transport::Sdk {
             let entry = json!({ "type": "sdk", "name": server });
             let file = trace_path(options.trace.as_deref());
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
             let info = options.server.clone().unwrap_or_default();
-            return Ok((Offer { server, tools, way: Way::Sdk { info, tracer } }, entry));
+            return Ok((Offer { server, tools, way: Way::Sdk { source, info, tracer } }, entry));
         }
-        let source: Arc<dyn ToolSource> = Arc::<RequestTools>::clone(&tools);
         let mut builder = Session::builder(source);
         let server_info = options.server.clone();
         set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, server = server_info);

@@ -1,6 +1,7 @@
 //! The tools of a request, as the CLI calls them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, watch};
@@ -8,6 +9,7 @@ use toolbridge_core::{
     CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError, ToolList,
     ToolSource, Underway,
 };
+use toolbridge_park::Parked;
 
 use crate::Event;
 use crate::restriction::Restrictions;
@@ -49,6 +51,8 @@ pub(crate) struct RequestTools {
     restrictions: Restrictions,
     /// How long results may be, where that is limited; the list says so too.
     limit: Option<usize>,
+    /// Whether longer ones are kept, and not cut.
+    keeps: AtomicBool,
     limited: DerivedList,
     /// Told of changes, where there may be any.
     changed: Option<watch::Sender<()>>,
@@ -85,9 +89,22 @@ impl RequestTools {
             server,
             restrictions,
             limit,
+            keeps: AtomicBool::new(false),
             limited: DerivedList::default(),
             changed,
         }
+    }
+
+    /// The tools as the CLI is offered them: where results are limited, longer ones are kept for as long as the CLI has the
+    /// tools. Those that keep results themselves stay as they are.
+    pub(crate) fn offered(self: &Arc<Self>) -> Arc<dyn ToolSource> {
+        if let Some(limit) = self.limit
+            && let Ok(parked) = Parked::new(Arc::clone(self))
+        {
+            self.keeps.store(true, Ordering::Release);
+            return Arc::new(parked.limit_chars(limit).at_most_chars(limit).on_demand());
+        }
+        Arc::<Self>::clone(self)
     }
 
     fn bound(&self) -> Arc<Bound> {
@@ -172,8 +189,8 @@ impl ToolSource for RequestTools {
                 None => bound.source.call(call, context).await?,
             };
             Ok(match limit {
-                Some(limit) => cut(result, limit),
-                None => result,
+                Some(limit) if !self.keeps.load(Ordering::Acquire) => cut(result, limit),
+                _ => result,
             })
         })
     }

@@ -195,6 +195,13 @@ pub(crate) struct ServeArgs {
     /// Put the name of its source before the name of each tool: `time_now`
     #[arg(long)]
     pub(crate) prefix: bool,
+    /// Keep results of more than CHARS characters here, and give the model a handle, which it can pass to any of the tools
+    /// [default: 25000]
+    #[arg(long, value_name = "CHARS", num_args = 0..=1, default_missing_value = "25000", require_equals = true)]
+    pub(crate) park: Option<usize>,
+    /// Let the model write results that are kept to new files in DIR
+    #[arg(long, value_name = "DIR", requires = "park")]
+    pub(crate) park_save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
     // Last: the headings hold for whatever comes after them.
@@ -377,6 +384,9 @@ pub(crate) struct DocsArgs {
     /// No call gets more characters than this [default: 20000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_chars: Option<usize>,
+    /// No copy gets more characters than this, and one that does not say gets as many [default: as for reading, 8000]
+    #[arg(long, value_name = "N")]
+    pub(crate) hard_max_copy_chars: Option<usize>,
     /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,

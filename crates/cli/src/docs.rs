@@ -30,6 +30,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         only: Vec::new(),
         has_prefixes: false,
         front: Front::Stdio,
+        park: None,
         trace: args.trace.file.clone(),
         access: NatsAccess::default(),
     })
@@ -55,6 +56,7 @@ fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     set! { builder:
         hard_max_sections = args.hard_max_sections,
         hard_max_chars = args.hard_max_chars,
+        hard_max_copy_chars = args.hard_max_copy_chars,
         log_level = args.log_level,
     }
     Ok(builder)

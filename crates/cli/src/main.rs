@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             only: Vec::new(),
             has_prefixes: false,
             front: Front::Session { name, ends_with_stdin: true },
+            park: None,
             trace: trace.file,
             access: NatsAccess::default(),
         }),

@@ -21,8 +21,8 @@ use toolbridge::core::trace::{Process, Tracer, trace_path};
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::ipc::Attached;
 use toolbridge::{
-    Combined, McpServer, McpServerBuilder, RegistrationError, Selection, ServerError, ServerInfo, Session,
-    ToolSource, http,
+    Combined, McpServer, McpServerBuilder, Parked, RegistrationError, Selection, ServerError, ServerInfo,
+    Session, ToolSource, http,
 };
 
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
@@ -45,9 +45,16 @@ pub(crate) struct Serve {
     /// Whether each tool has the name of its source before its own; a command's is what the server calls itself.
     pub(crate) has_prefixes: bool,
     pub(crate) front: Front,
+    pub(crate) park: Option<Park>,
     pub(crate) trace: Option<PathBuf>,
     /// To a NATS server, if there is one.
     pub(crate) access: NatsAccess,
+}
+
+/// Which results are kept here.
+pub(crate) struct Park {
+    pub(crate) limit_chars: usize,
+    pub(crate) save_to: Option<PathBuf>,
 }
 
 /// Where tools come from.
@@ -116,7 +123,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
         sources.push(Source::Command(args.sources.command));
     }
     let (only, has_prefixes, access) = (args.only, args.prefix, args.access);
-    serve(Serve { sources, only, has_prefixes, front, trace: args.trace.file, access })
+    let park = args.park.map(|limit_chars| Park { limit_chars, save_to: args.park_save });
+    serve(Serve { sources, only, has_prefixes, front, park, trace: args.trace.file, access })
 }
 
 impl Front {
@@ -184,7 +192,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
         let mut signalled = pin!(ending_signal()?);
         let opened = Opened::open(serve.sources, serve.has_prefixes, &serve.access);
         let (tools, info) = tokio::select! {
-            opened = opened => opened?.joined(&serve.only)?,
+            opened = opened => opened?.joined(&serve.only, serve.park)?,
             code = &mut signalled => return Ok(code),
         };
         offer(tools, info, serve.front, serve.trace.as_deref(), &serve.access, signalled).await
@@ -272,9 +280,22 @@ impl Opened {
     }
 
     /// All of it as one source, or some of its tools.
-    fn joined(self, only: &[String]) -> Result<(Arc<dyn ToolSource>, Option<ServerInfo>)> {
-        let tools: Arc<dyn ToolSource> =
+    fn joined(
+        self,
+        only: &[String],
+        park: Option<Park>,
+    ) -> Result<(Arc<dyn ToolSource>, Option<ServerInfo>)> {
+        let mut tools: Arc<dyn ToolSource> =
             if only.is_empty() { Arc::new(self.tools) } else { Arc::new(Selection::new(self.tools, only)?) };
+        // Around all of them, so that a result of one is an argument of another.
+        if let Some(park) = park {
+            let parked = Parked::new(tools).map_err(|error| clash(error, self.has_prefixes))?;
+            let parked = parked.limit_chars(park.limit_chars);
+            tools = match park.save_to {
+                Some(dir) => Arc::new(parked.save_to(dir)?),
+                None => Arc::new(parked),
+            };
+        }
         let info = <[_; 1]>::try_from(self.infos).map_or_else(of_several, |[only]| only);
         Ok((tools, info))
     }

@@ -21,4 +21,7 @@ pub struct Client {
     /// The process at the other end of the session's socket: the bridge, which ends with the client that started it.
     #[serde(skip)]
     pub pid: Option<u32>,
+    /// Which client of a front it is, where one serves several: no two sessions have the same number.
+    #[serde(skip)]
+    pub connection: Option<u64>,
 }

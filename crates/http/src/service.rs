@@ -365,7 +365,7 @@ impl Shared {
         struct Initialize {
             params: Params,
         }
-        let mut protocol = Protocol::new(self.info.clone(), None);
+        let mut protocol = Protocol::new(self.info.clone(), None).lasting();
         let result = protocol
             .answer("initialize", meta, message)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;

@@ -125,7 +125,7 @@ pub async fn serve_with(
         subscriptions: Subscriptions::default(),
         telling: Arc::new(Semaphore::new(1)),
         is_untold: false,
-        protocol: Protocol::new(info, session_id),
+        protocol: Protocol::new(info, session_id).lasting(),
         shared: Arc::new(Shared {
             dispatcher: Dispatcher::new(source, tracer),
             outgoing,

@@ -1,6 +1,7 @@
 //! The protocol's versions: which one a request speaks, and the answers that only say who we are.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -30,13 +31,23 @@ pub struct Protocol {
     client: Option<Arc<Client>>,
     /// The CLI's session, where this is a server of one.
     session_id: Option<String>,
+    /// Which client this is.
+    connection: Option<u64>,
 }
 
 impl Protocol {
     /// Nothing yet; how we introduce ourselves.
     #[must_use]
     pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
-        Self { info, is_initialized: false, client: None, session_id }
+        Self { info, is_initialized: false, client: None, session_id, connection: None }
+    }
+
+    /// The same for a client that comes again: it gets a number that no other has.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        self.connection = Some(NEXT.fetch_add(1, Ordering::Relaxed));
+        self
     }
 
     /// The client has called `initialize`, and so hears of changes without asking.
@@ -57,6 +68,7 @@ impl Protocol {
         if self.client.as_ref().is_none_or(|known| known.name != name || known.version != version) {
             let mut client = Client::default();
             (client.name, client.version, client.session_id) = (name, version, self.session_id.clone());
+            client.connection = self.connection;
             self.client = Some(Arc::new(client));
         }
     }

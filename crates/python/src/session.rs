@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use toolbridge::core::set;
-use toolbridge::{ServerInfo, ipc};
+use toolbridge::{Parked, ServerInfo, ToolSource, ipc};
 
 use crate::error::{exception, invalid, ipc_exception};
 use crate::event_loop::EventLoop;
@@ -30,7 +30,8 @@ struct Running {
 impl Session {
     /// Starts a session for what the host offers; its tools are called on its event loop.
     #[new]
-    #[pyo3(signature = (host, bridge, directory=None, name=None, names_dir=None, server=None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (host, bridge, directory=None, name=None, names_dir=None, server=None, park=None))]
     fn new(
         py: Python<'_>,
         host: &Bound<'_, PyAny>,
@@ -39,6 +40,7 @@ impl Session {
         name: Option<String>,
         names_dir: Option<PathBuf>,
         server: Option<&[u8]>,
+        park: Option<usize>,
     ) -> PyResult<Self> {
         let server = server.map(serde_json::from_slice::<ServerInfo>).transpose();
         let server = server.map_err(|error| invalid(format!("`server` is not understood: {error}")))?;
@@ -47,6 +49,13 @@ impl Session {
         let offer: Offer = host.extract()?;
         log::refresh_threshold(py)?;
         let (source, tools) = offer.serve(py, event_loop.clone_ref(py)).map_err(|error| exception(&error))?;
+        let source: Arc<dyn ToolSource> = match park {
+            Some(limit) => {
+                let parked = Parked::new(source).map_err(|error| exception(&error.into()))?;
+                Arc::new(parked.limit_chars(limit))
+            }
+            None => Arc::new(source),
+        };
         let mut builder = ipc::Session::builder(source).bridge(bridge);
         set!(builder: dir = directory, name = name, names_dir = names_dir, server = server);
         let session =

@@ -414,3 +414,40 @@ async def test_the_real_cli_calls_a_session(world: MakeWorld) -> None:
         )
         stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
     assert stdout.decode().strip() == "42, 2"
+
+
+def test_a_long_result_stays_in_the_process_and_is_passed_on_by_its_handle(short_path: Path) -> None:
+    text = 'größe "quoted" \\ \n' * 100_000
+    stored: list[str] = []
+
+    def give() -> str:
+        """Gives a long text."""
+        return text
+
+    def store(text: str) -> int:
+        """Stores a text."""
+        stored.append(text)
+        return len(text)
+
+    with (
+        Session(give, store, park=True, directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert set(bridge.tools) == {"give", "store", "result_read", "result_find"}
+        given = bridge.call("give")
+        assert len(json.dumps(given)) < 1000
+        note = json.loads(given["content"][0]["text"])
+        assert note["bytes"] == len(text.encode())
+        assert bridge.call("store", text=note["handle"])["content"][0]["text"] == str(len(text))
+        read = bridge.call("result_read", handle=note["handle"], end_line=1)
+        assert json.loads(read["content"][0]["text"])["text"] == text.split("\n")[0] + "\n"
+    assert stored == [text]
+    with pytest.raises(InvalidRequestError, match="result_read"), Session(named_result_read, park=10):
+        pass
+
+
+def named_result_read() -> None:
+    """Has a name that is taken."""
+
+
+named_result_read.__name__ = "result_read"

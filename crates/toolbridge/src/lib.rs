@@ -35,13 +35,13 @@
 //! | | |
 //! |---|---|
 //! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Documents`], `McpServer`, `nats::Tools` |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Parked`], [`Documents`], `McpServer`, `nats::Tools` |
 //! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
 //! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
 //!
 //! # Features
 //!
-//! The first four are on by default.
+//! The first five are on by default.
 //!
 //! | feature | |
 //! |---|---|
@@ -49,6 +49,7 @@
 //! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
 //! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
+//! | `park` | large results stay in the process, and a model passes them on by a handle ([`Parked`]) |
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
@@ -222,6 +223,9 @@ pub use toolbridge_macros::tools;
 #[cfg(feature = "bridge")]
 #[doc(inline)]
 pub use toolbridge_mcp as mcp;
+#[cfg(feature = "park")]
+#[doc(inline)]
+pub use toolbridge_park::{ParkError, Parked};
 
 /// The tools of many machines, over NATS: this process as a host of tools, and the tools of all hosts as a source.
 #[cfg(feature = "nats")]

@@ -189,6 +189,36 @@ fn documents_sessions_and_a_file_of_servers_are_one_server() {
     world.nothing_is_left();
 }
 
+/// A text goes from a tool of one source to one of another, and the client only has its handle.
+#[test]
+fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
+    let world = World::new();
+    let notes = world.path("notes");
+    let (code, _, stderr) = run(world.toolbridge(&["docs", "--init", "--workspace"]).arg(&notes));
+    assert_eq!(code, 0, "{stderr}");
+    let saved = world.path("saved");
+    std::fs::create_dir(&saved).unwrap();
+    let (notes_dir, saved_dir) = (notes.to_str().unwrap(), saved.to_str().unwrap());
+    let mut client = world.client(&["--demo", "--docs", notes_dir, "--park=1000", "--park-save", saved_dir]);
+    let text = "日本 \"quoted\" \\ line\n".repeat(1000);
+    let note: Value = serde_json::from_str(&client.call_text("echo", json!({ "text": text }))).unwrap();
+    assert_eq!(note["bytes"], text.len(), "{note}");
+    let handle = &note["handle"];
+    client.call_text("vault_create", json!({ "path": "kept.md", "content": handle }));
+    assert_eq!(std::fs::read_to_string(notes.join("vault/kept.md")).unwrap(), text);
+    client.call_text("result_save", json!({ "handle": handle, "name": "kept.txt" }));
+    assert_eq!(std::fs::read_to_string(saved.join("kept.txt")).unwrap(), text);
+    let read: Value =
+        serde_json::from_str(&client.call_text("result_read", json!({ "handle": handle, "end_line": 1 })))
+            .unwrap();
+    assert_eq!(read["text"], "日本 \"quoted\" \\ line\n");
+    // Another server knows nothing of it.
+    let mut other = world.client(&["--demo", "--park"]);
+    assert!(other.call_text("echo", json!({ "text": handle })).contains("there is no result `parked:"));
+    let (code, stderr) = world.fails(&["--demo", "--park", "--park-save", "/no/such/folder"]);
+    assert!(code == 1 && stderr.contains("results cannot be saved to `/no/such/folder`"), "{stderr}");
+}
+
 #[test]
 fn a_command_has_the_name_that_its_server_has_for_a_prefix() {
     let world = World::new();

@@ -45,6 +45,9 @@ Offer: TypeAlias = (
 _MODEL = TestModel()
 """What contexts of tools have for a model, where none asks."""
 
+_PARK_CHARS = 25_000
+"""How long results may be that are not kept."""
+
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -147,6 +150,7 @@ class Session:
         deps: Any = None,
         directory: str | os.PathLike[str] | None = None,
         names_dir: str | os.PathLike[str] | None = None,
+        park: int | bool = False,
     ) -> None:
         """A session that has not started.
 
@@ -162,6 +166,8 @@ class Session:
             directory: Where its files are, instead of the temporary directory.
             names_dir: Where its name is made known, instead of the user's own directory of names. It must
                 belong to this user alone.
+            park: Keep results of more characters than this in the process, 25,000 if it is `True`. The model
+                gets a handle, and where it passes that to another tool, the text is put in its place.
         """
         given = Given.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
         self._toolsets, self._documents, self._servers = given.toolsets, given.documents, given.servers
@@ -177,6 +183,7 @@ class Session:
             server = replace(server or ServerInfo(), instructions=instructions)
         self._server = server
         self._deps = deps
+        self._park = _PARK_CHARS if park is True else park or None
         self._directory = None if directory is None else Path(directory)
         self._stack: AsyncExitStack | None = None
         self._session: _native.Session | None = None
@@ -305,6 +312,7 @@ class Session:
             self._name,
             self._names_dir,
             None if self._server is None else to_json(said(self._server)),
+            self._park,
         )
         # What is removed later is to be gone; until then the native module has it.
         host.toolbox.tools.clear()

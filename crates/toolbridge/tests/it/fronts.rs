@@ -117,7 +117,7 @@ fn table() -> Vec<(&'static str, String, Value)> {
 }
 
 /// Asks a source itself, and words its errors as the MCP front does.
-async fn ask_source(source: &dyn ToolSource, tool: &str, arguments: &str) -> String {
+pub(crate) async fn ask_source(source: &dyn ToolSource, tool: &str, arguments: &str) -> String {
     let call = ToolCall::new(tool, RawJson::parse(arguments.to_owned()).unwrap());
     match source.call(call, CallContext::default()).await {
         Ok(result) => result.as_str().to_owned(),
@@ -157,26 +157,40 @@ impl Client {
 }
 
 /// An MCP client over HTTP.
-struct HttpClient {
+pub(crate) struct HttpClient {
     address: std::net::SocketAddr,
     headers: String,
-    server: tokio::task::JoinHandle<()>,
+    /// What serves it; nothing for a second client of the same server.
+    server: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Drop for HttpClient {
     fn drop(&mut self) {
-        self.server.abort();
+        self.server.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
 impl HttpClient {
-    async fn of(tools: Toolset) -> Self {
+    pub(crate) async fn of(tools: impl ToolSource) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = toolbridge_http::service(tools).build();
         let server = tokio::spawn(async move {
             toolbridge_http::serve(listener, service, std::future::pending()).await.unwrap();
         });
+        Self::hello(address, Some(server)).await
+    }
+
+    /// A second session of the same server.
+    pub(crate) async fn another(&self) -> Self {
+        Self::hello(self.address, None).await
+    }
+
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.address
+    }
+
+    async fn hello(address: std::net::SocketAddr, server: Option<tokio::task::JoinHandle<()>>) -> Self {
         let headers = format!(
             "host: {address}\r\nconnection: close\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
         );
@@ -203,7 +217,7 @@ impl HttpClient {
     }
 
     /// The text of the result; nothing of it has been decoded.
-    async fn ask(&self, method: &str, params: &str) -> String {
+    pub(crate) async fn ask(&self, method: &str, params: &str) -> String {
         let (_, answer) = self.send(method, params).await;
         let result = answer.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#);
         result.and_then(|rest| rest.strip_suffix('}')).unwrap_or_else(|| panic!("{answer}")).to_owned()
@@ -211,7 +225,7 @@ impl HttpClient {
 }
 
 /// The MCP server on the control channel of a request with those tools.
-async fn over_sdk(tools: impl ToolSource, dir: &Path) -> (ControlChannel, ResponseStream) {
+pub(crate) async fn over_sdk(tools: impl ToolSource, dir: &Path) -> (ControlChannel, ResponseStream) {
     let mut channel = ControlChannel::new(dir);
     // A model that can read files sees the tools as they are.
     let builder = ClaudeCodeModel::builder().cli(channel.program()).builtin_tools(["Read"]);

@@ -8,5 +8,6 @@ mod fronts;
 mod function;
 mod model;
 mod own_bridge;
+mod parked;
 mod plugins;
 mod trace;

@@ -9,6 +9,7 @@ mod defaults;
 mod faults;
 mod filters;
 mod killed;
+mod parked;
 mod permissions;
 mod readme;
 mod requests;

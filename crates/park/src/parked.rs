@@ -1,0 +1,313 @@
+//! A source whose large results stay here.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{error, io};
+
+use rustix::fs::{Mode, OFlags};
+use serde_json::Value;
+use tokio::sync::watch;
+use toolbridge_core::{
+    CallContext, CallFuture, CallMeta, Changes, DerivedList, DuplicateName, RawJson, RegistrationError,
+    ToolCall, ToolError, ToolList, ToolSource, ToolSpec,
+};
+
+use crate::handle::Handle;
+use crate::outcome::Long;
+use crate::place::{Text, put_in_place};
+use crate::shelf::{Owner, Shelf};
+use crate::tools::{self, SaveTo};
+
+/// How long a result may be that the model reads: what the CLI takes for long, in characters.
+const LIMIT_CHARS: usize = 25_000;
+
+/// Says in a tool's `_meta` how long its results may be.
+const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
+
+/// A source around another one. Results over a limit stay in this process, and the model gets a handle; where it gives the
+/// handle as an argument, the text is put in its place, byte for byte.
+///
+/// - A result that a client got a handle for can be used by that client alone: by the CLI's session, the HTTP session or the
+///   process that it is. Handles are random.
+/// - Results are kept in memory, and beyond 16 MiB in files without a name, which only this process can read and which are
+///   gone when it ends, however it ends. When there is more than 1 GiB, or there are more than 200, the oldest go.
+/// - A tool's own limit (`Tool::max_result_chars`) goes before the one here, 25,000 characters.
+/// - Errors, pictures and sounds are not kept: a model is to see them.
+///
+/// Schemas of results are not listed: a result that is kept does not fit them.
+pub struct Parked<S> {
+    source: S,
+    results: Arc<Shelf>,
+    limit_chars: usize,
+    at_most_chars: usize,
+    save_to: Option<SaveTo>,
+    on_demand: bool,
+    /// Whether anything was kept, and so the tools are listed.
+    has_kept: AtomicBool,
+    kept: watch::Sender<()>,
+    /// The tools for results.
+    own: ToolList,
+    list: DerivedList,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ParkError {
+    /// The folder.
+    pub path: PathBuf,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+impl fmt::Display for ParkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "results cannot be saved to `{}`: {}", self.path.display(), self.error)
+    }
+}
+
+impl error::Error for ParkError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Parked<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parked")
+            .field("source", &self.source)
+            .field("limit_chars", &self.limit_chars)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: ToolSource> Parked<S> {
+    /// The tools of `source`, and `result_read` and `result_find`.
+    ///
+    /// # Errors
+    ///
+    /// When `source` has a tool of such a name.
+    pub fn new(source: S) -> Result<Self, RegistrationError> {
+        let own = tools::specs(true);
+        if let Some(taken) = own.iter().find(|tool| source.tools().get(&tool.name).is_some()) {
+            return Err(DuplicateName(taken.name.clone()).into());
+        }
+        Ok(Self {
+            source,
+            results: Arc::default(),
+            limit_chars: LIMIT_CHARS,
+            at_most_chars: usize::MAX,
+            save_to: None,
+            on_demand: false,
+            has_kept: AtomicBool::new(false),
+            kept: watch::Sender::new(()),
+            own: ToolList::of(tools::specs(false).iter()),
+            list: DerivedList::default(),
+        })
+    }
+
+    /// Keeps results of more characters than this; 25,000 by default.
+    #[must_use]
+    pub fn limit_chars(mut self, most: usize) -> Self {
+        self.limit_chars = most;
+        self
+    }
+
+    /// Keeps results of more characters than this even of tools that have a higher limit themselves.
+    #[must_use]
+    pub fn at_most_chars(mut self, most: usize) -> Self {
+        self.at_most_chars = most;
+        self
+    }
+
+    /// Keeps so many bytes in memory, and the rest in files; 16 MiB by default.
+    #[must_use]
+    pub fn memory_bytes(mut self, most: u64) -> Self {
+        self.room().memory_bytes = most;
+        self
+    }
+
+    /// Keeps so many bytes in all; 1 GiB by default.
+    #[must_use]
+    pub fn total_bytes(mut self, most: u64) -> Self {
+        self.room().total_bytes = most;
+        self
+    }
+
+    /// Where the files go; the system's folder for temporary files by default.
+    #[must_use]
+    pub fn spill_to(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.room().dir = Some(dir.into());
+        self
+    }
+
+    /// Offers `result_save` too, which writes new files into this folder and nowhere else.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or no folder.
+    pub fn save_to(mut self, dir: impl AsRef<Path>) -> Result<Self, ParkError> {
+        let path = dir.as_ref();
+        let opened = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let dir = opened.map_err(|error| ParkError { path: path.to_owned(), error: error.into() })?;
+        self.save_to = Some(SaveTo { dir, shown: path.display().to_string() });
+        self.own = ToolList::of(tools::specs(true).iter());
+        Ok(self)
+    }
+
+    /// Lists the tools for results only once there is one: until then the list is that of the source.
+    #[must_use]
+    pub fn on_demand(mut self) -> Self {
+        self.on_demand = true;
+        self
+    }
+
+    fn room(&mut self) -> &mut crate::shelf::Room {
+        let results = Arc::get_mut(&mut self.results).expect("nobody else has it before it is a source");
+        &mut results.room
+    }
+
+    fn limit_of(&self, name: &str) -> usize {
+        let tools = self.source.tools();
+        let meta = tools.get(name).and_then(|tool| tool.meta.as_ref()?.decode::<Value>().ok());
+        let own = meta.and_then(|meta| meta.get(LIMIT_KEY)?.as_u64());
+        own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.limit_chars).min(self.at_most_chars)
+    }
+
+    /// The arguments with texts in the place of handles.
+    async fn filled(&self, owner: &Owner, call: &mut ToolCall) -> Result<(), ToolError> {
+        if !Handle::may_be_in(call.arguments.as_str()) {
+            return Ok(());
+        }
+        let Some(tool) = self.source.tools().get(&call.name).cloned() else { return Ok(()) };
+        let (results, owner, arguments) = (Arc::clone(&self.results), owner.clone(), call.arguments.clone());
+        let put = blocking(move || {
+            let mut load = |handle| load(&results, &owner, handle);
+            put_in_place(&arguments, &tool.input_schema, &mut load)
+        });
+        if let Some(arguments) = put.await?? {
+            call.arguments = arguments;
+        }
+        Ok(())
+    }
+
+    /// The result, or what the model is told of it.
+    async fn kept(&self, owner: Owner, result: RawJson, limit_chars: usize) -> Result<RawJson, ToolError> {
+        if result.as_bytes().len() <= limit_chars {
+            return Ok(result);
+        }
+        let results = Arc::clone(&self.results);
+        let kept = blocking(move || {
+            let Some(long) = Long::of(&result, limit_chars) else { return (result, false) };
+            match results.put(owner, long.text.clone(), long.is_json) {
+                Ok((handle, item)) => (long.note(handle, &item), true),
+                Err(reason) => {
+                    tracing::warn!(%reason, "a long result could not be kept");
+                    (long.start(limit_chars, &reason), false)
+                }
+            }
+        });
+        let (answer, is_kept) = kept.await?;
+        if is_kept && !self.has_kept.swap(true, Ordering::AcqRel) && self.on_demand {
+            self.kept.send_replace(());
+        }
+        Ok(answer)
+    }
+
+    fn lists_own(&self) -> bool {
+        !self.on_demand || self.has_kept.load(Ordering::Acquire)
+    }
+
+    async fn call_own(&self, owner: Owner, call: ToolCall) -> Result<RawJson, ToolError> {
+        let handle = tools::handle_of(&call.name, &call.arguments)?;
+        let Some(handle) = Handle::parse(&handle) else { return Err(no_handle(&handle)) };
+        let text = {
+            let results = Arc::clone(&self.results);
+            blocking(move || load(&results, &owner, handle)).await??
+        };
+        let text = std::str::from_utf8(&text.text)
+            .map_err(|error| ToolError::new("ParkedHandleError", error.to_string()))?;
+        tools::call(&call.name, &call.arguments, text, self.limit_chars, self.save_to.as_ref())
+    }
+}
+
+/// Who may use what a call leaves here.
+fn owner_of(meta: &CallMeta) -> Owner {
+    let client = meta.client.as_ref()?;
+    let number = |kind: &str, number: String| Some(Arc::from(format!("{kind} {number}")));
+    if let Some(session) = &client.session_id {
+        return number("session", session.clone());
+    }
+    if let Some(connection) = client.connection {
+        return number("connection", connection.to_string());
+    }
+    number("process", client.pid?.to_string())
+}
+
+fn load(results: &Shelf, owner: &Owner, handle: Handle) -> Result<Text, ToolError> {
+    let Some(item) = results.get(owner, handle) else { return Err(no_handle(&handle.to_string())) };
+    let text = item.load().map_err(|error| {
+        ToolError::new("ParkedHandleError", format!("what `{handle}` stands for cannot be read: {error}"))
+    })?;
+    Ok(Text { text, is_json: item.is_json })
+}
+
+fn no_handle(handle: &str) -> ToolError {
+    let shown: String = handle.chars().take(60).collect();
+    ToolError::new(
+        "ParkedHandleError",
+        format!(
+            "there is no result `{shown}` in this session; call the tool that gave it again, and use the new handle"
+        ),
+    )
+}
+
+/// Runs what may take a while where nobody waits for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ToolError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| {
+        ToolError::new("ParkedHandleError", format!("the result was not dealt with: {error}"))
+    })
+}
+
+impl<S: ToolSource> ToolSource for Parked<S> {
+    fn tools(&self) -> ToolList {
+        let mut lists = vec![self.source.tools()];
+        if self.lists_own() {
+            lists.push(self.own.clone());
+        }
+        self.list.get(lists, |lists| {
+            let plain = |tool: &ToolSpec| {
+                let mut tool = tool.clone();
+                tool.output_schema = None;
+                tool
+            };
+            let all: Vec<_> = lists.iter().flat_map(|list| list.iter()).map(plain).collect();
+            ToolList::of(all.iter())
+        })
+    }
+
+    fn changes(&self) -> Changes {
+        let changes = self.source.changes();
+        if self.on_demand { changes.and(Changes::of(self.kept.subscribe())) } else { changes }
+    }
+
+    fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async move {
+            let owner = owner_of(&call.meta);
+            let is_own = matches!(call.name.as_str(), tools::READ | tools::FIND | tools::SAVE);
+            if is_own
+                && self.source.tools().get(&call.name).is_none()
+                && self.tools().get(&call.name).is_some()
+            {
+                return self.call_own(owner, call).await;
+            }
+            self.filled(&owner, &mut call).await?;
+            let limit_chars = self.limit_of(&call.name);
+            let result = self.source.call(call, context).await?;
+            self.kept(owner, result, limit_chars).await
+        })
+    }
+}
