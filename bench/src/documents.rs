@@ -123,7 +123,7 @@ fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     let (source, target) = (workspace.join("manuals/m/large.md"), workspace.join("vault/plain.md"));
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
-        let found = server.call("manual_toc", &json!({ "manual_id": "m" }))?.0;
+        let found = server.call("manual_toc", &json!({ "manual_id": "m", "full": true, "limit": 1000 }))?.0;
         let section = found["items"].as_array().and_then(|items| items.get(items.len() / 2)).cloned();
         let copy = json!({ "from_ref": section.context("no sections")?["ref"], "to_path": "copy.md",
             "mode": "overwrite", "limits": { "max_chars": 20_000 } });
@@ -158,18 +158,33 @@ fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     let [mut list, mut first, mut later] = <[Seconds; 3]>::default();
     for _ in 0..rounds {
         let mut server = Server::start(toolbridge, workspace)?;
-        let toc = json!({ "manual_id": "toc" });
-        first.0.push(server.call("manual_toc", &toc)?.1);
+        first.0.push(whole_toc(&mut server)?);
         for _ in 0..3 {
-            let (found, took) = server.call("manual_ls", &json!({ "manual_id": "m" }))?;
-            ensure!(found["items"].as_array().is_some_and(|items| items.len() == FILES), "files are missing");
+            // One page: each of them walks the folder.
+            let (found, took) = server.call("manual_ls", &json!({ "manual_id": "m", "limit": 1000 }))?;
+            let items = found["items"].as_array().map_or(0, Vec::len);
+            ensure!(items == 1000 && found["next"].is_string(), "files are missing");
             list.0.push(took);
             list.1.push(timed(|| plain_listing(&workspace.join("manuals/m")))?);
-            later.0.push(server.call("manual_toc", &toc)?.1);
+            later.0.push(whole_toc(&mut server)?);
             later.1.push(timed(|| plain_reading(&workspace.join("manuals/toc")))?);
         }
     }
     Ok([list, first, later])
+}
+
+/// How long all pages of a table of contents take together.
+fn whole_toc(server: &mut Server) -> Result<f64> {
+    let (mut took, mut after) = (0.0, json!(null));
+    loop {
+        let page = json!({ "manual_id": "toc", "limit": 1000, "after": after });
+        let (found, seconds) = server.call("manual_toc", &page)?;
+        took += seconds;
+        after = found["next"].clone();
+        if after.is_null() {
+            return Ok(took);
+        }
+    }
 }
 
 fn plain_listing(folder: &Path) -> Result<()> {

@@ -1,9 +1,12 @@
 //! What the tools answer. The types are the output schemas.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::arguments::{Scope, Target};
+use crate::print::Print;
 
 /// A list under one name.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -44,18 +47,60 @@ pub(crate) struct RefItem {
     pub(crate) start_line: Option<usize>,
     /// Always null.
     pub(crate) json_path: Option<String>,
+    /// What the section is known by when it has moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hash: Option<String>,
 }
 
 impl RefItem {
-    pub(crate) fn new(manual_id: &str, path: &str, start_line: Option<usize>) -> Self {
+    /// A file, or a section by its line and what it is known by.
+    pub(crate) fn new(manual_id: &str, path: &str, section: Option<(usize, Print)>) -> Self {
         Self {
             target: Target::Manual,
             manual_id: manual_id.to_owned(),
             path: path.to_owned(),
-            start_line,
+            start_line: section.map(|(line, _)| line),
             json_path: None,
+            hash: section.map(|(_, print)| print.to_string()),
         }
     }
+}
+
+/// A page of a list of files.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Files {
+    pub(crate) items: Vec<FileItem>,
+    /// If there are more: `after` of the call that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+    /// How many files of other kinds there are, which cannot be read, by their endings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<BTreeMap<String, usize>>,
+}
+
+/// A page of a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// If there are more: `after` of the call that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum TocItem {
+    File(TocFile),
+    Node(Box<Node>),
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TocFile {
+    /// The file; a reference to a `.json`.
+    pub(crate) file: String,
+    /// One for each heading: what makes a reference when it is put after `file`, the level, the title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sections: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
@@ -93,21 +138,36 @@ pub(crate) struct Node {
 pub(crate) struct Hit {
     /// To be passed to `manual_read` or `bridge_copy_section` as it is.
     #[serde(rename = "ref")]
-    pub(crate) reference: RefItem,
+    pub(crate) reference: HitRef,
     /// The heading's text, or the file's name.
     pub(crate) title: String,
+    /// What it lies in: the titles above it.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub(crate) within: Option<String>,
     /// How well it fits; higher is better.
-    pub(crate) score: f64,
-    /// A line of it that shows why.
-    pub(crate) snippet: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) score: Option<f64>,
+    /// A line of it that shows why, if there is room for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snippet: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum HitRef {
+    Short(String),
+    Full(Box<RefItem>),
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Found {
     /// The best ones, best first.
     pub(crate) items: Vec<Hit>,
-    /// How many sections matched at all.
+    /// How many sections have all of the words, or as many as the best ones have.
     pub(crate) total: usize,
+    /// If nothing was found: titles that look like the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suggestions: Option<Vec<String>>,
 }
 
 /// What was really applied.
@@ -124,6 +184,9 @@ pub(crate) struct ManualText {
     /// Whether a limit cut something off.
     pub(crate) truncated: bool,
     pub(crate) applied: Applied,
+    /// If it was cut: the `ref` of the call that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
@@ -210,6 +273,12 @@ pub(crate) struct CopiedSection {
     pub(crate) written_sections: u64,
     /// Whether a limit cut the copy.
     pub(crate) truncated: bool,
+    /// What was copied; left out for a `.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<String>,
+    /// If it was cut: `from_ref` of the call that appends what is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -220,4 +289,7 @@ pub(crate) struct CopiedFile {
     pub(crate) written_bytes: u64,
     /// Whether a limit cut the copy.
     pub(crate) truncated: bool,
+    /// If it was cut: `from_path` of the call that appends what is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
 }

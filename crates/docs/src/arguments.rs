@@ -5,12 +5,13 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, Visitor};
+use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::limit::MAX_SOURCE_BYTES;
+use crate::print::Print;
 use crate::refusal::shown;
 
 /// A whole number from 1 to `MAX`. `1000.0` is 1000.
@@ -20,9 +21,12 @@ pub(crate) struct Whole<const MAX: usize>(usize);
 /// How many; what is too large for the type is its largest value, and is lowered to a limit later.
 pub(crate) type Count = Whole<{ usize::MAX }>;
 
-/// A line at which a section may start. No file that is read has more lines than bytes.
+/// No file that is read has more lines than bytes.
 #[expect(clippy::cast_possible_truncation, reason = "64 MiB fit")]
-pub(crate) type Line = Whole<{ MAX_SOURCE_BYTES as usize }>;
+const MAX_LINE: usize = MAX_SOURCE_BYTES as usize;
+
+/// A line at which a section may start.
+pub(crate) type Line = Whole<MAX_LINE>;
 
 impl<const MAX: usize> Whole<MAX> {
     pub(crate) fn get(self) -> usize {
@@ -167,12 +171,11 @@ names! {
 }
 
 objects! {
-    /// A place in a manual. Take it as `manual_toc` or `manual_find` gave it.
-    #[derive(Clone)]
-    struct Ref {
+    /// A place in a manual in full.
+    struct RefObject {
         /// Always `manual`.
         target: Target,
-        /// The manual, as in `manual_list`.
+        /// The manual.
         manual_id: String,
         /// The file, relative to the manual.
         path: String,
@@ -180,24 +183,19 @@ objects! {
         start_line: Option<Line>,
         /// Always null.
         json_path: Option<Value>,
-        /// The section's title; not used.
+        /// The section's title; a section with another title is not taken for it.
         title: Option<Value>,
         /// Anything said about the reference; not used.
         signals: Option<Value>,
+        /// What stands after `~` in a short reference.
+        hash: Option<String>,
     }
 
-    /// How much a call may move. Values above the server's hard limits are lowered to them.
+    /// How much at most; lowered to the server's hard limits.
     #[derive(Clone, Copy, Default)]
     struct Limits {
-        /// At most so many headings with the text below them, counted from the first. What comes after them is left
-        /// out, and `truncated` says so. The scope `sections` takes 20 if it is left out, a copy takes all; other
-        /// scopes do not ask for it, and a `.json` counts as one.
         max_sections: Option<Count>,
-        /// At most so many characters; 8000 if left out, for `.json` the server's hard limit. What is longer is
-        /// cut, and `truncated` says so; but a `.json` of a manual is cut only if this is given, and refused
-        /// otherwise.
         max_chars: Option<Count>,
-        /// Whether a whole `.md` file is meant; the server must allow it too.
         allow_file: Option<bool>,
     }
 
@@ -205,109 +203,283 @@ objects! {
     struct ManualList {}
 
     struct ManualLs {
-        /// Only this manual, as in `manual_list`; all of them if left out.
+        /// Only this manual.
         manual_id: Option<String>,
+        /// At most so many; 200 if left out.
+        limit: Option<Count>,
+        /// `next` of the answer before.
+        after: Option<String>,
     }
 
     struct ManualToc {
-        /// The manual, as in `manual_list`.
+        /// The manual.
         manual_id: String,
+        /// Only this file or folder of it.
+        path: Option<String>,
+        /// Only headings down to this level.
+        max_level: Option<Count>,
+        /// At most so many; 200 if left out.
+        limit: Option<Count>,
+        /// `next` of the answer before.
+        after: Option<String>,
+        /// An object for each heading.
+        full: Option<bool>,
     }
 
     struct ManualFind {
-        /// Words to look for, in any language, 1,000 characters at most. Case and character width do not matter.
+        /// Words to look for.
         #[schemars(length(max = 1000))]
         query: String,
-        /// Only in this manual; in all of them if left out.
+        /// Only in this manual.
         manual_id: Option<String>,
-        /// At most so many sections; 10 if left out. Lowered to the server's hard limit of sections.
+        /// At most so many; 10 if left out.
         limit: Option<Count>,
+        /// With scores and long snippets.
+        full: Option<bool>,
     }
 
     struct ManualRead {
-        /// What to read, as `manual_toc` or `manual_find` gave it.
+        /// What to read.
         #[serde(rename = "ref")]
         reference: Ref,
-        /// How much of it; `snippet` if left out, for `.json` `file`.
+        /// How much of it.
         scope: Option<Scope>,
-        /// How much at most.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
         limits: Option<Limits>,
     }
 
     struct VaultLs {
-        /// The folder, relative to the vault; the vault itself if left out.
+        /// The folder; the vault itself if left out.
         relative_dir: Option<String>,
     }
 
-    /// Lines; they count from 1, and both ends are included.
+    /// Lines from 1, both ends included.
     #[derive(Clone, Copy)]
     struct LineRange {
-        /// The first line; 1 if left out.
         start_line: Option<Count>,
-        /// The last line; the file's last if left out.
         end_line: Option<Count>,
     }
 
     struct VaultRead {
         /// The file, relative to the vault.
         path: String,
-        /// Which lines; all if left out.
+        /// Which lines, from 1, both ends included.
         range: Option<LineRange>,
-        /// As much as the server's hard limit allows, from the start. Not together with `range`.
+        /// As much as the server allows.
         full: Option<bool>,
-        /// How much at most; only `max_chars` matters here.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
         limits: Option<Limits>,
     }
 
     struct VaultCreate {
-        /// The new file, relative to the vault. Missing folders are made.
+        /// The new file, relative to the vault.
         path: String,
         /// Its text.
         content: String,
     }
 
     struct VaultWrite {
-        /// The file, relative to the vault. It must exist.
+        /// The file, relative to the vault.
         path: String,
         /// The text.
         content: String,
-        /// Whether it replaces what is there or is added at the end.
+        /// Replace, or add on a new line.
         mode: Mode,
     }
 
     struct VaultReplace {
         /// The file, relative to the vault.
         path: String,
-        /// The text to be replaced, exactly as it stands there.
+        /// The text to be replaced.
         find: String,
         /// What to put in its place.
         replace: String,
-        /// At most so many places, from the start; 1 if left out. Lowered to 10,000.
+        /// At most so many; 1 if left out.
         max_replacements: Option<Count>,
     }
 
     struct CopySection {
-        /// What to copy, as `manual_toc` or `manual_find` gave it.
-        from_ref: Ref,
-        /// The target, relative to the vault. It and its folders are made if they are missing.
+        /// A `ref` as it was given, or `next`; or a list.
+        from_ref: Refs,
+        /// The target, relative to the vault.
         to_path: String,
-        /// Whether the copy replaces what is there or is added at the end.
+        /// Replace, or add on a new line.
         mode: Mode,
-        /// How much at most.
+        /// With `append`: at the end of this section.
+        under: Option<String>,
+        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
         limits: Option<Limits>,
     }
 
     struct CopyFile {
-        /// The file to copy, relative to the manual.
+        /// The file, relative to the manual, or `next`.
         from_path: String,
-        /// The manual, as in `manual_list`.
+        /// The manual.
         manual_id: String,
-        /// The target, relative to the vault. It and its folders are made if they are missing.
+        /// The target, relative to the vault.
         to_path: String,
-        /// Whether the copy replaces what is there or is added at the end.
+        /// Replace, or add on a new line.
         mode: Mode,
-        /// How much at most. For a whole `.md`, `allow_file` must be true.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
         limits: Option<Limits>,
+    }
+}
+
+/// A place in a manual, as a model names it: `book/ch16.md#L98~k3f9a2bcd`, or an object with the same parts.
+#[derive(Debug, Clone)]
+pub(crate) struct Ref {
+    pub(crate) manual_id: String,
+    pub(crate) path: String,
+    pub(crate) spot: Spot,
+    pub(crate) json_path: Option<Value>,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// The line at which a section starts; the first section if there is none.
+    pub(crate) line: Option<usize>,
+    /// What the section is known by.
+    pub(crate) print: Option<Print>,
+    /// What the section is called.
+    pub(crate) title: Option<String>,
+    /// How many bytes of it were taken before.
+    pub(crate) offset: usize,
+}
+
+impl Spot {
+    /// Takes a place from the end of a path: `#L98`, then perhaps `~k3f9a2bcd`, then perhaps `+8000`. A `#L` that begins
+    /// nothing of the kind is a part of the path.
+    pub(crate) fn split(text: &str) -> (&str, Self) {
+        let parsed = text.rsplit_once("#L").and_then(|(path, place)| Some((path, Self::parse(place)?)));
+        parsed.unwrap_or((text, Self::default()))
+    }
+
+    fn parse(place: &str) -> Option<Self> {
+        let (place, offset) = match place.split_once('+') {
+            Some((place, offset)) => (place, digits(offset)?),
+            None => (place, 0),
+        };
+        let (line, print) = match place.split_once('~') {
+            Some((line, print)) => (line, Some(print.parse().ok()?)),
+            None => (place, None),
+        };
+        let line = Some(digits(line)?).filter(|line| (1..=MAX_LINE).contains(line));
+        Some(Self { line: Some(line?), print, title: None, offset })
+    }
+}
+
+fn digits(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// One reference or more.
+#[derive(Debug, Clone)]
+pub(crate) struct Refs(pub(crate) Vec<Ref>);
+
+impl<'de> Deserialize<'de> for Refs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RefsVisitor;
+        impl<'de> Visitor<'de> for RefsVisitor {
+            type Value = Refs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an object, a string such as {EXAMPLE}, or a list of those")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Refs, E> {
+                RefVisitor.visit_str(text).map(|one| Refs(vec![one]))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Refs, A::Error> {
+                RefVisitor.visit_map(map).map(|one| Refs(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Refs, A::Error> {
+                let mut refs = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    refs.push(one);
+                }
+                if refs.is_empty() {
+                    Err(de::Error::custom("the list is empty; name at least one section"))
+                } else {
+                    Ok(Refs(refs))
+                }
+            }
+        }
+        deserializer.deserialize_any(RefsVisitor)
+    }
+}
+
+impl JsonSchema for Refs {
+    fn schema_name() -> Cow<'static, str> {
+        "Refs".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "object", "array"] })
+    }
+}
+
+/// What a short reference looks like.
+const EXAMPLE: &str = "`book/ch16.md#L98`";
+
+struct RefVisitor;
+
+impl<'de> Visitor<'de> for RefVisitor {
+    type Value = Ref;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object or a string such as {EXAMPLE}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Ref, E> {
+        let (path, spot) = Spot::split(text);
+        match path.split_once(['/', '\\']) {
+            Some((manual_id, path)) if !manual_id.is_empty() && !path.is_empty() => {
+                Ok(Ref { manual_id: manual_id.into(), path: path.into(), spot, json_path: None })
+            }
+            _ => Err(E::custom(format_args!(
+                "`{}` names no file of a manual; a reference is a string such as {EXAMPLE}",
+                shown(text)
+            ))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ref, A::Error> {
+        let object = <RefObject as Deserialize>::deserialize(MapAccessDeserializer::new(map))?;
+        let RefObject { target: Target::Manual, manual_id, path, start_line, json_path, title, hash, .. } =
+            object;
+        let print = match hash.as_deref().map(str::parse) {
+            Some(Err(())) => {
+                return Err(de::Error::custom("`hash` is not one that `manual_toc` gave; leave it out"));
+            }
+            Some(Ok(print)) => Some(print),
+            None => None,
+        };
+        let title = title.and_then(|title| title.as_str().map(str::to_owned));
+        let spot = Spot { line: start_line.map(Line::get), print, title, offset: 0 };
+        Ok(Ref { manual_id, path, spot, json_path })
+    }
+}
+
+impl<'de> Deserialize<'de> for Ref {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RefVisitor)
+    }
+}
+
+impl JsonSchema for Ref {
+    fn schema_name() -> Cow<'static, str> {
+        "Ref".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // Its members are the specification's; a model passes on what it was given.
+        json_schema!({
+            "type": ["string", "object"],
+            "description": "A `ref` as it was given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`.",
+        })
     }
 }
 
@@ -340,5 +512,39 @@ mod tests {
             let error = serde_json::from_str::<Line>(text).unwrap_err().to_string();
             assert!(error.contains("whole and from 1 to 67108864"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_reference_is_a_string_or_an_object() {
+        let spot = |line, print: Option<&str>, offset| Spot {
+            line,
+            print: print.map(|print| print.parse().unwrap()),
+            title: None,
+            offset,
+        };
+        for (text, manual, path, want) in [
+            ("book/ch16.md#L98", "book", "ch16.md", spot(Some(98), None, 0)),
+            ("book/a/b.md", "book", "a/b.md", Spot::default()),
+            ("book/b.md#L1~k3f9a2bcd", "book", "b.md", spot(Some(1), Some("k3f9a2bcd"), 0)),
+            ("book/b.md#L1~k3f9a2bcd+80", "book", "b.md", spot(Some(1), Some("k3f9a2bcd"), 80)),
+            ("book/b.md#L1+80", "book", "b.md", spot(Some(1), None, 80)),
+            ("book\\b.md#L1", "book", "b.md", spot(Some(1), None, 0)),
+            // A name may have these characters too.
+            ("book/c#L3.md", "book", "c#L3.md", Spot::default()),
+            ("book/c#L3.md#L4", "book", "c#L3.md", spot(Some(4), None, 0)),
+            ("book/c.md#L0", "book", "c.md#L0", Spot::default()),
+            ("book/c.md#L1~short", "book", "c.md#L1~short", Spot::default()),
+        ] {
+            let got: Ref = serde_json::from_value(text.into()).unwrap();
+            assert_eq!((&*got.manual_id, &*got.path, got.spot), (manual, path, want), "{text}");
+        }
+        for text in ["", "a.md", "/a.md", "book/"] {
+            let error = serde_json::from_value::<Ref>(text.into()).unwrap_err().to_string();
+            assert!(error.contains("`book/ch16.md#L98`"), "{error}");
+        }
+        let object = serde_json::json!({ "target": "manual", "manual_id": "book", "path": "b.md", "start_line": 2.0,
+            "title": "B", "hash": "k3f9a2bcd" });
+        let got: Ref = serde_json::from_value(object).unwrap();
+        assert_eq!(got.spot, Spot { title: Some("B".into()), ..spot(Some(2), Some("k3f9a2bcd"), 0) });
     }
 }

@@ -39,8 +39,8 @@ pub struct DocumentsBuilder {
 
 impl DocumentsBuilder {
     /// The settings that this process's environment gives: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`,
-    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `LOG_LEVEL`. What is not set, or set to
-    /// nothing, has its default.
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. What is
+    /// not set, or set to nothing, has its default.
     ///
     /// # Errors
     ///
@@ -72,6 +72,8 @@ impl DocumentsBuilder {
         set(allow_file_scope, "ALLOW_FILE_SCOPE", get, EXPECTED_BOOL, whether)?;
         set(&mut hard.max_sections, "HARD_MAX_SECTIONS", get, EXPECTED_COUNT, count)?;
         set(&mut hard.max_chars, "HARD_MAX_CHARS", get, EXPECTED_COUNT, count)?;
+        let some = |text: &str| count(text).map(Some);
+        set(&mut hard.max_copy_chars, "HARD_MAX_COPY_CHARS", get, EXPECTED_COUNT, some)?;
         set(&mut log.level, "LOG_LEVEL", get, LogLevel::EXPECTED, |text| text.parse().ok())?;
         Ok(builder)
     }
@@ -115,6 +117,13 @@ impl DocumentsBuilder {
     /// How many characters no call exceeds; 20,000 by default.
     pub fn hard_max_chars(mut self, most: usize) -> Self {
         self.hard.max_chars = most;
+        self
+    }
+
+    /// How many characters no copy exceeds, and how many one has that does not say. By default copies have the limits of
+    /// reading; what is copied costs no tokens, so this may be far more.
+    pub fn hard_max_copy_chars(mut self, most: usize) -> Self {
+        self.hard.max_copy_chars = Some(most);
         self
     }
 
@@ -171,9 +180,11 @@ impl DocumentsBuilder {
     ///
     /// When a root is missing or is no folder, when one lies in the other, or a limit is zero.
     pub fn open(self) -> Result<Documents, DocsError> {
-        for (name, value) in
-            [("hard_max_sections", self.hard.max_sections), ("hard_max_chars", self.hard.max_chars)]
-        {
+        for (name, value) in [
+            ("hard_max_sections", self.hard.max_sections),
+            ("hard_max_chars", self.hard.max_chars),
+            ("hard_max_copy_chars", self.hard.max_copy_chars.unwrap_or(1)),
+        ] {
             if value == 0 {
                 return Err(DocsError::InvalidSetting { name, value: "0".into(), expected: EXPECTED_COUNT });
             }

@@ -1,7 +1,9 @@
 //! Copies from the manuals into the vault. The text does not leave the server.
 
+use serde_json::json;
+
 use crate::answer::{CopiedFile, CopiedSection, FileType};
-use crate::arguments::{CopyFile, CopySection, Mode};
+use crate::arguments::{CopyFile, CopySection, Mode, Ref, Spot};
 use crate::excerpt::{Excerpt, Take};
 use crate::log::Note;
 use crate::manual::Manuals;
@@ -10,20 +12,76 @@ use crate::refusal::{Code, Refusal};
 use crate::section::BOM;
 use crate::vault::Vault;
 
-/// Copies one section of an `.md`, or a whole `.json`.
+/// Copies one section of an `.md`, or a whole `.json`; or several of them, of which all are read before anything is written.
 pub(crate) fn copy_section(
     manuals: &Manuals,
     vault: &Vault,
     request: &CopySection,
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
-    let to = Vault::destination(&request.to_path, request.mode)?;
-    let source = manuals.open_ref(&request.from_ref)?;
-    let max_chars = manuals.hard.chars(request.limits, source.file_type);
-    let start_line = request.from_ref.start_line;
+    let to = match &request.under {
+        None => Vault::destination(&request.to_path, request.mode)?,
+        Some(_) if request.mode == Mode::Overwrite => {
+            return Err(Refusal::parameter("`under` adds to a section; it needs the mode `append`"));
+        }
+        // What may only grow at its end may not be changed in its middle.
+        Some(_) => Vault::destination(&request.to_path, Mode::Overwrite)?,
+    };
+    let refs = &request.from_ref.0;
+    let most = manuals.hard.sections(None);
+    if refs.len() > most {
+        return Err(Refusal::forbidden(format!(
+            "`from_ref` names {} sections, the limit is {most}",
+            refs.len()
+        ))
+        .with(json!({ "sections": refs.len(), "limit_sections": most })));
+    }
+    let mut excerpts = refs.iter().map(|reference| take(manuals, reference, request));
+    let mut all = excerpts.next().unwrap_or_else(|| Err(Refusal::parameter("`from_ref` names nothing")))?;
+    for more in excerpts {
+        let more = more?;
+        if !all.text.is_empty() && !all.text.ends_with(['\n', '\r']) {
+            all.text.push('\n');
+        }
+        all.text.push_str(&more.text);
+        all.truncated |= more.truncated;
+        all.has_bom = false;
+        // Which of them goes on is not said: the first that was cut is enough to see that.
+        all.next = all.next.or(more.next);
+        all.title = match (all.title, more.title) {
+            (Some(one), Some(other)) => Some(format!("{one}; {other}")),
+            (one, other) => one.or(other),
+        };
+    }
+    let written_sections = refs.len() as u64;
+    let note = match &request.under {
+        None => put(vault, to, request.mode, &all)?,
+        Some(title) => {
+            let written_bytes = vault.receive_under(&to, title, &all.text)?;
+            let truncated = all.truncated;
+            Note {
+                written_path: to.into(),
+                mode: request.mode,
+                written_bytes,
+                written_sections: None,
+                truncated,
+            }
+        }
+    };
+    let note = Note { written_sections: Some(written_sections), ..note };
+    let Note { written_path, written_bytes, truncated, .. } = note.clone();
+    let (title, next) = (all.title, all.next);
+    Ok((CopiedSection { written_path, written_bytes, written_sections, truncated, title, next }, Some(note)))
+}
+
+/// Reads one section, or a whole `.json`; what goes on is a whole reference.
+fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Excerpt, Refusal> {
+    let source = manuals.open_ref(reference)?;
+    let max_chars = manuals.hard.copied_chars(request.limits, source.file_type);
+    let spot = &reference.spot;
     let take = match source.file_type {
         FileType::Md => Take::Section(manuals.hard.copied_sections(request.limits)),
         // A later line asks for a part, but would get the whole.
-        FileType::Json if start_line.is_some_and(|line| line.get() > 1) => {
+        FileType::Json if spot.line.is_some_and(|line| line > 1) => {
             return Err(Refusal::new(
                 Code::InvalidScope,
                 "a `.json` file has no sections and is copied as a whole; leave `start_line` out",
@@ -31,10 +89,10 @@ pub(crate) fn copy_section(
         }
         FileType::Json => Take::File(None),
     };
-    let excerpt = manuals.take(source, start_line, take, max_chars)?;
-    let note = Note { written_sections: Some(1), ..put(vault, to, request.mode, &excerpt)? };
-    let Note { written_path, written_bytes, truncated, .. } = note.clone();
-    Ok((CopiedSection { written_path, written_bytes, written_sections: 1, truncated }, Some(note)))
+    let path = source.path.clone();
+    let excerpt = manuals.take(source, spot, take, max_chars)?;
+    let next = excerpt.next.map(|next| format!("{}{next}", path.as_str()));
+    Ok(Excerpt { next, ..excerpt })
 }
 
 /// Copies a whole file.
@@ -44,15 +102,22 @@ pub(crate) fn copy_file(
     request: &CopyFile,
 ) -> Result<(CopiedFile, Option<Note>), Refusal> {
     let to = Vault::destination(&request.to_path, request.mode)?;
-    let source = manuals.open(&request.manual_id, &request.from_path)?;
+    let (from_path, spot) = match Spot::split(&request.from_path) {
+        // Only what a copy that was cut gave as `next` is more than a path.
+        (path, spot) if spot.offset > 0 => (path, spot),
+        _ => (request.from_path.as_str(), Spot::default()),
+    };
+    let source = manuals.open(&request.manual_id, from_path)?;
     if source.file_type == FileType::Md {
         manuals.admit_file(request.limits)?;
     }
-    let max_chars = manuals.hard.chars(request.limits, source.file_type);
+    let max_chars = manuals.hard.copied_chars(request.limits, source.file_type);
     let take = Take::File(manuals.hard.copied_sections(request.limits));
-    let note = put(vault, to, request.mode, &manuals.take(source, None, take, max_chars)?)?;
+    let excerpt = manuals.take(source, &spot, take, max_chars)?;
+    let note = put(vault, to, request.mode, &excerpt)?;
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
-    Ok((CopiedFile { written_path, written_bytes, truncated }, Some(note)))
+    let next = excerpt.next.map(|next| format!("{from_path}{next}"));
+    Ok((CopiedFile { written_path, written_bytes, truncated, next }, Some(note)))
 }
 
 fn put(vault: &Vault, to: RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {

@@ -29,7 +29,7 @@ use crate::vault::Vault;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let call = ToolCall::new("manual_find", RawJson::parse(r#"{"query":"copy a section"}"#)?);
 /// let answer = documents.call(call, CallContext::default()).await?;
-/// assert!(answer.as_str().contains("start_line"));
+/// assert!(answer.as_str().contains("getting-started/guide.md#L13"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

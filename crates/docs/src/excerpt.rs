@@ -5,11 +5,12 @@ use std::ops::Range;
 use serde_json::json;
 
 use crate::answer::FileType;
-use crate::arguments::Line;
+use crate::arguments::Spot;
 use crate::limit::MaxChars;
-use crate::manual::{Reading, Source};
+use crate::manual::{Reading, Source, file_name};
+use crate::print::{Hash, Print};
 use crate::refusal::{Refusal, shown};
-use crate::section::{BOM, Outline, cut};
+use crate::section::{BOM, Outline, Section, cut, cut_at_line, shortened};
 
 /// What was taken out of a source.
 #[derive(Debug)]
@@ -18,6 +19,10 @@ pub(crate) struct Excerpt {
     pub(crate) truncated: bool,
     /// Whether the file begins with a byte order mark.
     pub(crate) has_bom: bool,
+    /// What the section is called; `None` for a whole file.
+    pub(crate) title: Option<String>,
+    /// What the file's path must be followed by to go on with what was cut.
+    pub(crate) next: Option<String>,
 }
 
 /// How much of a source to take; a number is of headings, at most so many.
@@ -32,44 +37,178 @@ pub(crate) enum Take {
     File(Option<usize>),
 }
 
-/// Which bytes of a source to take, and whether there would be more of the same.
+/// What of a source is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Picked {
+    /// The section, by its place in the outline.
+    pub(crate) place: usize,
+    pub(crate) range: Range<usize>,
+    /// Whether there would be more of the same.
+    pub(crate) more: bool,
+}
+
+/// Why nothing was picked.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    pub(crate) refusal: Refusal,
+    /// The section as it is now, if it has changed: the refusal names it, and so it is known from now on.
+    pub(crate) changed: Option<usize>,
+}
+
+/// Which bytes of a source to take. `known` is what the section was when its line alone was given out.
 pub(crate) fn pick(
     outline: &Outline,
     source: &Source,
-    start_line: Option<Line>,
+    spot: &Spot,
+    known: Option<Print>,
     take: Take,
-) -> Result<(Range<usize>, bool), Refusal> {
-    let Some(place) = outline.place(start_line.map(Line::get)) else {
-        return Err(Refusal::not_found(format!(
-            "no section of `{}` starts at line {}; `manual_toc` and `manual_find` give references that fit",
-            shown(source.path.below_first()),
-            start_line.map_or(1, Line::get),
-        )));
-    };
+) -> Result<Picked, Missed> {
+    let place = find(outline, source, spot, known)?;
     let section = &outline[place];
-    Ok(match take {
-        Take::Own => (section.own(), false),
-        Take::Sections(count) => outline.run(place, count),
-        Take::Section(Some(count)) => match outline.run(place, count) {
-            (run, true) if run.end < section.range.end => (run, true),
-            _ => (section.range.clone(), false),
+    let start = section.range.start.saturating_add(spot.offset);
+    // What is left of a section begins in one of those below it.
+    let at = outline.iter().rposition(|one| one.range.start <= start).unwrap_or(place);
+    let (end, more) = match take {
+        Take::Own => (section.own_end, false),
+        Take::Sections(count) => {
+            let (run, more) = outline.run(at, count);
+            (run.end, more)
+        }
+        Take::Section(Some(count)) => match outline.run(at, count) {
+            (run, true) if run.end < section.range.end => (run.end, true),
+            _ => (section.range.end, false),
         },
-        Take::Section(None) | Take::File(_) => (section.range.clone(), false),
-    })
+        Take::Section(None) | Take::File(_) => (section.range.end, false),
+    };
+    if start > end {
+        let refusal = Refusal::not_found(format!(
+            "`{}` has no text at `+{}`; leave that out to begin at its start",
+            cited(source, section),
+            spot.offset
+        ));
+        return Err(Missed { refusal, changed: None });
+    }
+    Ok(Picked { place, range: start..end, more })
+}
+
+/// The section that is meant, by its place in the outline. One that has moved is found again; one that has changed, or is
+/// gone, is never replaced by another.
+fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -> Result<usize, Missed> {
+    let here = outline.place(spot.line);
+    let line = spot.line.unwrap_or(1);
+    let nearest_of = |is_meant: &dyn Fn(&Section) -> bool| {
+        let places = (0..outline.len()).filter(|place| is_meant(&outline[*place]));
+        places.min_by_key(|place| outline[*place].line.abs_diff(line))
+    };
+    let path = || shown(source.path.below_first());
+    let missed = |nearest: Option<usize>, what: String, refuse: fn(String) -> Refusal| {
+        let Some(place) = nearest else {
+            return Missed { refusal: refuse(what), changed: None };
+        };
+        let (reference, title) = (cited(source, &outline[place]), title(source, &outline[place]));
+        let refusal = refuse(format!("{what}; the nearest is `{}`: {}", shown(&title), shown(&reference)))
+            .with(json!({ "nearest": { "ref": reference, "title": title } }));
+        Missed { refusal, changed: None }
+    };
+    if let (Some(place), None) = (here, spot.print) {
+        let is_called =
+            |section: &Section| spot.title.as_ref().is_none_or(|it| *it == title(source, section));
+        let now = outline[place].print;
+        let is_known = known.is_none_or(|known| known.text == now.text || known.heading == now.heading);
+        if is_called(&outline[place]) && is_known {
+            return Ok(place);
+        }
+        if !is_called(&outline[place]) {
+            let nearest = nearest_of(&is_called).or(Some(place));
+            let what =
+                format!("the section at line {line} of `{}` has another title than the reference", path());
+            return Err(missed(nearest, what, Refusal::conflict));
+        }
+    }
+    let Some(print) = spot.print.or(known) else {
+        let nearest = nearest_of(&|section| section.line <= line).or(Some(0));
+        let what = format!("no section of `{}` starts at line {line}", path());
+        return Err(missed(nearest, what, Refusal::not_found));
+    };
+    let is_same = |section: &Section| section.print.text == print.text;
+    let is_under_the_same_heading = |section: &Section| section.print.heading == print.heading;
+    let found = here
+        .filter(|place| is_same(&outline[*place]))
+        .or_else(|| nearest_of(&|section| is_same(section) && is_under_the_same_heading(section)))
+        .or_else(|| nearest_of(&is_same));
+    if let Some(place) = found {
+        return Ok(place);
+    }
+    let changed = nearest_of(&is_under_the_same_heading);
+    if changed.is_some() {
+        let what = format!("the section of `{}` has changed since it was found; look at it again", path());
+        return Err(Missed { changed, ..missed(changed, what, Refusal::conflict) });
+    }
+    let what = format!("the section is not in `{}` any more", path());
+    Err(missed(nearest_of(&|_| true), what, Refusal::not_found))
+}
+
+/// A section as answers name it.
+pub(crate) fn cited(source: &Source, section: &Section) -> String {
+    format!("{}{}", source.path.as_str(), suffix(section.line, section.print))
+}
+
+/// What stands after a file's path in a reference.
+pub(crate) fn suffix(line: usize, print: Print) -> String {
+    format!("#L{line}~{print}")
+}
+
+fn title(source: &Source, section: &Section) -> String {
+    shown_title(source.path.as_str(), section)
+}
+
+/// A section's title as answers show it; the file's name for what stands before the first heading.
+pub(crate) fn shown_title(path: &str, section: &Section) -> String {
+    shortened(if section.level == 0 { file_name(path) } else { &section.title })
 }
 
 impl Excerpt {
-    /// Of a text behind which there may be more.
-    pub(crate) fn of(text: &str, more: bool, max_chars: MaxChars) -> Self {
-        let (text, is_cut) = cut(text, max_chars.chars);
-        Self { text: text.to_owned(), truncated: is_cut || more, has_bom: false }
+    /// Of a section, whose text at the picked range begins with `text`.
+    pub(crate) fn of(
+        text: &str,
+        source: &Source,
+        outline: &Outline,
+        picked: &Picked,
+        max_chars: MaxChars,
+    ) -> Result<Self, Refusal> {
+        let section = &outline[picked.place];
+        if text.is_empty() && !picked.range.is_empty() {
+            return Err(Refusal::parameter(
+                "the number after `+` is in the middle of a character; take it from `next`",
+            ));
+        }
+        let (text, is_cut) = cut_at_line(text, max_chars.chars);
+        let truncated = is_cut || picked.more;
+        let taken = picked.range.start - section.range.start + text.len();
+        let next = truncated.then(|| format!("{}+{taken}", suffix(section.line, section.print)));
+        Ok(Self {
+            text: text.to_owned(),
+            truncated,
+            has_bom: false,
+            title: Some(title(source, section)),
+            next,
+        })
     }
 
-    /// Of a whole file, or of its text up to `end`.
-    pub(crate) fn whole(reading: Reading, end: Option<usize>, max_chars: MaxChars) -> Result<Self, Refusal> {
+    /// Of a whole file, or of its text up to `end`; from where it was left the last time, if it was begun.
+    pub(crate) fn whole(
+        reading: Reading,
+        end: Option<usize>,
+        spot: &Spot,
+        max_chars: MaxChars,
+    ) -> Result<Self, Refusal> {
         let Reading { source, mut text, .. } = reading;
+        let print = Print::new(Hash::of(text.as_bytes()), Hash::START);
         if let Some(end) = end {
             text.truncate(end);
+        }
+        if spot.offset > 0 {
+            return Self::rest(&source, &text, print, spot, end.is_some(), max_chars);
         }
         let has_bom = text.starts_with(BOM);
         if has_bom {
@@ -78,19 +217,54 @@ impl Excerpt {
         let is_json = source.file_type == FileType::Json;
         // A `.json` is copied as it is: its mark is one of its characters.
         let mark = usize::from(has_bom && is_json);
+        let cut = if is_json { cut } else { cut_at_line };
         let (kept, truncated) = cut(&text, max_chars.chars - mark);
         if truncated && is_json && !max_chars.is_asked_for {
             let size = text.chars().count() + mark;
             let limit = max_chars.chars;
-            let raise = "set HARD_MAX_CHARS on the server, or accept a part with `limits.max_chars`";
+            let raise = "set HARD_MAX_CHARS (for copies HARD_MAX_COPY_CHARS) on the server, or accept a part with `limits.max_chars`";
             return Err(Refusal::forbidden(format!(
                 "`{}` has {size} characters, the limit is {limit}, and half a `.json` is no JSON; {raise}",
                 shown(source.path.below_first())
             ))
             .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
         }
-        text.truncate(kept.len());
-        Ok(Self { text, truncated: truncated || end.is_some(), has_bom })
+        let kept = kept.len();
+        text.truncate(kept);
+        let truncated = truncated || end.is_some();
+        // Two parts of a `.json` would not be joined byte for byte: an append begins a line.
+        let next = (truncated && !is_json).then(|| {
+            let taken = kept + if has_bom { BOM.len() } else { 0 };
+            format!("{}+{taken}", suffix(1, print))
+        });
+        Ok(Self { text, truncated, has_bom, title: None, next })
+    }
+
+    /// Of what is left of a whole file.
+    fn rest(
+        source: &Source,
+        text: &str,
+        print: Print,
+        spot: &Spot,
+        is_part: bool,
+        max_chars: MaxChars,
+    ) -> Result<Self, Refusal> {
+        if spot.print != Some(print) || source.file_type == FileType::Json {
+            return Err(Refusal::conflict(format!(
+                "`{}` is not the file that was begun; begin again, without what stands after the path",
+                shown(source.path.below_first())
+            )));
+        }
+        let Some(left) = text.get(spot.offset..) else {
+            return Err(Refusal::parameter(format!(
+                "`+{}` is no place in the file; take it from `next`",
+                spot.offset
+            )));
+        };
+        let (kept, is_cut) = cut_at_line(left, max_chars.chars);
+        let truncated = is_cut || is_part;
+        let next = truncated.then(|| format!("{}+{}", suffix(1, print), spot.offset + kept.len()));
+        Ok(Self { text: kept.to_owned(), truncated, has_bom: false, title: None, next })
     }
 }
 

@@ -1,23 +1,42 @@
 //! Searching all manuals.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use toolbridge_core::RawJson;
 
-use crate::answer::{FileType, Found, Hit, RefItem};
+use crate::answer::{FileType, Found, Hit, HitRef, RefItem};
 use crate::arguments::ManualFind;
+use crate::excerpt::suffix;
+use crate::fold::fold;
 use crate::index::{DocId, Index, Match, Words, query_terms};
 use crate::manual::{Manuals, Reading, file_name};
 use crate::path::RelPath;
+use crate::print::Print;
 use crate::refusal::Refusal;
 use crate::root::{Entry, Stamp};
-use crate::section::{Outline, shortened};
-use crate::snippet::snippet;
+use crate::section::{Outline, page_title, shortened};
+use crate::snippet;
 
 /// Every word of a query costs time; the schema says so too.
 const MAX_QUERY_CHARS: usize = 1000;
+
+/// How many bytes each hit has in an answer, all together: a model pays for them.
+const HIT_BYTES: usize = 115;
+/// What a snippet takes besides its text, and how long one is at most and at least.
+const SNIPPET_FRAME_BYTES: usize = 13;
+const SHORT_SNIPPET_CHARS: usize = 40;
+const LEAST_SNIPPET_CHARS: usize = 16;
+
+/// How long the titles above a section are shown at most.
+const WITHIN_CHARS: usize = 30;
+
+/// How many titles are suggested, and how much of the query they must have in pairs of characters.
+const SUGGESTIONS: usize = 5;
+const SUGGESTION_ALIKE: f64 = 0.3;
 
 /// How far into a section a snippet is looked for.
 const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
@@ -49,15 +68,19 @@ struct Shelved {
 struct Volume {
     path: RelPath,
     stamp: Stamp,
+    /// What its front matter calls it; empty if it does not.
+    title: String,
 }
 
 /// Where a document of the index comes from.
 #[derive(Debug, Clone)]
 struct Place {
     file: Arc<Volume>,
-    /// `None` for a `.json` file.
-    line: Option<usize>,
+    /// Its line and what it is known by; `None` for a `.json` file.
+    section: Option<(usize, Print)>,
     title: String,
+    /// The section that it lies in.
+    parent: Option<DocId>,
     /// Where its text is, without its title.
     body: Range<usize>,
 }
@@ -94,21 +117,55 @@ impl Search {
             library
         });
         library.refresh(manuals, is_gone)?;
-        let mut matches = library.index.search(&terms, |doc| {
-            manual.is_none_or(|id| library.places[doc as usize].file.path.first() == id)
-        });
-        let total = matches.len();
+        let sought = library.index.sought(&terms);
+        let admits =
+            |doc: DocId| manual.is_none_or(|id| library.places[doc as usize].file.path.first() == id);
+        let mut matches = library.index.search(&sought, admits);
+        if matches.is_empty() {
+            let suggestions = library.suggestions(&request.query, admits);
+            return Ok(Found {
+                items: Vec::new(),
+                total: 0,
+                suggestions: (!suggestions.is_empty()).then_some(suggestions),
+            });
+        }
+        let most = matches.iter().map(|one| one.found).max().unwrap_or_default();
+        let total = matches.iter().filter(|one| one.found == most).count();
         let best = |one: &Match, other: &Match| library.compare(one, other);
         if matches.len() > limit {
             matches.select_nth_unstable_by(limit, best);
             matches.truncate(limit);
         }
         matches.sort_by(best);
-        let found: Vec<_> =
-            matches.into_iter().map(|one| (one.score, library.places[one.doc as usize].clone())).collect();
+        let found =
+            |one: Match| (one.score, library.places[one.doc as usize].clone(), library.within(one.doc));
+        let found: Vec<_> = matches.into_iter().map(found).collect();
         drop(library);
-        let items = found.into_iter().map(|(score, place)| place.hit(manuals, score, &terms)).collect();
-        Ok(Found { items, total })
+        let terms: Vec<_> = sought.into_iter().flat_map(|one| one.0).map(|(term, _)| term).collect();
+        let full = request.full == Some(true);
+        // What is left of the room when each has said where it is; the best ones take of it first.
+        let mut room = HIT_BYTES * found.len();
+        let mut items = Vec::with_capacity(found.len());
+        let told =
+            |(score, place, within): (f64, Place, String)| (place.hit(manuals, score, within, full), place);
+        let told: Vec<_> = found.into_iter().map(told).collect();
+        for (hit, _) in &told {
+            room = room.saturating_sub(hit.size());
+        }
+        for (mut hit, place) in told {
+            let most = if full {
+                snippet::MAX_CHARS
+            } else {
+                room.saturating_sub(SNIPPET_FRAME_BYTES).min(SHORT_SNIPPET_CHARS)
+            };
+            if most >= LEAST_SNIPPET_CHARS {
+                let text = place.snippet(manuals, &terms, most);
+                room = room.saturating_sub(text.len() + SNIPPET_FRAME_BYTES);
+                hit.snippet = Some(text).filter(|text| full || !text.is_empty());
+            }
+            items.push(hit);
+        }
+        Ok(Found { items, total, suggestions: None })
     }
 }
 
@@ -166,14 +223,18 @@ impl Library {
     fn read(&mut self, manuals: &Manuals, path: &RelPath) -> Result<Shelved, Refusal> {
         let Reading { source, text, is_settled } = manuals.text(manuals.reopen(path)?)?;
         let stamp = source.stamp();
-        let file = Arc::new(Volume { path: path.clone(), stamp });
+        let title = match source.file_type {
+            FileType::Md => page_title(&text).unwrap_or_default(),
+            FileType::Json => "",
+        };
+        let file = Arc::new(Volume { path: path.clone(), stamp, title: shortened(title) });
         let start = self.next();
         match source.file_type {
             FileType::Json => {
                 let title = file_name(path.as_str()).to_owned();
-                let words = Words { title: &title, context: "", body: &text };
-                self.index.add(words);
-                self.places.push(Place { file, line: None, title, body: 0..text.len() });
+                self.index.add(Words { title: &title, body: &text, ..Words::default() });
+                let place = Place { file, section: None, title, parent: None, body: 0..text.len() };
+                self.places.push(place);
             }
             FileType::Md => self.shelve_sections(&file, &text),
         }
@@ -183,14 +244,19 @@ impl Library {
     /// Each section by its own text: a word counts for the section it stands in, not for all those around.
     fn shelve_sections(&mut self, file: &Arc<Volume>, text: &str) {
         let outline = Outline::of(text);
+        let start = self.next();
+        let page = file.title.as_str();
         for section in outline.iter() {
             let title = if section.level == 0 { file_name(file.path.as_str()) } else { &section.title };
             let parents = std::iter::successors(section.parent, |place| outline[*place].parent);
             let context: Vec<_> = parents.map(|place| outline[place].title.as_str()).collect();
             let body = section.text();
-            self.index.add(Words { title, context: &context.join(" "), body: &text[body.clone()] });
-            let (file, line, title) = (Arc::clone(file), Some(section.line), shortened(title));
-            self.places.push(Place { file, line, title, body });
+            let context = context.join(" ");
+            self.index.add(Words { title, context: &context, page, body: &text[body.clone()] });
+            let (file, title) = (Arc::clone(file), shortened(title));
+            let parent = section.parent.and_then(|place| Some(start + DocId::try_from(place).ok()?));
+            let section = Some((section.line, section.print));
+            self.places.push(Place { file, section, title, parent, body });
         }
     }
 
@@ -198,28 +264,85 @@ impl Library {
         DocId::try_from(self.places.len()).expect("fewer than four billion sections")
     }
 
+    /// The titles above a section, the outermost first.
+    fn within(&self, doc: DocId) -> String {
+        let place = &self.places[doc as usize];
+        let above = std::iter::successors(place.parent, |doc| self.places[*doc as usize].parent);
+        let mut titles: Vec<_> = above.map(|doc| self.places[doc as usize].title.as_str()).collect();
+        let page = place.file.title.as_str();
+        // A page is often called what its first heading says.
+        if !page.is_empty() && page != titles.last().copied().unwrap_or(&place.title) {
+            titles.push(page);
+        }
+        titles.reverse();
+        let within = titles.join(" › ");
+        // The innermost title says most.
+        match within.char_indices().rev().nth(WITHIN_CHARS) {
+            Some((start, char)) => format!("…{}", &within[start + char.len_utf8()..]),
+            None => within,
+        }
+    }
+
+    /// Titles that look like a query of which no word was found.
+    fn suggestions(&self, query: &str, admits: impl Fn(DocId) -> bool) -> Vec<String> {
+        let query = fold(query);
+        let mut titles = HashMap::new();
+        for shelved in self.files.iter().map(|(_, shelved)| shelved) {
+            for doc in shelved.docs.clone().filter(|doc| admits(*doc)) {
+                let title = self.places[doc as usize].title.as_str();
+                titles.entry(title).or_insert_with(|| strsim::sorensen_dice(&query, &fold(title)));
+            }
+        }
+        let mut titles: Vec<_> = titles.into_iter().filter(|(_, alike)| *alike >= SUGGESTION_ALIKE).collect();
+        titles.sort_by(|(one, a), (other, b)| b.total_cmp(a).then_with(|| one.cmp(other)));
+        titles.into_iter().take(SUGGESTIONS).map(|(title, _)| title.to_owned()).collect()
+    }
+
     /// Best first; what is equally good, in the order of the manuals.
     fn compare(&self, one: &Match, other: &Match) -> Ordering {
         let place = |one: &Match| {
             let place = &self.places[one.doc as usize];
-            (&place.file.path, place.line)
+            (&place.file.path, place.section.map(|(line, _)| line))
         };
         other.score.total_cmp(&one.score).then_with(|| place(one).cmp(&place(other)))
     }
 }
 
 impl Place {
-    fn hit(self, manuals: &Manuals, score: f64, terms: &[String]) -> Hit {
+    /// What is said of it, but for the snippet.
+    fn hit(&self, manuals: &Manuals, score: f64, within: String, full: bool) -> Hit {
+        let path = &self.file.path;
+        if let Some((line, print)) = self.section {
+            manuals.give(path, line, print);
+        }
+        let reference = if full {
+            HitRef::Full(Box::new(RefItem::new(path.first(), path.below_first(), self.section)))
+        } else {
+            let place = self.section.map(|(line, print)| suffix(line, print)).unwrap_or_default();
+            HitRef::Short(format!("{}{place}", path.as_str()))
+        };
+        Hit {
+            reference,
+            title: self.title.clone(),
+            within: (!within.is_empty()).then_some(within),
+            score: full.then_some((score * 1e4).round() / 1e4),
+            snippet: None,
+        }
+    }
+
+    fn snippet(&self, manuals: &Manuals, terms: &[String], most: usize) -> String {
         let end = self.body.end.min(self.body.start + SNIPPET_WITHIN_BYTES);
-        let Volume { path, stamp } = &*self.file;
+        let Volume { path, stamp, .. } = &*self.file;
         // Of a file that has changed since, these are not the section's bytes any more.
         let text = manuals.reopen(path).ok().and_then(|source| source.text_at(self.body.start..end, stamp));
-        Hit {
-            reference: RefItem::new(path.first(), path.below_first(), self.line),
-            title: self.title,
-            score: (score * 1e4).round() / 1e4,
-            snippet: snippet(&text.unwrap_or_default(), terms),
-        }
+        snippet::snippet(&text.unwrap_or_default(), terms, most)
+    }
+}
+
+impl Hit {
+    /// How many bytes of an answer it takes.
+    fn size(&self) -> usize {
+        RawJson::of(self).map_or(0, |text| text.as_bytes().len() + 1)
     }
 }
 
@@ -300,10 +423,10 @@ mod tests {
     #[test]
     fn a_snippet_is_never_of_a_file_that_has_changed_since() {
         let shelf = Shelf::with(b"# key\n\nTurn it to the left.\n");
-        assert_eq!(shelf.find("key").items[0].snippet, "Turn it to…");
+        assert_eq!(shelf.find("key").items[0].snippet.as_deref(), Some("Turn it to…"));
         let place = shelf.search.0.lock().unwrap().places[0].clone();
         shelf.write(b"# a\n\n# b\n\nsomething else that is much longer\n");
-        assert_eq!(place.hit(&shelf.manuals, 1.0, &query_terms("key")).snippet, "");
+        assert_eq!(place.snippet(&shelf.manuals, &query_terms("key"), 100), "");
     }
 
     #[test]

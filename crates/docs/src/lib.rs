@@ -13,7 +13,8 @@
 //! ```
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading files that
-//! may change), `section.rs` (what a section is), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
+//! may change), `section.rs` and `print.rs` (what a section
+//! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
 //! `fold.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
 //! `vault.rs` and `range.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
@@ -38,6 +39,7 @@ mod lock;
 mod log;
 mod manual;
 mod path;
+mod print;
 mod range;
 mod refusal;
 mod root;

@@ -13,16 +13,28 @@ const DEFAULT_MAX_CHARS: usize = 8000;
 const DEFAULT_MAX_SECTIONS: usize = 20;
 const DEFAULT_FOUND: usize = 10;
 
+/// How long a page of a list is, if the call does not say, and at most.
+const DEFAULT_PAGE: usize = 200;
+const MAX_PAGE: usize = 1000;
+
+/// How many lines of a list one answer has.
+pub(crate) fn page(asked: Option<Count>) -> usize {
+    asked.map_or(DEFAULT_PAGE, Count::get).min(MAX_PAGE)
+}
+
 /// What no call exceeds, whatever it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(crate) struct HardLimits {
     pub(crate) max_sections: usize,
     pub(crate) max_chars: usize,
+    /// For copies, which no model reads; the same as for reading if it is not set.
+    pub(crate) max_copy_chars: Option<usize>,
 }
 
 impl Default for HardLimits {
     fn default() -> Self {
-        Self { max_sections: 20, max_chars: 20_000 }
+        Self { max_sections: 20, max_chars: 20_000, max_copy_chars: None }
     }
 }
 
@@ -48,6 +60,14 @@ impl HardLimits {
             is_asked_for: asked.is_some(),
             is_hard: wanted >= self.max_chars && asked != Some(self.max_chars),
         }
+    }
+
+    /// How many characters are copied. A limit for copies alone is the default too: it is there to have them whole.
+    pub(crate) fn copied_chars(self, asked: Option<Limits>, file_type: FileType) -> MaxChars {
+        let Some(most) = self.max_copy_chars else { return self.chars(asked, file_type) };
+        let asked = asked.and_then(|limits| limits.max_chars).map(Count::get);
+        let chars = asked.unwrap_or(most).min(most);
+        MaxChars { chars, is_asked_for: asked.is_some(), is_hard: chars == most && asked != Some(most) }
     }
 
     pub(crate) fn sections(self, asked: Option<Limits>) -> usize {

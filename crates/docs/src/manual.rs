@@ -1,6 +1,6 @@
 //! The manuals: what there is, what is in it, and reading it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
-use crate::answer::{Applied, FileItem, FileType, Items, ManualItem, ManualText, Node, NodeKind, RefItem};
-use crate::arguments::{Limits, Line, ManualLs, ManualRead, ManualToc, Ref, Scope};
-use crate::excerpt::{Excerpt, Take, pick, valid_prefix};
-use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars};
+use crate::answer::{
+    Applied, FileItem, FileType, Files, Items, ManualItem, ManualText, Node, NodeKind, Page, RefItem,
+    TocFile, TocItem,
+};
+use crate::arguments::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope, Spot};
+use crate::excerpt::{Excerpt, Missed, Picked, Take, pick, shown_title, suffix, valid_prefix};
+use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars, page};
 use crate::path::RelPath;
+use crate::print::Print;
 use crate::refusal::{Code, Refusal, shown};
 use crate::root::{Entry, Root, Stamp};
-use crate::section::{Outline, shortened};
+use crate::section::Outline;
 use crate::snapshot;
 
 /// All manuals, `<root>/<manual_id>/…`. Nothing is ever written here.
@@ -27,6 +31,32 @@ pub(crate) struct Manuals {
     allow_file_scope: bool,
     /// Of files read before, so that a section of a large file can be read alone.
     outlines: Mutex<HashMap<RelPath, (Stamp, Arc<Outline>)>>,
+    given: Mutex<Given>,
+}
+
+/// The sections that answers have named: callers may give back the line alone.
+#[derive(Debug, Default)]
+struct Given {
+    sections: HashMap<RelPath, HashMap<usize, Print>>,
+    count: usize,
+}
+
+impl Given {
+    /// More than a model remembers.
+    const MOST: usize = 100_000;
+
+    fn note(&mut self, path: &RelPath, line: usize, print: Print) {
+        if self.count >= Self::MOST {
+            *self = Self::default();
+        }
+        let file = match self.sections.get_mut(path) {
+            Some(file) => file,
+            None => self.sections.entry(path.clone()).or_default(),
+        };
+        if file.insert(line, print).is_none() {
+            self.count += 1;
+        }
+    }
 }
 
 /// A file of a manual that may be read.
@@ -50,7 +80,7 @@ pub(crate) struct Reading {
 
 impl Manuals {
     pub(crate) fn new(root: Root, hard: HardLimits, allow_file_scope: bool) -> Self {
-        Self { root, hard, allow_file_scope, outlines: Mutex::default() }
+        Self { root, hard, allow_file_scope, outlines: Mutex::default(), given: Mutex::default() }
     }
 
     pub(crate) fn list(&self) -> Result<Items<ManualItem>, Refusal> {
@@ -59,30 +89,113 @@ impl Manuals {
         Ok(Items { items: folders.map(|entry| ManualItem { manual_id: entry.path.into() }).collect() })
     }
 
-    pub(crate) fn ls(&self, request: &ManualLs) -> Result<Items<FileItem>, Refusal> {
-        let files = self.files(request.manual_id.as_deref())?;
+    pub(crate) fn ls(&self, request: &ManualLs) -> Result<Files, Refusal> {
+        let manual =
+            request.manual_id.as_deref().map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
+        let (files, left_out) = self.sorted_out(manual.as_ref())?;
+        // What a page ends with names its manual, as one of all manuals must.
+        let after = request.after.as_deref().map(RelPath::parse).transpose()?;
+        let mut left =
+            files.into_iter().skip_while(|(entry, _)| after.as_ref().is_some_and(|it| entry.path <= *it));
         let item = |(entry, file_type): (Entry, FileType)| FileItem {
             manual_id: entry.path.first().to_owned(),
             path: entry.path.below_first().to_owned(),
             file_type,
         };
-        Ok(Items { items: files.into_iter().map(item).collect() })
+        let items: Vec<_> = left.by_ref().take(page(request.limit)).map(item).collect();
+        let last = items.last().map(|last| format!("{}/{}", last.manual_id, last.path));
+        let next = last.filter(|_| left.next().is_some());
+        Ok(Files { items, next, left_out: (!left_out.is_empty()).then_some(left_out) })
     }
 
-    pub(crate) fn toc(&self, request: &ManualToc) -> Result<Items<Node>, Refusal> {
-        let mut items = Vec::new();
-        for (entry, file_type) in self.files(Some(&request.manual_id))? {
+    /// Files are read one after the other until the page is full.
+    pub(crate) fn toc(&self, request: &ManualToc) -> Result<Page<TocItem>, Refusal> {
+        let manual = RelPath::parse_name("manual_id", &request.manual_id)?;
+        let most = page(request.limit);
+        let max_level = request.max_level.map_or(usize::MAX, Count::get);
+        let full = request.full == Some(true);
+        let (after, after_line) = match request.after.as_deref().map(Spot::split) {
+            Some((path, spot)) => {
+                (Some(manual.join(&RelPath::parse(path)?)), spot.line.unwrap_or(usize::MAX))
+            }
+            None => (None, 0),
+        };
+        let mut toc = Page { items: Vec::new(), next: None };
+        let mut count = 0;
+        let mut last = String::new();
+        for (entry, file_type) in self.files_at(&manual, request.path.as_deref())? {
+            if after.as_ref().is_some_and(|after| entry.path < *after) {
+                continue;
+            }
+            let begun = if after.as_ref() == Some(&entry.path) { after_line } else { 0 };
             let path = entry.path.below_first();
-            match file_type {
-                FileType::Json => items.push(json_node(&request.manual_id, path)),
+            let outline = match file_type {
+                FileType::Json => None,
                 FileType::Md => match self.reopen(&entry.path).and_then(|source| self.outline(source)) {
-                    Ok(outline) => items.extend(heading_nodes(&request.manual_id, path, &outline)),
+                    Ok(outline) => Some(outline),
                     // One file that is gone or no text must not hide the others.
-                    Err(refusal) => tracing::debug!(path, reason = refusal.message, "file left out"),
+                    Err(refusal) => {
+                        tracing::debug!(path, reason = refusal.message, "file left out");
+                        continue;
+                    }
                 },
+            };
+            let Some(outline) = outline else {
+                if begun > 0 {
+                    continue;
+                }
+                if count == most {
+                    toc.next = Some(last);
+                    return Ok(toc);
+                }
+                (count, last) = (count + 1, path.to_owned());
+                toc.items.push(if full {
+                    TocItem::Node(Box::new(json_node(&request.manual_id, path)))
+                } else {
+                    TocItem::File(TocFile { file: entry.path.as_str().to_owned(), sections: None })
+                });
+                continue;
+            };
+            // What stands before the titles is of interest where all is.
+            let is_shown = |level: u8| {
+                usize::from(level) <= max_level
+                    && (level > 0 || max_level == usize::MAX || outline.len() == 1)
+            };
+            let mut shown = (0..outline.len())
+                .filter(|place| outline[*place].line > begun && is_shown(outline[*place].level))
+                .peekable();
+            if shown.peek().is_none() {
+                continue;
+            }
+            let mut sections = Vec::new();
+            while let Some(place) = shown.next_if(|_| count < most) {
+                let section = &outline[place];
+                (count, last) = (count + 1, format!("{path}#L{}", section.line));
+                self.give(&entry.path, section.line, section.print);
+                if full {
+                    toc.items.push(TocItem::Node(Box::new(heading_node(
+                        &request.manual_id,
+                        path,
+                        &outline,
+                        place,
+                    ))));
+                } else {
+                    let (level, title) = (section.level, shown_title(path, section));
+                    sections.push(format!("{} {level} {title}", suffix(section.line, section.print)));
+                }
+            }
+            if !sections.is_empty() {
+                toc.items.push(TocItem::File(TocFile {
+                    file: entry.path.as_str().to_owned(),
+                    sections: Some(sections),
+                }));
+            }
+            if shown.peek().is_some() {
+                toc.next = Some(last);
+                return Ok(toc);
             }
         }
-        Ok(Items { items })
+        Ok(toc)
     }
 
     pub(crate) fn read(&self, request: &ManualRead) -> Result<ManualText, Refusal> {
@@ -105,10 +218,12 @@ impl Manuals {
                 (Scope::File, Take::File(None))
             }
         };
-        let excerpt = self.take(source, request.reference.start_line, take, max_chars)?;
+        let path = source.path.clone();
+        let excerpt = self.take(source, &request.reference.spot, take, max_chars)?;
         Ok(ManualText {
             text: excerpt.text,
             truncated: excerpt.truncated,
+            next: excerpt.next.map(|next| format!("{}{next}", path.as_str())),
             applied: Applied { scope, max_sections, max_chars: max_chars.chars },
         })
     }
@@ -155,7 +270,7 @@ impl Manuals {
         tests::fault(path)?;
         let Some(file_type) = file_type(path) else {
             return Err(Refusal::parameter(format!(
-                "`{}` is neither `.md` nor `.json`, and manuals have no other files",
+                "`{}` is neither `.md` nor `.json`, nor `.markdown` or `.mdx`, and manuals have no other files",
                 shown(path.below_first())
             )));
         };
@@ -170,13 +285,67 @@ impl Manuals {
     /// All files that can be read, of one manual or of all, sorted.
     pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Vec<(Entry, FileType)>, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
-        let place = manual.as_ref().map_or("manuals", RelPath::as_str);
-        let files = self.root.walk(manual.as_ref()).map_err(|error| Refusal::system(place, &error))?;
-        let usable = files.into_iter().filter(|entry| {
-            // A file that lies in no manual has no reference.
-            entry.stamp.size <= MAX_SOURCE_BYTES && !entry.path.below_first().is_empty()
-        });
+        Ok(self.sorted_out(manual.as_ref())?.0)
+    }
+
+    /// The same, and how many files of other kinds there are, by their endings.
+    fn sorted_out(
+        &self,
+        manual: Option<&RelPath>,
+    ) -> Result<(Vec<(Entry, FileType)>, BTreeMap<String, usize>), Refusal> {
+        let place = manual.map_or("manuals", RelPath::as_str);
+        let files = self.root.walk(manual).map_err(|error| Refusal::system(place, &error))?;
+        let mut left_out = BTreeMap::new();
+        let mut usable = Vec::new();
+        // A file that lies in no manual has no reference.
+        for entry in files.into_iter().filter(|entry| !entry.path.below_first().is_empty()) {
+            match file_type(&entry.path) {
+                Some(kind) if entry.stamp.size <= MAX_SOURCE_BYTES => usable.push((entry, kind)),
+                Some(_) => *left_out.entry("too large".into()).or_default() += 1,
+                None => {
+                    let ending = entry.path.name().rsplit_once('.').map_or("no ending", |(_, ending)| ending);
+                    *left_out.entry(ending.to_lowercase()).or_default() += 1;
+                }
+            }
+        }
+        Ok((usable, left_out))
+    }
+
+    /// The files of one manual, or of a folder of it, or one of them.
+    fn files_at(&self, manual: &RelPath, path: Option<&str>) -> Result<Vec<(Entry, FileType)>, Refusal> {
+        let Some(path) = path.filter(|path| !matches!(*path, "" | "." | "./")) else {
+            return self.files(Some(manual.as_str()));
+        };
+        let path = manual.join(&RelPath::parse(path.trim_end_matches(['/', '\\']))?);
+        if let Some(file_type) = file_type(&path) {
+            let stamp = self.reopen(&path)?.stamp;
+            return Ok(vec![(Entry { path, is_dir: false, stamp }, file_type)]);
+        }
+        let files = self.root.walk(Some(&path)).map_err(|error| Refusal::system(path.as_str(), &error))?;
+        let usable = files.into_iter().filter(|entry| entry.stamp.size <= MAX_SOURCE_BYTES);
         Ok(usable.filter_map(|entry| file_type(&entry.path).map(|kind| (entry, kind))).collect())
+    }
+
+    /// Remembers that an answer has named a section.
+    pub(crate) fn give(&self, path: &RelPath, line: usize, print: Print) {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).note(path, line, print);
+    }
+
+    /// What the section at a line was when an answer named it the last time.
+    fn given(&self, path: &RelPath, line: Option<usize>) -> Option<Print> {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.sections.get(path)?.get(&line?).copied()
+    }
+
+    fn pick(&self, outline: &Outline, source: &Source, spot: &Spot, take: Take) -> Result<Picked, Refusal> {
+        let known = self.given(&source.path, spot.line);
+        pick(outline, source, spot, known, take).map_err(|Missed { refusal, changed }| {
+            // The next call may give its line alone.
+            if let Some(place) = changed {
+                self.give(&source.path, outline[place].line, outline[place].print);
+            }
+            refusal
+        })
     }
 
     /// Whether there is such a manual.
@@ -234,29 +403,34 @@ impl Manuals {
     pub(crate) fn take(
         &self,
         mut source: Source,
-        start_line: Option<Line>,
+        spot: &Spot,
         take: Take,
         max_chars: MaxChars,
     ) -> Result<Excerpt, Refusal> {
         if let Take::File(most) = take {
             let reading = self.text(source)?;
             let mut end = None;
-            if reading.source.file_type == FileType::Md && (start_line.is_some() || most.is_some()) {
+            if reading.source.file_type == FileType::Md && (spot.line.is_some() || most.is_some()) {
                 let outline = Outline::of(&reading.text);
                 // Of the whole file too, what a reference names must be there.
-                pick(&outline, &reading.source, start_line, take)?;
-                let run = most.map(|count| outline.run(0, count));
+                if spot.offset == 0 {
+                    self.pick(&outline, &reading.source, spot, take)?;
+                }
+                let at = outline.iter().rposition(|one| one.range.start <= spot.offset).unwrap_or(0);
+                let run = most.map(|count| outline.run(at, count));
                 end = run.and_then(|(run, is_part)| is_part.then_some(run.end));
             }
-            return Excerpt::whole(reading, end, max_chars);
+            return Excerpt::whole(reading, end, spot, max_chars);
         }
         for _ in 0..snapshot::ATTEMPTS {
             let Some(outline) = self.known_outline(&source) else {
                 let (reading, outline) = self.parse(source)?;
-                let (range, more) = pick(&outline, &reading.source, start_line, take)?;
-                return Ok(Excerpt::of(&reading.text[range], more, max_chars));
+                let picked = self.pick(&outline, &reading.source, spot, take)?;
+                let text = valid_prefix(&reading.text.as_bytes()[picked.range.clone()]);
+                return Excerpt::of(text, &reading.source, &outline, &picked, max_chars);
             };
-            let (range, more) = pick(&outline, &source, start_line, take)?;
+            let picked = self.pick(&outline, &source, spot, take)?;
+            let range = &picked.range;
             // No character has more than four bytes: this is enough to see whether there is more.
             let end = range
                 .end
@@ -264,7 +438,7 @@ impl Manuals {
             let bytes = source.bytes(range.start..end);
             if source.is_unchanged() {
                 let bytes = bytes.map_err(|error| Refusal::system(source.path.as_str(), &error))?;
-                return Ok(Excerpt::of(valid_prefix(&bytes), more, max_chars));
+                return Excerpt::of(valid_prefix(&bytes), &source, &outline, &picked, max_chars);
             }
             source = self.reopen(&source.path)?;
         }
@@ -274,8 +448,10 @@ impl Manuals {
 
 /// What a file's name says it is.
 pub(crate) fn file_type(path: &RelPath) -> Option<FileType> {
+    const KNOWN: [(&str, FileType); 4] =
+        [("md", FileType::Md), ("markdown", FileType::Md), ("mdx", FileType::Md), ("json", FileType::Json)];
     let (_, extension) = path.name().rsplit_once('.')?;
-    [("md", FileType::Md), ("json", FileType::Json)]
+    KNOWN
         .into_iter()
         .find_map(|(known, file_type)| extension.eq_ignore_ascii_case(known).then_some(file_type))
 }
@@ -316,23 +492,20 @@ fn json_node(manual_id: &str, path: &str) -> Node {
     }
 }
 
-fn heading_nodes(manual_id: &str, path: &str, outline: &Outline) -> Vec<Node> {
+fn heading_node(manual_id: &str, path: &str, outline: &Outline, place: usize) -> Node {
     let id = |place: usize| format!("{path}#L{}", outline[place].line);
-    let node = |place: usize| {
-        let section = &outline[place];
-        Node {
-            kind: NodeKind::Heading,
-            node_id: id(place),
-            path: path.to_owned(),
-            title: shortened(if section.level == 0 { file_name(path) } else { &section.title }),
-            level: section.level,
-            parent_id: section.parent.map(id),
-            line_start: Some(section.line),
-            line_end: Some(section.last_line),
-            reference: RefItem::new(manual_id, path, Some(section.line)),
-        }
-    };
-    (0..outline.len()).map(node).collect()
+    let section = &outline[place];
+    Node {
+        kind: NodeKind::Heading,
+        node_id: id(place),
+        path: path.to_owned(),
+        title: shown_title(path, section),
+        level: section.level,
+        parent_id: section.parent.map(id),
+        line_start: Some(section.line),
+        line_end: Some(section.last_line),
+        reference: RefItem::new(manual_id, path, Some((section.line, section.print))),
+    }
 }
 
 pub(crate) fn file_name(path: &str) -> &str {
@@ -405,7 +578,7 @@ pub(crate) mod tests {
                 }
             })));
             let max_chars = manuals.hard.chars(None, FileType::Md);
-            let outcome = manuals.take(source, None, take, max_chars);
+            let outcome = manuals.take(source, &Spot::default(), take, max_chars);
             snapshot::tests::set_meanwhile(None);
             outcome.map_or_else(|refusal| format!("{:?}: {}", refusal.code, refusal.message), |got| got.text)
         };

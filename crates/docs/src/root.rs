@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -225,9 +226,14 @@ impl Root {
 fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
     const SHARE: usize = 1000;
     const MOST_THREADS: usize = 4;
+    // To ask is to read several files of the system.
+    static THREADS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
 
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
-    let share = paths.len().div_ceil(threads).max(SHARE);
+    if paths.len() <= SHARE {
+        return look_at_each(folder, paths);
+    }
+    let share = paths.len().div_ceil(*THREADS).max(SHARE);
     std::thread::scope(|scope| {
         let mut others = Vec::new();
         while paths.len() > share {

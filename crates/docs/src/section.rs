@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, TagEnd};
 
+use crate::print::{Hash, Print};
+
 /// The byte order mark: never part of a section.
 pub(crate) const BOM: &str = "\u{feff}";
 
@@ -32,13 +34,16 @@ pub struct Section {
     pub own_end: usize,
     /// The section it lies in, by its place in the outline.
     pub parent: Option<usize>,
+    /// What it is known by when it has moved.
+    pub(crate) print: Print,
 }
 
 impl Section {
     /// A section up to the end of its text; its lines, its end and its parent are found later.
     fn new(level: u8, title: String, range: Range<usize>, text_start: usize) -> Self {
         let own_end = range.end;
-        Self { level, title, line: 0, last_line: 0, range, text_start, own_end, parent: None }
+        let print = Print { text: 0, heading: 0 };
+        Self { level, title, line: 0, last_line: 0, range, text_start, own_end, parent: None, print }
     }
 
     /// Its bytes without its subsections.
@@ -76,6 +81,7 @@ impl Outline {
             section.line = lines.line_of(section.range.start);
         }
         close(&mut outline, lines.last());
+        take_prints(&mut outline, text);
         Self(outline)
     }
 
@@ -116,6 +122,23 @@ fn close(outline: &mut [Section], last_line: usize) {
     }
     for place in open {
         outline[place].last_line = last_line.max(outline[place].line);
+    }
+}
+
+/// Takes the fingerprints. Each byte is hashed once: a section's hash is that of its own text and of all below it.
+fn take_prints(outline: &mut [Section], text: &str) {
+    let own: Vec<_> = outline.iter().map(|section| Hash::of(&text.as_bytes()[section.own()])).collect();
+    let mut headings: Vec<Hash> = Vec::with_capacity(outline.len());
+    for place in 0..outline.len() {
+        let section = &outline[place];
+        let above = section.parent.map_or(Hash::START, |parent| headings[parent]);
+        let heading = above.with(&[b'/', section.level]).with(section.title.as_bytes());
+        headings.push(heading);
+        let end = section.range.end;
+        let below = outline[place..].iter().zip(&own[place..]).take_while(|(one, _)| one.range.start < end);
+        // The first is the section itself, even if it is empty.
+        let hash = below.map(|(_, own)| *own).reduce(Hash::and).unwrap_or(own[place]);
+        outline[place].print = Print::new(hash, heading);
     }
 }
 
@@ -178,31 +201,46 @@ fn line_end(text: &str, place: usize) -> usize {
     }
 }
 
-/// How many bytes of YAML stand at the start: `---`, lines, `---` or `...`. When blank lines come first, it
-/// might be a rule and then text; a line that sets a key tells.
-fn front_matter(text: &str) -> usize {
+/// How many bytes of YAML or TOML stand at the start: `---`, lines, `---` or `...`; or `+++`, lines, `+++`. When blank
+/// lines come after `---`, it might be a rule and then text; a line that sets a key tells.
+pub(crate) fn front_matter(text: &str) -> usize {
     let mut lines = split_lines(text);
     let Some(first) = lines.next() else { return 0 };
-    if first.trim_end() != "---" {
-        return 0;
-    }
+    let ends: &[&str] = match first.trim_end() {
+        "---" => &["---", "..."],
+        "+++" => &["+++"],
+        _ => return 0,
+    };
+    let is_yaml = first.starts_with('-');
     let mut end = first.len();
     let (mut blank_before, mut is_started) = (false, false);
     for line in lines {
         if !is_started && is_blank(line) {
             blank_before = true;
         } else if !is_started {
-            if blank_before && !sets_a_key(line) {
+            if blank_before && is_yaml && !sets_a_key(line) {
                 return 0;
             }
             is_started = true;
         }
         end += line.len();
-        if matches!(line.trim_end(), "---" | "...") {
+        if ends.contains(&line.trim_end()) {
             return end;
         }
     }
     0
+}
+
+/// What the front matter calls the page.
+pub(crate) fn page_title(text: &str) -> Option<&str> {
+    let text = text.strip_prefix(BOM).unwrap_or(text);
+    let matter = &text[..front_matter(text)];
+    let title = split_lines(matter).find_map(|line| {
+        let value = line.strip_prefix("title")?.trim_start();
+        Some(value.strip_prefix([':', '='])?.trim())
+    })?;
+    let bare = |quote: char| title.strip_prefix(quote)?.strip_suffix(quote);
+    Some(bare('"').or_else(|| bare('\'')).unwrap_or(title)).filter(|title| !title.is_empty())
 }
 
 /// `key: …`, as the first line of YAML in a manual would be.
@@ -266,6 +304,23 @@ pub(crate) fn shortened(title: &str) -> String {
         (title, false) => title.to_owned(),
         (start, true) => format!("{start}…"),
     }
+}
+
+/// At most `max_chars` characters, up to the end of a line, and whether that cut anything off. Where the last line alone is
+/// half of the text or more, the cut is after a word of it, or where the limit is.
+pub(crate) fn cut_at_line(text: &str, max_chars: usize) -> (&str, bool) {
+    let (kept, true) = cut(text, max_chars) else { return (text, false) };
+    let is_half = |end: &usize| *end * 2 >= kept.len();
+    // A CR at the end may be the half of a line end.
+    let whole =
+        if text[kept.len()..].starts_with('\n') { kept.strip_suffix('\r').unwrap_or(kept) } else { kept };
+    let line = whole.rfind(['\n', '\r']).map(|end| end + 1).filter(is_half);
+    let word = || {
+        let (start, space) = whole.char_indices().rfind(|(_, char)| char.is_whitespace())?;
+        Some(start + space.len_utf8()).filter(is_half)
+    };
+    let end = line.or_else(word).unwrap_or(whole.len());
+    (&text[..if end == 0 { kept.len() } else { end }], true)
 }
 
 /// The first `max_chars` characters, and whether that cut anything off.
@@ -491,6 +546,64 @@ mod tests {
         assert_eq!(shortened("日本"), "日本");
         assert_eq!(shortened(&"日".repeat(200)), "日".repeat(200));
         assert_eq!(shortened(&"日".repeat(201)), "日".repeat(200) + "…");
+    }
+
+    #[test]
+    fn a_cut_is_at_the_end_of_a_line_or_after_a_word() {
+        for (text, max_chars, want) in [
+            ("one\ntwo\nthree\n", 9, "one\ntwo\n"),
+            ("one\ntwo\n", 7, "one\n"),
+            ("one\ntwo\n", 8, "one\ntwo\n"),
+            ("one\r\ntwo\r\n", 9, "one\r\n"),
+            ("one\rtwo\rthree", 9, "one\rtwo\r"),
+            ("a\nlong line of words", 12, "a\nlong line "),
+            ("a\nxxxxxxxxxxxxxxxxxxx", 12, "a\nxxxxxxxxxx"),
+            ("日本\n日本", 4, "日本\n"),
+            ("日本語", 1, "日"),
+            ("\r\n\r\n", 1, "\r"),
+        ] {
+            let (kept, is_cut) = cut_at_line(text, max_chars);
+            assert_eq!((kept, is_cut), (want, want.len() < text.len()), "{text:?} {max_chars}");
+        }
+    }
+
+    #[test]
+    fn toml_is_front_matter_too() {
+        check(
+            "+++\ntitle = \"x\"\n# comment\n+++\n# A\n",
+            &[(1, 0, "", "+++\ntitle = \"x\"\n# comment\n+++\n"), (5, 1, "A", "# A\n")],
+        );
+        check("+++\n\n[extra]\n+++\n# A\n", &[(1, 0, "", "+++\n\n[extra]\n+++\n"), (5, 1, "A", "# A\n")]);
+        // One ends as it began, and one that never ends is none.
+        check("+++\na = 1\n---\n# A\n", &[(1, 2, "+++ a = 1", "+++\na = 1\n---\n"), (4, 1, "A", "# A\n")]);
+    }
+
+    #[test]
+    fn front_matter_names_the_page() {
+        for (text, want) in [
+            ("---\ntitle: One page\n---\n# A\n", Some("One page")),
+            ("\u{feff}---\r\nslug: a\r\ntitle: \"Two: pages\"\r\n---\r\n", Some("Two: pages")),
+            ("+++\ntitle = 'Three'\n+++\n", Some("Three")),
+            ("---\ntitle:\nsubtitle: x\n---\n", None),
+            ("title: no\n", None),
+            ("# title: no\n", None),
+        ] {
+            assert_eq!(page_title(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_print_is_of_the_text_and_of_the_titles_above() {
+        let prints = |text: &str| Outline::of(text).iter().map(|one| one.print).collect::<Vec<_>>();
+        let (before, after) = (prints("# A\n## B\nb\n## C\nc\n"), prints("# A\n## C\nc\n## B\nb\n"));
+        assert_eq!((before[1], before[2]), (after[2], after[1]), "moved");
+        assert_eq!(before[0].heading, after[0].heading);
+        assert_ne!(before[0].text, after[0].text);
+        let changed = prints("# A\n## B\nb!\n## C\nc\n");
+        assert_eq!((before[1].heading, before[2]), (changed[1].heading, changed[2]));
+        assert_ne!((before[0].text, before[1].text), (changed[0].text, changed[1].text));
+        assert_ne!(before[1].heading, prints("# X\n## B\nb\n")[1].heading);
+        assert_eq!(prints("").len(), 1);
     }
 
     #[test]

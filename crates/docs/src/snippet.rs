@@ -1,15 +1,16 @@
 //! The line of a section that shows why it was found.
 
 use crate::fold::fold;
+use crate::index::terms_in;
 use crate::section::split_lines;
 
 /// How long a snippet is at most; and never more than half of the section, which is not to be read here.
-const MAX_CHARS: usize = 100;
+pub(crate) const MAX_CHARS: usize = 100;
 /// One in so many characters of a snippet stands before what was found.
 const LEAD: usize = 4;
 
 /// The line with most of the terms, cut to what is around the first of them.
-pub(crate) fn snippet(text: &str, terms: &[String]) -> String {
+pub(crate) fn snippet(text: &str, terms: &[String], most: usize) -> String {
     let lines = || split_lines(text).map(str::trim).filter(|line| !line.is_empty());
     // Fences, rules and frames of tables say nothing; they do where there is nothing else.
     let says_something = |line: &&str| {
@@ -18,11 +19,8 @@ pub(crate) fn snippet(text: &str, terms: &[String]) -> String {
     let telling: Vec<_> = lines().filter(says_something).collect();
     let shown = if telling.is_empty() { lines().collect() } else { telling };
     // The first of those with most of the terms.
-    let best = shown.into_iter().rev().max_by_key(|line| {
-        let folded = fold(line);
-        terms.iter().filter(|term| folded.contains(term.as_str())).count()
-    });
-    let most = MAX_CHARS.min(text.trim().chars().count() / 2);
+    let best = shown.into_iter().rev().max_by_key(|line| terms_in(&fold(line), terms).1);
+    let most = most.min(MAX_CHARS).min(text.trim().chars().count() / 2);
     best.map(|line| window(line, terms, most)).unwrap_or_default()
 }
 
@@ -40,7 +38,7 @@ fn window(line: &str, terms: &[String], most: usize) -> String {
         places.extend(std::iter::repeat_n(place, one.len()));
         folded.push_str(&one);
     }
-    let first = terms.iter().filter_map(|term| folded.find(term.as_str())).min().map_or(0, |at| places[at]);
+    let first = terms_in(&folded, terms).0.map_or(0, |at| places[at]);
     let start = first.saturating_sub(most / LEAD).min(chars.len() - most);
     let end = start + most;
     let mark = |cut: bool| if cut { "…" } else { "" };
@@ -55,16 +53,19 @@ mod tests {
     #[test]
     fn a_snippet_is_the_line_that_shows_why() {
         let terms = query_terms("restart server");
-        assert_eq!(snippet("First of all:\n\n  Restart the Server.\nrestart", &terms), "Restart the Server.");
-        assert_eq!(snippet("nothing here\nand nothing there", &terms), "nothing here");
+        assert_eq!(
+            snippet("First of all:\n\n  Restart the Server.\nrestart", &terms, MAX_CHARS),
+            "Restart the Server."
+        );
+        assert_eq!(snippet("nothing here\nand nothing there", &terms, MAX_CHARS), "nothing here");
         // Never the whole of a short section.
-        assert_eq!(snippet("Restart the server.", &terms), "Restart t…");
-        assert_eq!(snippet("", &terms), "");
+        assert_eq!(snippet("Restart the server.", &terms, MAX_CHARS), "Restart t…");
+        assert_eq!(snippet("", &terms, MAX_CHARS), "");
         // A fence is no line of text, but better than nothing.
-        assert_eq!(snippet("```sh\nmake all\n```\n| --- |", &terms), "make all");
-        assert_eq!(snippet("-----", &terms), "--…");
+        assert_eq!(snippet("```sh\nmake all\n```\n| --- |", &terms, MAX_CHARS), "make all");
+        assert_eq!(snippet("-----", &terms, MAX_CHARS), "--…");
         let long = format!("{}再起動{}", "あ".repeat(300), "い".repeat(300));
-        let got = snippet(&long, &query_terms("再起動"));
+        let got = snippet(&long, &query_terms("再起動"), MAX_CHARS);
         assert!(got.starts_with("…あ") && got.contains("再起動い") && got.ends_with("い…"), "{got}");
         assert_eq!(got.chars().count(), MAX_CHARS + 2);
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolbridge_core::{CallContext, RawJson, Tool, ToolResult, schema_of};
 
 use crate::arguments::ManualList;
@@ -37,35 +37,32 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
         tool(
             "manual_list",
             "List manuals",
-            "Lists the manuals: `items` with `manual_id`, sorted. Start here, or with `manual_find`.",
+            "Lists the manuals. Start here, or with `manual_find`.",
             Effect::Reads,
             |shared, _: &ManualList, _| shared.manuals.list().map(plain),
         ),
         tool(
             "manual_ls",
-            "List the files of manuals",
-            "Lists the `.md` and `.json` files of one manual, or of all: `items` with `manual_id`, `path`, \
-             `file_type`, sorted. For the sections in them use `manual_toc`.",
+            "List files of manuals",
+            "Lists the files of one manual, or of all; `left_out` counts those that cannot be read. For sections use `manual_toc`.",
             Effect::Reads,
             |shared, request, _| shared.manuals.ls(request).map(plain),
         ),
         tool(
             "manual_toc",
-            "Table of contents of a manual",
-            "The table of contents of a manual: one item for each heading of its `.md` files and one for each \
-             `.json` file, in order. Each has `title`, `level`, `line_start`, `line_end`, `parent_id`, and a `ref` \
-             that `manual_read` and `bridge_copy_section` take as it is. Text before the first heading has level 0 \
-             and the file's name as title.",
+            "Contents of a manual",
+            "The headings of a manual, file by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and \
+             place together are a reference for `manual_read` and `bridge_copy_section`, `file` alone is one for a `.json`. Level 0 is \
+             text before the first heading. `next` is `after` of the call that goes on.",
             Effect::Reads,
             |shared, request, _| shared.manuals.toc(request).map(plain),
         ),
         tool(
             "manual_find",
             "Search manuals",
-            "Searches all manuals, or one, for words in any language and returns the best sections first. Each \
-             item has a `ref` that `manual_read` and `bridge_copy_section` take as it is, the section's `title`, a \
-             `score` and a one-line `snippet`; `total` says how many sections matched. This is the quickest way to \
-             a section.",
+            "The quickest way to a section: searches manuals for words in any language, best first. Give an item's `ref` to \
+             `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it. `total` counts those with most \
+             of the words.",
             Effect::Reads,
             |shared, request, context| {
                 shared.search.find(&shared.manuals, request, &|| context.is_cancelled()).map(plain)
@@ -74,13 +71,10 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
         tool(
             "manual_read",
             "Read from a manual",
-            "Reads text of a manual. `scope`: `snippet` (default) is the section's own text without its subsections, \
-             `section` includes them, `sections` goes on through `limits.max_sections` headings, `file` is the whole \
-             file (for `.md` only if the server allows it and `limits.allow_file` is true; a `.json` is always \
-             read as `file`, and has no sections). Limits above the server's are lowered to them; `applied` says \
-             what was really applied, `truncated` whether a limit cut something off. A `.json` over the limit is \
-             refused, unless `limits.max_chars` asks for a part. To move text \
-             into the vault you need not read it: use `bridge_copy_section`.",
+            "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
+             `sections` goes on through `limits.max_sections` headings, `file` is the whole file (an `.md` only if the server and \
+             `limits.allow_file` allow it; a `.json` always). If a limit cut it, `next` is the `ref` that goes on. To move text into \
+             the vault do not read it: use `bridge_copy_section`.",
             Effect::Reads,
             |shared, request, _| shared.manuals.read(request).map(plain),
         ),
@@ -92,24 +86,18 @@ fn bridge_tools() -> Vec<(Effect, Tool)> {
         tool(
             "bridge_copy_section",
             "Copy a section into the vault",
-            "Copies a section of a manual, with its subsections, into a file of the vault, byte for byte and without \
-             showing the text. `from_ref` is a `ref` from `manual_find` or `manual_toc`; of a `.json` the whole file \
-             is copied. `to_path` is relative to the vault and is made if missing, folders too. `mode` is `overwrite` \
-             or `append` (on a new line). Sections longer than `limits.max_chars` (default 8000) are cut, and \
-             `truncated` says so; raise it to copy more, up to the server's hard limit. `limits.max_sections` copies only \
-             that many headings of the section, its own included; without it all are copied. A `.json` over that limit is \
-             refused, unless `limits.max_chars` asks for a part. `daily/YYYY-MM-DD.md` can only be appended to, `.system/` \
-             cannot be used.",
+            "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without showing \
+             the text; the answer names the `title`. File and folders are made. What has changed since it was found is refused, \
+             and the nearest named. What is too long is cut at the end of a line: append the rest with `next` as `from_ref`. \
+             `daily/YYYY-MM-DD.md` can only be appended to, `.system/` cannot be used.",
             Effect::Changes,
             |shared, request, _| copy::copy_section(&shared.manuals, &shared.vault, request),
         ),
         tool(
             "bridge_copy_file",
             "Copy a file into the vault",
-            "Copies a whole file of a manual into a file of the vault without showing the text. A `.json` can \
-             always be copied if it is within the server's hard limit, or in part if `limits.max_chars` is given; an `.md` only if the server allows it and `limits.allow_file` is \
-             true, otherwise use `bridge_copy_section`. `limits.max_sections` copies only that many headings from the \
-             start of an `.md`. `to_path` and `mode` as there.",
+            "Copies a whole file of a manual into a file of the vault without showing the text: a `.json`, or an `.md` if the server and \
+             `limits.allow_file` allow it. Otherwise as `bridge_copy_section`.",
             Effect::Changes,
             |shared, request, _| copy::copy_file(&shared.manuals, &shared.vault, request),
         ),
@@ -121,43 +109,35 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
         tool(
             "vault_ls",
             "List a folder of the vault",
-            "Lists one folder of the vault, not those below it: `entries` with `path` (relative to the vault), `type` \
-             (`file` or `dir`) and `size_bytes`, sorted.",
+            "Lists one folder of the vault, not those below it.",
             Effect::Reads,
             |shared, request, _| shared.vault.ls(request).map(plain),
         ),
         tool(
             "vault_read",
             "Read a file of the vault",
-            "Reads a text file of the vault, or the lines `range` of it (from 1, both ends included). `full` reads as \
-             much as the server's hard limit allows. If `truncated`, `truncated_reason` says why, and reading goes on at \
-             `next_offset.start_line`; a line that is longer than the limit is cut, and its rest can only be had with \
-             a higher `limits.max_chars`, up to the hard limit.",
+            "Reads a text file of the vault, or lines of it. If `truncated`, go on at `next_offset.start_line`.",
             Effect::Reads,
             |shared, request, _| shared.vault.read(request).map(plain),
         ),
         tool(
             "vault_create",
             "Create a file in the vault",
-            "Makes a new file in the vault, with its folders. If it exists already, that is a `conflict`, and nothing \
-             changes.",
+            "Makes a new file in the vault, with its folders. If it exists, that is a `conflict`.",
             Effect::Adds,
             |shared, request, _| shared.vault.create(request).map(plain),
         ),
         tool(
             "vault_write",
-            "Write to a file of the vault",
-            "Replaces a file of the vault (`mode` `overwrite`) or adds to its end on a new line (`append`). The file \
-             must exist, otherwise that is a `conflict`: use `vault_create`. `daily/YYYY-MM-DD.md` can only be \
-             appended to.",
+            "Write to a file",
+            "Replaces a file of the vault or adds to its end, on a new line. It must exist: `vault_create` makes a new one.",
             Effect::Changes,
             |shared, request, _| shared.vault.write(request).map(plain),
         ),
         tool(
             "vault_replace",
-            "Replace text in a file of the vault",
-            "Replaces `find`, exactly as it stands in the file, by `replace`: in the first place, or in the first \
-             `max_replacements` places (10,000 at most). `not_found` if it does not occur; then nothing changes.",
+            "Replace text in a file",
+            "Replaces `find`, exactly as it stands in the file, by `replace`; `not_found` if it is not there.",
             Effect::Changes,
             |shared, request, _| shared.vault.replace(request).map(plain),
         ),
@@ -194,10 +174,10 @@ where
         }
     };
     // Wrong arguments are refused in the words of these tools.
-    let mut tool = Tool::raw(name, description, shown_schema::<I>(), handler)
+    let mut tool = Tool::raw(name, description, short(shown_schema::<I>()), handler)
         .unchecked()
         .title(title)
-        .output_schema(shown_schema::<O>())
+        .output_schema(answer_schema(name, shown_schema::<O>()))
         .annotation("readOnlyHint", effect == Effect::Reads);
     if effect != Effect::Reads {
         tool = tool.destructive(effect == Effect::Changes).idempotent(false);
@@ -215,6 +195,35 @@ fn shown_schema<T: JsonSchema>() -> Value {
     let mut schema = schema_of::<T>();
     schema.as_object_mut().map(|root| root.remove("description"));
     schema
+}
+
+/// The same schema without what no client needs: every conversation pays for it. Members that are not known are refused in
+/// any case, and say so.
+fn short(mut schema: Value) -> Value {
+    const IDLE: [&str; 5] = ["$schema", "title", "format", "default", "additionalProperties"];
+    match &mut schema {
+        Value::Object(members) => {
+            // A member may be called so; then there is an object.
+            members.retain(|name, value| !IDLE.contains(&name.as_str()) || value.is_object());
+            members.values_mut().for_each(|member| *member = short(member.take()));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = short(item.take())),
+        _ => {}
+    }
+    schema
+}
+
+/// What an answer has. A model sees answers as they are, and no schema of them; those of the bridges are specified.
+fn answer_schema(name: &str, mut schema: Value) -> Value {
+    if !name.starts_with("bridge_") {
+        return json!({ "type": "object" });
+    }
+    let required = schema["required"].take();
+    let mut properties = schema["properties"].take();
+    for property in properties.as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
+        *property = json!({ "type": property["type"] });
+    }
+    json!({ "type": "object", "properties": properties, "required": required })
 }
 
 /// Reads a call's arguments; says which one is wrong, and how.

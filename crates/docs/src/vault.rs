@@ -17,9 +17,9 @@ use crate::lock::Locked;
 use crate::manual::file_type;
 use crate::path::RelPath;
 use crate::range;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, Refusal, shown};
 use crate::root::{Root, Stamp};
-use crate::section::BOM;
+use crate::section::{BOM, Outline, shortened};
 use crate::snapshot;
 use crate::temporary::{Swept, is_temporary};
 use crate::write::{self, ATTEMPTS};
@@ -188,6 +188,49 @@ impl Vault {
         self.turns.take(to, || match mode {
             Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], write::overwrite),
             Mode::Append => self.append_or_create(to, text.as_bytes()),
+        })
+    }
+
+    /// Puts `text` at the end of the section with that title; how many bytes that took.
+    pub(crate) fn receive_under(&self, to: &RelPath, title: &str, text: &str) -> Result<u64, Refusal> {
+        let failed = |error| self.failed(to, &error);
+        self.turns.take(to, || {
+            let (folder, name) = to.split();
+            let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+            let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
+                return Err(Refusal::not_found(format!("there is no `{to}` with a section to add to")));
+            };
+            let before =
+                snapshot::read(to.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
+            let outline = Outline::of(&before);
+            let mut called = outline.iter().filter(|section| section.level > 0 && section.title == title);
+            let end = match (called.next(), called.next()) {
+                (Some(section), None) => section.range.end,
+                (None, _) => {
+                    let titles: Vec<_> = outline
+                        .iter()
+                        .filter(|one| one.level > 0)
+                        .map(|one| shortened(&one.title))
+                        .take(20)
+                        .collect();
+                    return Err(Refusal::not_found(format!("`{to}` has no section `{}`", shown(title)))
+                        .with(json!({ "titles": titles })));
+                }
+                (Some(_), Some(_)) => {
+                    return Err(Refusal::conflict(format!(
+                        "`{to}` has more than one section `{}`",
+                        shown(title)
+                    )));
+                }
+            };
+            let (above, below) = before.split_at(end);
+            let own_line = if above.ends_with(['\n', '\r']) { "" } else { "\n" };
+            let next_line =
+                if below.is_empty() || text.is_empty() || text.ends_with(['\n', '\r']) { "" } else { "\n" };
+            let parts = [above, own_line, text, next_line, below];
+            check_new_size(to, parts.iter().map(|part| part.len() as u64).sum())?;
+            self.swept(folder.as_fd(), || old.replace(&parts.map(str::as_bytes))).map_err(failed)?;
+            Ok((own_line.len() + text.len() + next_line.len()) as u64)
         })
     }
 

@@ -242,6 +242,10 @@ pub use toolbridge_core::__private;
 #[doc = include_str!("../SAFETY.md")]
 struct Pages;
 
+#[cfg(all(doctest, feature = "docs", feature = "park"))]
+#[doc = include_str!("../PARKED.md")]
+struct ParkedPage;
+
 #[cfg(all(doctest, feature = "http", feature = "macros"))]
 #[doc = include_str!("../HTTP.md")]
 struct HttpPage;

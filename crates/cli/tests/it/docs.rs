@@ -192,6 +192,6 @@ fn a_model_has_a_section_copied_and_never_sees_it() {
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let mut keys: Vec<_> = answer.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        assert_eq!(keys, ["truncated", "written_bytes", "written_path", "written_sections"]);
+        assert_eq!(keys, ["title", "truncated", "written_bytes", "written_path", "written_sections"]);
     }
 }

@@ -200,7 +200,8 @@ fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
     std::fs::create_dir(&saved).unwrap();
     let (notes_dir, saved_dir) = (notes.to_str().unwrap(), saved.to_str().unwrap());
     let mut client = world.client(&["--demo", "--docs", notes_dir, "--park=1000", "--park-save", saved_dir]);
-    let text = "日本 \"quoted\" \\ line\n".repeat(1000);
+    // `echo` itself says that half a million characters may be read.
+    let text = "日本 \"quoted\" \\ line\n".repeat(40_000);
     let note: Value = serde_json::from_str(&client.call_text("echo", json!({ "text": text }))).unwrap();
     assert_eq!(note["bytes"], text.len(), "{note}");
     let handle = &note["handle"];

@@ -24,12 +24,63 @@ fn a_section_is_copied_with_its_own_bytes_and_its_subsections() {
     ] {
         let answer = client.copy("a.md", line, "deep/er/x.md", "overwrite");
         assert_eq!(workspace.text("deep/er/x.md"), want);
+        let title = json!(["a.md", "A", "B", "C"][[1, 3, 5, 9].iter().position(|one| *one == line).unwrap()]);
         assert_eq!(
             answer,
-            json!({ "written_path": "deep/er/x.md", "written_bytes": want.len(), "written_sections": 1, "truncated": false })
+            json!({ "written_path": "deep/er/x.md", "written_bytes": want.len(), "written_sections": 1,
+                "truncated": false, "title": title })
         );
     }
     assert_eq!(workspace.vault(), ["deep", "deep/er", "deep/er/x.md"]);
+}
+
+#[test]
+fn several_sections_are_copied_at_once_or_not_at_all() {
+    let workspace = Workspace::with("# A\na\n# B\nb");
+    workspace.manual("b.md", "# C\nc");
+    let client = workspace.open();
+    let copy = |refs: Value| json!({ "from_ref": refs, "to_path": "x.md", "mode": "overwrite" });
+    let copied =
+        client.ok("bridge_copy_section", &copy(json!(["m/a.md#L3", reference("b.md", 1), "m/a.md#L1"])));
+    assert_eq!(workspace.text("x.md"), "# B\nb\n# C\nc\n# A\na\n");
+    assert_eq!((&copied["written_sections"], &copied["title"]), (&json!(3), &json!("B; C; A")));
+    for (refs, code) in [
+        (json!(["m/a.md#L1", "m/a.md#L2"]), "not_found"),
+        (json!(["m/a.md#L1", "m/none.md"]), "not_found"),
+        (json!([]), "invalid_parameter"),
+        (json!(["m/a.md", 7]), "invalid_parameter"),
+        (json!(vec!["m/a.md#L1"; 21]), "forbidden"),
+    ] {
+        assert_eq!(client.code("bridge_copy_section", &copy(refs.clone())), code, "{refs}");
+    }
+    assert_eq!(workspace.text("x.md"), "# B\nb\n# C\nc\n# A\na\n", "nothing was written");
+}
+
+#[test]
+fn a_section_is_added_under_a_heading() {
+    let workspace = Workspace::with("## New\nnew");
+    let client = workspace.open();
+    workspace.note("x.md", "# A\na\n## Inner\ni\n# B\nb\n# Twice\n# Twice\n");
+    let under = |title: &str, path: &str, mode: &str| json!({ "from_ref": "m/a.md", "to_path": path, "mode": mode, "under": title });
+    assert_eq!(client.ok("bridge_copy_section", &under("A", "x.md", "append"))["written_bytes"], 11);
+    assert_eq!(workspace.text("x.md"), "# A\na\n## Inner\ni\n## New\nnew\n# B\nb\n# Twice\n# Twice\n");
+    workspace.note("end.md", "# A\na");
+    client.ok("bridge_copy_section", &under("A", "end.md", "append"));
+    assert_eq!(workspace.text("end.md"), "# A\na\n## New\nnew");
+    workspace.note("daily/2025-01-02.md", "# A\n");
+    for (title, path, mode, code) in [
+        ("None", "x.md", "append", "not_found"),
+        ("Twice", "x.md", "append", "conflict"),
+        ("A", "none.md", "append", "not_found"),
+        ("A", "x.md", "overwrite", "invalid_parameter"),
+        ("A", "daily/2025-01-02.md", "append", "forbidden"),
+    ] {
+        assert_eq!(
+            client.code("bridge_copy_section", &under(title, path, mode)),
+            code,
+            "{title} {path} {mode}"
+        );
+    }
 }
 
 #[test]
@@ -62,8 +113,8 @@ fn a_long_section_is_cut_between_characters_and_says_so() {
     let client = workspace.open();
     for (limits, chars) in [
         (json!(null), 8000),
-        (json!({ "max_chars": 5 }), 5),
-        (json!({ "max_chars": 5.0 }), 5),
+        (json!({ "max_chars": 9 }), 9),
+        (json!({ "max_chars": 9.0 }), 9),
         (json!({ "max_chars": 99_999_999 }), 20_000),
     ] {
         let answer =

@@ -51,7 +51,8 @@ fn what_was_found_is_copied_byte_for_byte_and_shown_nowhere() {
     assert_eq!(workspace.text("会議/画面.md"), section);
     assert_eq!(
         copied["structuredContent"],
-        json!({ "written_path": "会議/画面.md", "written_bytes": section.len(), "written_sections": 1, "truncated": false })
+        json!({ "written_path": "会議/画面.md", "written_bytes": section.len(), "written_sections": 1,
+            "truncated": false, "title": "画面とカメラ" })
     );
     let lines = client.lines();
     for word in ["HDMI", "背面", "ケーブル", "再起動"] {
@@ -64,7 +65,7 @@ fn what_was_found_is_copied_byte_for_byte_and_shown_nowhere() {
 #[test]
 fn the_examples_table_of_contents_is_what_a_reader_sees() {
     let workspace = Workspace::new();
-    let toc = open(&workspace).ok("manual_toc", &json!({ "manual_id": "espresso-machine" }));
+    let toc = open(&workspace).ok("manual_toc", &json!({ "manual_id": "espresso-machine", "full": true }));
     let titles: Vec<_> = toc["items"]
         .as_array()
         .unwrap()

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Workspace, names, reference};
+use crate::support::{Client, Workspace, names, place};
 
 fn titles(client: &Client, query: &str) -> Vec<String> {
     let found = client.ok("manual_find", &json!({ "query": query }));
@@ -18,15 +18,21 @@ fn an_item_has_a_reference_a_title_a_score_and_a_snippet() {
     let workspace = Workspace::with("# Locks\n\nTurn the key.\n\n## Spare keys\n\nAsk at the desk.\n");
     workspace.manual("data.json", "{\"door\": \"green\"}");
     let client = workspace.open();
+    let full = client.ok("manual_find", &json!({ "query": "KEY", "full": true }));
+    assert!(full["items"][0]["score"].as_f64() > full["items"][1]["score"].as_f64());
+    let mut reference = full["items"][0]["ref"].clone();
+    assert_eq!(reference.as_object_mut().unwrap().remove("hash").unwrap().as_str().unwrap().len(), 9);
+    assert_eq!(reference, crate::support::reference("a.md", 5));
     let found = client.ok("manual_find", &json!({ "query": "KEY" }));
-    assert_eq!(found["total"], 2);
-    assert_eq!(found["items"][0]["ref"], reference("a.md", 5));
+    assert_eq!((&found["total"], found["items"][0].get("score")), (&json!(2), None));
+    assert_eq!(place(&found["items"][0]["ref"]), "m/a.md#L5");
+    assert_eq!(found["items"][0]["in"], "Locks");
     assert_eq!(found["items"][0]["snippet"], "Ask at t…");
-    assert_eq!(found["items"][1]["ref"], reference("a.md", 1));
+    assert_eq!(place(&found["items"][1]["ref"]), "m/a.md#L1");
+    assert_eq!(found["items"][1].get("in"), None);
     assert_eq!(found["items"][1]["snippet"], "…e key.");
-    assert!(found["items"][0]["score"].as_f64() > found["items"][1]["score"].as_f64());
     let found = client.ok("manual_find", &json!({ "query": "green" }));
-    assert_eq!(found["items"][0]["ref"], reference("data.json", Value::Null));
+    assert_eq!(place(&found["items"][0]["ref"]), "m/data.json");
     assert_eq!(found["items"][0]["title"], "data.json");
     assert_eq!(client.ok("manual_find", &json!({ "query": "nothing" })), json!({ "items": [], "total": 0 }));
 }
@@ -36,7 +42,62 @@ fn a_subsection_is_found_by_its_parents_title_too() {
     let workspace = Workspace::with("# Linux\n\n## Install\n\nx\n\n# Windows\n\n## Install\n\ny\n");
     let client = workspace.open();
     let found = client.ok("manual_find", &json!({ "query": "install windows" }));
-    assert_eq!(found["items"][0]["ref"]["start_line"], 9);
+    assert_eq!(place(&found["items"][0]["ref"]), "m/a.md#L9");
+}
+
+#[test]
+fn words_are_found_in_every_form() {
+    let workspace = Workspace::with(
+        "# class\n\n# Caching\n\n# process\n\n# Pattern matches\n\n# index\n\n# aliases\n\n# getElementById\n",
+    );
+    let client = workspace.open();
+    for (query, want) in [
+        ("classes", "class"),
+        ("cache", "Caching"),
+        ("processes", "process"),
+        ("match", "Pattern matches"),
+        ("indexes", "index"),
+        ("alias", "aliases"),
+        ("element", "getElementById"),
+        ("proccess", "process"),
+    ] {
+        assert_eq!(titles(&client, query), [want], "{query}");
+    }
+}
+
+#[test]
+fn the_total_is_of_those_with_most_of_the_words() {
+    let workspace =
+        Workspace::with("# red door\n\n# red wall\n\n# blue door\n\n# green door\n\n# red doors\n");
+    let client = workspace.open();
+    for (query, total, shown) in
+        [("red door", 2, 5), ("door", 4, 4), ("red elephant", 3, 3), ("blue green", 2, 2)]
+    {
+        let found = client.ok("manual_find", &json!({ "query": query }));
+        let items = found["items"].as_array().unwrap().len();
+        assert_eq!((&found["total"], items), (&json!(total), shown), "{query}");
+    }
+}
+
+#[test]
+fn a_page_is_found_by_the_title_in_its_front_matter() {
+    let workspace = Workspace::with("---\ntitle: Zebra crossing\n---\n\n## Rules\n\nStop.\n");
+    workspace.manual("b.md", "+++\ntitle = \"Level crossing\"\n+++\n\n## Rules\n\nWait.\n");
+    let client = workspace.open();
+    let found = client.ok("manual_find", &json!({ "query": "zebra rules" }));
+    assert_eq!(found["items"][0]["title"], "Rules");
+    assert_eq!(
+        (&*place(&found["items"][0]["ref"]), &found["items"][0]["in"]),
+        ("m/a.md#L5", &json!("Zebra crossing"))
+    );
+}
+
+#[test]
+fn titles_that_look_like_it_are_suggested_when_nothing_is_found() {
+    let workspace = Workspace::with("# Authentication tokens\n\n# Backups\n");
+    let client = workspace.open();
+    let found = client.ok("manual_find", &json!({ "query": "authtok" }));
+    assert_eq!(found, json!({ "items": [], "total": 0, "suggestions": ["Authentication tokens"] }));
 }
 
 #[test]
@@ -59,9 +120,8 @@ fn a_search_can_be_limited_to_a_manual_and_a_number() {
     }
     // Equally good ones come in the order of the manual.
     let found = client.ok("manual_find", &json!({ "query": "key", "manual_id": "m", "limit": 3 }));
-    let lines: Vec<_> =
-        found["items"].as_array().unwrap().iter().map(|item| &item["ref"]["start_line"]).collect();
-    assert_eq!(lines, [1, 2, 3]);
+    let places: Vec<_> = found["items"].as_array().unwrap().iter().map(|item| place(&item["ref"])).collect();
+    assert_eq!(places, ["m/a.md#L1", "m/a.md#L2", "m/a.md#L3"]);
 }
 
 #[test]
@@ -78,7 +138,7 @@ fn the_index_follows_every_change() {
     assert_eq!(titles(&client, "banana").len(), 0);
     fs::rename(workspace.path("manuals/m/a.md"), workspace.path("manuals/m/c.md")).unwrap();
     let found = client.ok("manual_find", &json!({ "query": "grape" }));
-    assert_eq!((&found["total"], &found["items"][0]["ref"]["path"]), (&json!(1), &json!("c.md")));
+    assert_eq!((&found["total"], &*place(&found["items"][0]["ref"])), (&json!(1), "m/c.md#L1"));
 }
 
 #[test]
@@ -98,7 +158,7 @@ fn a_title_and_a_snippet_are_short_and_of_text() {
     workspace.manual("s.md", "Install guide\n=============\n\nRun it, then wait.\n");
     let client = workspace.open();
     let found = client.ok("manual_find", &json!({ "query": "sentence" }));
-    let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    let toc = client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }));
     for items in [&found, &toc] {
         let title = items["items"][0]["title"].as_str().unwrap();
         assert!(title.chars().count() == 201 && title.ends_with('…'), "{title}");
@@ -119,8 +179,36 @@ fn what_cannot_be_read_is_skipped_and_nothing_is_written() {
     let before = names(workspace.dir.path());
     let client = workspace.open();
     let found = client.ok("manual_find", &json!({ "query": "key" }));
-    assert_eq!((&found["total"], &found["items"][0]["ref"]["path"]), (&json!(1), &json!("a.md")));
+    assert_eq!((&found["total"], &*place(&found["items"][0]["ref"])), (&json!(1), "m/a.md#L1"));
     assert_eq!(names(workspace.dir.path()), before);
+}
+
+/// What a model pays for each search and each look at the contents, in our own manual.
+#[test]
+fn hits_and_lines_of_contents_are_short() {
+    let workspace = Workspace::new();
+    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    for page in fs::read_dir(pages).unwrap() {
+        let page = page.unwrap();
+        let name = page.file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            fs::copy(page.path(), workspace.path("manuals/m").join(name)).unwrap();
+        }
+    }
+    let client = workspace.open();
+    for query in
+        ["time out of a call", "how do I keep a model from reading files", "session socket bridge", "tools"]
+    {
+        let found = client.ok("manual_find", &json!({ "query": query }));
+        assert_eq!(found["items"].as_array().unwrap().len(), 10, "{query}");
+        let bytes = found.to_string().len();
+        assert!(bytes <= 1200, "{bytes} bytes for {query}: {found}");
+    }
+    let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    let items = toc["items"].as_array().unwrap().iter();
+    let lines: usize = items.map(|file| file["sections"].as_array().map_or(1, Vec::len)).sum();
+    let bytes = toc.to_string().len() / lines;
+    assert!(bytes <= 60, "{bytes} bytes for each of {lines} lines");
 }
 
 /// The benchmark has the figures.

@@ -62,7 +62,8 @@ fn the_level_says_which_lines_are_written() {
 #[test]
 fn no_body_text_is_in_a_log_line_or_a_bridges_answer() {
     let secret = "correct-horse-battery";
-    let workspace = Workspace::with(format!("# {secret}\n\n{secret}\n\n## {secret}\n"));
+    // A title is named, what stands below it is not.
+    let workspace = Workspace::with(format!("# Title\n\n{secret}\n\n## Another\n\n{secret}\n"));
     workspace.manual("big.json", format!("[\"{secret}{}\"]", "x".repeat(30_000)));
     workspace.manual("bad.md", [secret.as_bytes(), b"\xff"].concat());
     let client = Client::new(workspace.builder().allow_file_scope(true));

@@ -13,6 +13,7 @@ mod find;
 mod log;
 mod manual;
 mod process;
+mod quality;
 mod safety;
 mod start;
 mod support;

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::support::{Workspace, reference};
+use crate::support::{Client, Workspace, place, reference};
 
 fn read(path: &str, line: impl Into<Value>, scope: &str) -> Value {
     json!({ "ref": reference(path, line), "scope": scope })
@@ -32,7 +32,7 @@ fn manuals_and_files_are_listed_sorted() {
         { "manual_id": "m", "path": "a.md", "file_type": "md" },
         { "manual_id": "m", "path": "b/README.MD", "file_type": "md" },
         { "manual_id": "m", "path": "b/z.json", "file_type": "json" },
-    ] });
+    ], "left_out": { "png": 1 } });
     assert_eq!(client.ok("manual_ls", &json!({})), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "m" })), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "a-first" })), json!({ "items": [] }));
@@ -48,8 +48,8 @@ fn manuals_and_files_are_listed_sorted() {
     let want = ["m/a.md", "m/b/README.MD", "m/b/z.json", "m/b-c.md", "m/b.md", "m-ja/a.md"];
     assert_eq!(items(&client.ok("manual_ls", &json!({}))), want);
     let found = client.ok("manual_find", &json!({ "query": "key" }));
-    let found: Vec<_> = found["items"].as_array().unwrap().iter().map(|item| &item["ref"]["path"]).collect();
-    assert_eq!(found, ["b-c.md", "b.md", "a.md"]);
+    let found: Vec<_> = found["items"].as_array().unwrap().iter().map(|item| place(&item["ref"])).collect();
+    assert_eq!(found, ["m/b-c.md#L1", "m/b.md#L1", "m-ja/a.md#L1"]);
     for (id, code) in [
         ("none", "not_found"),
         ("link", "out_of_scope"),
@@ -70,7 +70,14 @@ fn the_table_of_contents_has_every_node_with_a_reference_that_works() {
     workspace.manual("empty.md", "");
     workspace.manual("broken.md", b"# A\n\xff");
     let client = workspace.open();
-    let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    let mut toc = client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }));
+    for node in toc["items"].as_array().unwrap() {
+        client.ok("manual_read", &json!({ "ref": node["ref"] }));
+    }
+    for node in toc["items"].as_array_mut().unwrap() {
+        let hash = node["ref"].as_object_mut().unwrap().remove("hash");
+        assert_eq!(hash.is_some(), node["kind"] == "heading");
+    }
     let node = |path: &str, title: &str, level: u8, parent: Option<&str>, lines: (u64, u64)| {
         json!({
             "kind": "heading", "node_id": format!("{path}#L{}", lines.0), "path": path, "title": title, "level": level,
@@ -89,9 +96,266 @@ fn the_table_of_contents_has_every_node_with_a_reference_that_works() {
         }),
     ]);
     assert_eq!(toc["items"], want);
-    for node in toc["items"].as_array().unwrap() {
-        client.ok("manual_read", &json!({ "ref": node["ref"] }));
+}
+
+/// The lines of a short table of contents, each with its file, without what sections are known by.
+fn lines(toc: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for file in toc["items"].as_array().unwrap() {
+        let name = file["file"].as_str().unwrap();
+        match file["sections"].as_array() {
+            None => lines.push(name.to_owned()),
+            Some(sections) => lines.extend(sections.iter().map(|line| {
+                let (place, rest) = line.as_str().unwrap().split_once(' ').unwrap();
+                format!("{} {rest}", crate::support::place(&json!(format!("{name}{place}"))))
+            })),
+        }
     }
+    lines
+}
+
+#[test]
+fn a_line_of_the_table_of_contents_is_a_reference() {
+    let workspace = Workspace::with("hello\n# A\n## B\nb\n# C\n");
+    workspace.manual("x/data.json", "{}");
+    workspace.manual("x/d.md", "# D\n### E\n");
+    let client = workspace.open();
+    let toc = |arguments: &Value| client.ok("manual_toc", arguments);
+    let all = [
+        "m/a.md#L1 0 a.md",
+        "m/a.md#L2 1 A",
+        "m/a.md#L3 2 B",
+        "m/a.md#L5 1 C",
+        "m/x/d.md#L1 1 D",
+        "m/x/d.md#L2 3 E",
+        "m/x/data.json",
+    ];
+    let whole = toc(&json!({ "manual_id": "m" }));
+    assert_eq!((lines(&whole), whole.get("next")), (all.map(String::from).to_vec(), None));
+    let reference = whole["items"][0]["sections"][2].as_str().unwrap().split(' ').next().unwrap();
+    let read = json!({ "ref": format!("m/a.md{reference}") });
+    assert_eq!(client.ok("manual_read", &read)["text"], "## B\nb\n");
+    for (more, want) in [
+        (json!({ "path": "a.md" }), &all[..4]),
+        (json!({ "path": "x" }), &all[4..]),
+        (json!({ "path": "./x/" }), &all[4..]),
+        (json!({ "path": "x/data.json" }), &all[6..]),
+        (json!({ "path": "a.md", "max_level": 1 }), &[all[1], all[3]]),
+        (json!({ "path": "x", "max_level": 2 }), &[all[4], all[6]]),
+    ] {
+        let mut arguments = more.clone();
+        arguments["manual_id"] = json!("m");
+        assert_eq!(lines(&toc(&arguments)), want, "{more}");
+    }
+    for limit in 1..=all.len() {
+        let (mut seen, mut after) = (Vec::new(), Value::Null);
+        loop {
+            let page = toc(&json!({ "manual_id": "m", "limit": limit, "after": after }));
+            let lines = lines(&page);
+            assert!(lines.len() <= limit && !lines.is_empty(), "{page}");
+            seen.extend(lines);
+            after = page["next"].clone();
+            if after.is_null() {
+                break;
+            }
+        }
+        assert_eq!(seen, all, "{limit} at a time");
+    }
+    for (path, code) in
+        [("none", "not_found"), ("none.md", "not_found"), ("..", "out_of_scope"), ("a.md/x", "invalid_path")]
+    {
+        assert_eq!(client.code("manual_toc", &json!({ "manual_id": "m", "path": path })), code, "{path}");
+    }
+}
+
+/// Two more endings of Markdown, as Docusaurus and others have them; and what is left out is counted.
+#[test]
+fn markdown_has_more_than_one_ending() {
+    let workspace = Workspace::new();
+    workspace.manual("a.mdx", "import X from 'x'\n\n# Tabs\n\n<X>\n\n## Inside\n\n</X>\n");
+    workspace.manual("b.Markdown", "# Long ending\n");
+    workspace.manual("c.rst", "Title\n=====\n");
+    workspace.manual("d.rst", "");
+    workspace.manual("LICENSE", "");
+    let client = workspace.open();
+    let listed = client.ok("manual_ls", &json!({}));
+    assert_eq!(listed["left_out"], json!({ "rst": 2, "no ending": 1 }));
+    let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
+    assert_eq!(types, ["md", "md"]);
+    assert_eq!(client.copy("a.mdx", 7, "x.md", "overwrite")["title"], "Inside");
+    assert_eq!(client.ok("manual_find", &json!({ "query": "tabs" }))["items"][0]["title"], "Tabs");
+    assert_eq!(client.ok("manual_find", &json!({ "query": "long ending" }))["total"], 1);
+}
+
+#[test]
+fn a_long_list_of_files_has_pages() {
+    let workspace = Workspace::new();
+    for file in 0..250 {
+        workspace.manual(&format!("{file:03}.md"), "");
+    }
+    fs::create_dir(workspace.path("manuals/n")).unwrap();
+    fs::write(workspace.path("manuals/n/last.md"), "").unwrap();
+    let client = workspace.open();
+    let first = client.ok("manual_ls", &json!({}));
+    assert_eq!((first["items"].as_array().unwrap().len(), &first["next"]), (200, &json!("m/199.md")));
+    let rest = client.ok("manual_ls", &json!({ "after": first["next"] }));
+    assert_eq!((rest["items"].as_array().unwrap().len(), rest.get("next")), (51, None));
+    assert_eq!((&rest["items"][0]["path"], &rest["items"][50]["manual_id"]), (&json!("200.md"), &json!("n")));
+    let few = client.ok("manual_ls", &json!({ "manual_id": "m", "limit": 2, "after": "m/248.md" }));
+    assert_eq!((few["items"].as_array().unwrap().len(), few.get("next")), (1, None));
+}
+
+/// Two sections change places, and a reference to one of them is used by each of its forms.
+#[test]
+fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
+    let (one, two, three) = ("## One\nfirst\n", "## Two\nsecond\n", "## Three\nthird\n");
+    let workspace = Workspace::with(format!("# A\n{one}{two}{three}"));
+    let write = |text: String| fs::write(workspace.path("manuals/m/a.md"), text).unwrap();
+    let copied = |client: &Client, from: &Value| {
+        let copy = json!({ "from_ref": from, "to_path": "x.md", "mode": "overwrite" });
+        (client.ok("bridge_copy_section", &copy)["title"].clone(), workspace.text("x.md"))
+    };
+    for give in ["manual_find", "manual_toc", "full", "line"] {
+        let client = workspace.open();
+        write(format!("# A\n{one}{two}{three}"));
+        let toc = client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }));
+        let reference_ = match give {
+            "manual_find" => {
+                client.ok("manual_find", &json!({ "query": "first" }))["items"][0]["ref"].clone()
+            }
+            "manual_toc" => {
+                let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+                let line = toc["items"][0]["sections"][1].as_str().unwrap().to_owned();
+                json!(format!("m/a.md{}", line.split(' ').next().unwrap()))
+            }
+            "full" => toc["items"][1]["ref"].clone(),
+            // What a model that drops the rest makes of it, as the specification writes it.
+            _ => reference("a.md", 2),
+        };
+        assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}");
+        write(format!("# A\n{two}{one}{three}"));
+        assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}: moved");
+        write(format!("# A\nmore\n{two}{three}{one}"));
+        assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}: moved to the end");
+        // Gone: nothing else is copied in its place.
+        write(format!("# A\n{two}{three}"));
+        let copy = json!({ "from_ref": reference_, "to_path": "x.md", "mode": "overwrite" });
+        let error = client.refused("bridge_copy_section", &copy);
+        assert_eq!(error["code"], "not_found", "{give}: {error}");
+        assert!(place(&error["details"]["nearest"]["ref"]).starts_with("m/a.md#L"), "{error}");
+        assert_eq!(workspace.text("x.md"), one, "{give}: nothing is written");
+        // Changed, elsewhere.
+        write(format!("# A\n{two}## One\nchanged\n{three}"));
+        let error = client.refused("bridge_copy_section", &copy);
+        assert_eq!(
+            (&error["code"], &error["details"]["nearest"]["title"]),
+            (&json!("conflict"), &json!("One")),
+            "{give}"
+        );
+        assert_eq!(place(&error["details"]["nearest"]["ref"]), "m/a.md#L4", "{give}");
+        // What the refusal names is taken, also by its line alone.
+        assert_eq!(copied(&client, &error["details"]["nearest"]["ref"]).1, "## One\nchanged\n");
+        assert_eq!(copied(&client, &reference("a.md", 4)).1, "## One\nchanged\n");
+    }
+}
+
+/// What is known of a section that was never shown is its line alone, as the specification has it.
+#[test]
+fn a_line_that_was_never_given_out_is_taken_at_its_word() {
+    let workspace = Workspace::with("# A\n# B\n");
+    let client = workspace.open();
+    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "B");
+    workspace.manual("a.md", "# A\n# C\n");
+    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "C");
+    // Its own words changed, under the same heading: it is still the section at that line.
+    client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    workspace.manual("a.md", "# A\n# C\nmore\n");
+    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["written_bytes"], 9);
+    // A title says which one is meant.
+    let mut titled = reference("a.md", 2);
+    titled["title"] = json!("A");
+    let error = client.refused("manual_read", &json!({ "ref": titled }));
+    assert_eq!((&error["code"], &error["details"]["nearest"]["title"]), (&json!("conflict"), &json!("A")));
+    titled["title"] = json!("C");
+    client.ok("manual_read", &json!({ "ref": titled }));
+    for (reference, code) in [
+        ("m/a.md#L2", None),
+        ("m/a.md", None),
+        ("m/a.md#L3", Some("not_found")),
+        ("m/a.md#L2+9999", Some("not_found")),
+        ("m/none.md#L1", Some("not_found")),
+        ("m/../a.md#L1", Some("out_of_scope")),
+        ("../a.md#L1", Some("out_of_scope")),
+        ("a.md", Some("invalid_parameter")),
+    ] {
+        let answer = client.call("manual_read", &json!({ "ref": reference }));
+        assert_eq!(answer["structuredContent"]["code"].as_str(), code, "{reference}: {answer}");
+    }
+}
+
+#[test]
+fn what_was_cut_is_gone_on_with_until_nothing_is_left() {
+    let words = "some words of a paragraph that goes on, 日本語\r\n";
+    let text = format!("# A\n{}## B\n{}# C\nc\n", words.repeat(300), words.repeat(300));
+    let workspace = Workspace::with(&text);
+    let section = text.split("# C").next().unwrap();
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    for limits in
+        [json!(null), json!({ "max_chars": 1000 }), json!({ "max_sections": 1, "max_chars": 20_000 })]
+    {
+        let mut from = json!("m/a.md#L1");
+        let mut mode = "overwrite";
+        let mut read = String::new();
+        for _ in 0..100 {
+            let arguments = json!({ "ref": from, "scope": "section", "limits": limits });
+            let part = client.ok("manual_read", &arguments);
+            let copy = json!({ "from_ref": from, "to_path": "x.md", "mode": mode, "limits": limits });
+            let copied = client.ok("bridge_copy_section", &copy);
+            if limits.get("max_sections").is_none() {
+                read.push_str(part["text"].as_str().unwrap());
+                assert_eq!(part["next"], copied["next"]);
+            }
+            assert_eq!(copied["truncated"], !copied["next"].is_null(), "{copied}");
+            if copied["next"].is_null() {
+                break;
+            }
+            assert!(workspace.text("x.md").ends_with('\n'), "cut at the end of a line");
+            (from, mode) = (copied["next"].clone(), "append");
+        }
+        assert_eq!(workspace.text("x.md"), section, "{limits}");
+        assert!(read.is_empty() || read == section, "{limits}");
+    }
+    // A whole file too; and what has changed meanwhile is not mixed with what was there.
+    let (mut from, mut mode) = (json!("a.md"), "overwrite");
+    let limits = json!({ "max_chars": 7000, "allow_file": true });
+    let copy = |from: &Value, mode: &str| json!({ "from_path": from, "manual_id": "m", "to_path": "y.md", "mode": mode, "limits": limits });
+    loop {
+        let copied = client.ok("bridge_copy_file", &copy(&from, mode));
+        if copied["next"].is_null() {
+            break;
+        }
+        (from, mode) = (copied["next"].clone(), "append");
+    }
+    assert_eq!(workspace.text("y.md"), text);
+    workspace.manual("a.md", format!("{text}more\n"));
+    assert_eq!(client.code("bridge_copy_file", &copy(&from, mode)), "conflict");
+}
+
+#[test]
+fn copies_have_a_limit_of_their_own() {
+    let text = format!("# A\n{}", "word ".repeat(10_000));
+    let workspace = Workspace::with(&text);
+    workspace.manual("a.json", format!("[{}1]", "1,".repeat(20_000)));
+    let client = Client::new(workspace.builder().hard_max_copy_chars(1_000_000));
+    assert_eq!(client.copy("a.md", 1, "x.md", "overwrite")["truncated"], false);
+    assert_eq!(workspace.text("x.md"), text);
+    client.copy("a.json", Value::Null, "x.json", "overwrite");
+    // Reading is as before.
+    let read = client.ok("manual_read", &read("a.md", 1, "section"));
+    assert_eq!((&read["truncated"], &read["applied"]["max_chars"]), (&json!(true), &json!(8000)));
+    let low = Client::new(workspace.builder().hard_max_copy_chars(100));
+    let copied = low.copy("a.md", 1, "x.md", "overwrite");
+    assert_eq!((&copied["truncated"], &copied["written_bytes"]), (&json!(true), &json!(99)));
 }
 
 #[test]

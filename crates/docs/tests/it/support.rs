@@ -197,6 +197,19 @@ impl Drop for OnDrop<'_> {
     }
 }
 
+/// A reference that an answer gave, without what the section is known by.
+#[track_caller]
+pub(crate) fn place(reference: &Value) -> String {
+    let reference = reference.as_str().unwrap_or_else(|| panic!("{reference} is no short reference"));
+    match reference.split_once('~') {
+        Some((place, print)) => {
+            assert_eq!(print.len(), 9, "{reference}");
+            place.to_owned()
+        }
+        None => reference.to_owned(),
+    }
+}
+
 /// A reference into the manual `m`.
 pub(crate) fn reference(path: &str, line: impl Into<Value>) -> Value {
     json!({ "target": "manual", "manual_id": "m", "path": path, "start_line": line.into(), "json_path": null })

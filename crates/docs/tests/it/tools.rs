@@ -31,7 +31,7 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
             assert_eq!(hints["idempotentHint"], false, "{}", tool.name);
         }
         assert_eq!(tool.exclusive, !reads);
-        assert!(tool.title.is_some() && (40..2048).contains(&tool.description.len()), "{}", tool.name);
+        assert!(tool.title.is_some() && (30..2048).contains(&tool.description.len()), "{}", tool.name);
         for schema in [&tool.input_schema, tool.output_schema.as_ref().unwrap()] {
             let schema = json_of(Some(schema));
             assert_eq!(schema["type"], "object", "{}", tool.name);
@@ -41,13 +41,34 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
     }
 }
 
+/// What every conversation pays for, whatever it is about.
+#[test]
+fn the_tools_are_described_in_ten_kilobytes() {
+    let documents = Workspace::new().open().documents;
+    let mut bytes = 0;
+    for tool in documents.tools().iter() {
+        let listed = json!({
+            "name": tool.name, "title": tool.title, "description": tool.description,
+            "inputSchema": json_of(Some(&tool.input_schema)), "outputSchema": json_of(tool.output_schema.as_ref()),
+            "annotations": json_of(tool.annotations.as_ref()),
+        });
+        bytes += listed.to_string().len() + 1;
+        println!("{} bytes: {listed}", listed.to_string().len());
+    }
+    assert!(bytes <= 10_000, "{bytes} bytes");
+}
+
 /// Every argument says what it is for.
 #[test]
 fn every_argument_is_described() {
     fn check(tool: &str, schema: &Value) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             assert!(property["description"].is_string(), "{tool}: {name}: {property}");
-            check(tool, property);
+            // What is in it is described with it.
+            for inner in property["properties"].as_object().into_iter().flat_map(|inner| inner.keys()) {
+                let said = property["description"].as_str().unwrap();
+                assert!(said.contains(inner) || inner.ends_with("_line"), "{tool}: {name}: {inner}");
+            }
         }
     }
     for tool in Workspace::new().open().documents.tools().iter() {
@@ -66,15 +87,15 @@ fn the_bridges_take_and_give_what_the_specification_says() {
     let rows = [
         (
             "bridge_copy_section",
-            vec!["from_ref", "limits", "mode", "to_path"],
+            vec!["from_ref", "limits", "mode", "to_path", "under"],
             vec!["from_ref", "to_path", "mode"],
-            vec!["truncated", "written_bytes", "written_path", "written_sections"],
+            vec!["next", "title", "truncated", "written_bytes", "written_path", "written_sections"],
         ),
         (
             "bridge_copy_file",
             vec!["from_path", "limits", "manual_id", "mode", "to_path"],
             vec!["from_path", "manual_id", "to_path", "mode"],
-            vec!["truncated", "written_bytes", "written_path"],
+            vec!["next", "truncated", "written_bytes", "written_path"],
         ),
     ];
     for (name, takes, needs, gives) in rows {
@@ -89,7 +110,10 @@ fn the_bridges_take_and_give_what_the_specification_says() {
         assert_eq!(sorted(keys(&input)), takes, "{name}");
         assert_eq!(required(&input), needs, "{name}");
         assert_eq!(sorted(keys(&output)), gives, "{name}");
-        assert_eq!(sorted(required(&output)), gives, "{name}");
+        // What the specification has is always there.
+        let more = ["next", "title"];
+        let always: Vec<_> = gives.into_iter().filter(|member| !more.contains(member)).collect();
+        assert_eq!(sorted(required(&output)), always, "{name}");
         let limits = &input["properties"]["limits"];
         assert_eq!(sorted(keys(limits)), ["allow_file", "max_chars", "max_sections"], "{limits}");
         assert_eq!(input["properties"]["mode"]["enum"], json!(["overwrite", "append"]), "{input}");

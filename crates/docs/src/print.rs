@@ -1,0 +1,102 @@
+//! What a reference remembers of a section besides its line: enough to know it again.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Digits that are not taken for one another.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const BITS: u32 = 5;
+const TEXT_DIGITS: u32 = 6;
+const HEADING_DIGITS: u32 = 3;
+
+/// A section's fingerprint: of its text, subsections included, and of the titles that lead to it. It is short because a
+/// model has to repeat it, and long enough for the sections of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Print {
+    pub(crate) text: u32,
+    pub(crate) heading: u32,
+}
+
+impl Print {
+    pub(crate) fn new(text: Hash, heading: Hash) -> Self {
+        Self { text: text.digits(TEXT_DIGITS), heading: heading.digits(HEADING_DIGITS) }
+    }
+}
+
+impl fmt::Display for Print {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (value, digits) in [(self.text, TEXT_DIGITS), (self.heading, HEADING_DIGITS)] {
+            for place in (0..digits).rev() {
+                let digit = (value >> (place * BITS)) as usize % DIGITS.len();
+                write!(f, "{}", char::from(DIGITS[digit]))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Print {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.len() != (TEXT_DIGITS + HEADING_DIGITS) as usize || !text.is_ascii() {
+            return Err(());
+        }
+        let (one, other) = text.split_at(TEXT_DIGITS as usize);
+        let value = |text: &str| {
+            text.bytes().try_fold(0_u32, |value, byte| {
+                let digit = DIGITS.iter().position(|digit| *digit == byte)?;
+                Some(value << BITS | u32::try_from(digit).ok()?)
+            })
+        };
+        value(one).zip(value(other)).map(|(text, heading)| Self { text, heading }).ok_or(())
+    }
+}
+
+/// FNV-1a: references outlive a process, and the hashers of the standard library may change with each version of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    pub(crate) const START: Self = Self(0xcbf2_9ce4_8422_2325);
+
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self::START.with(bytes)
+    }
+
+    pub(crate) fn with(self, bytes: &[u8]) -> Self {
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(bytes.iter().fold(self.0, step))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        self.with(&other.0.to_le_bytes())
+    }
+
+    fn digits(self, digits: u32) -> u32 {
+        let bits = digits * BITS;
+        // The upper half has had more of the mixing.
+        u32::try_from((self.0 ^ self.0 >> 32) & ((1 << bits) - 1)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_print_is_nine_characters_that_can_be_read_again() {
+        let print = Print::new(Hash::of(b"a"), Hash::of(b"b"));
+        let shown = print.to_string();
+        assert_eq!((shown.len(), shown.parse()), (9, Ok(print)));
+        assert_eq!(Print { text: 0, heading: 0 }.to_string(), "000000000");
+        for text in ["", "00000000", "0000000000", "00000000A", "00000000o", "00000000é"] {
+            assert!(text.parse::<Print>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_the_one_that_everybody_knows() {
+        assert_eq!(Hash::of(b"foobar"), Hash(0x8594_4171_f739_67e8));
+    }
+}
