@@ -7,13 +7,13 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use toolbridge_core::{RawJson, ServerInfo};
 
-use crate::ClaudeCodeError;
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
+use crate::{ClaudeCodeError, Transport};
 
 /// What is the same for all requests.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) server: Option<ServerInfo>,
     pub(crate) clears_env: bool,
+    /// What `Auto` stands for.
+    pub(crate) transport: Transport,
     pub(crate) strict_mcp_config: Option<bool>,
     pub(crate) allow_own_tools: Option<bool>,
     pub(crate) restrictions: Restrictions,
@@ -101,6 +103,12 @@ impl ClaudeCodeModelBuilder {
     /// [`env`](Self::env) names.
     pub fn inherit_env(mut self, inherit: bool) -> Self {
         self.options.clears_env = !inherit;
+        self
+    }
+
+    /// How tool calls travel where a request says [`Transport::Auto`], as one does that says nothing.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.options.transport = transport;
         self
     }
 

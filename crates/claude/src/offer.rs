@@ -81,11 +81,12 @@ impl ServerTools {
         Ok(Some(self))
     }
 
-    pub(crate) fn described(&self) -> Described {
+    /// What the CLI is told of them; `auto` is what [`Transport::Auto`] stands for.
+    pub(crate) fn described(&self, auto: Transport) -> Described {
         let source = &self.source.0;
         Described {
             server: self.server.clone(),
-            transport: self.transport.resolved(),
+            transport: if self.transport == Transport::Auto { auto } else { self.transport }.resolved(),
             list: source.tools(),
             may_change: !source.changes().is_never(),
         }

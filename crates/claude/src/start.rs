@@ -142,7 +142,7 @@ impl ClaudeCodeModel {
             partial,
             asks: decider.is_some(),
             output_schema: request.output_schema.clone(),
-            tools: tools.as_ref().map(ServerTools::described),
+            tools: tools.as_ref().map(|tools| tools.described(options.transport)),
             awaited,
             settings,
         };
