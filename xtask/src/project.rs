@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     /// Who may know whom; what ARCHITECTURE.md draws.
-    const ALLOWED: [(&str, &[&str]); 21] = [
+    const ALLOWED: [(&str, &[&str]); 22] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
         ("toolbridge-ipc", &["toolbridge-core", "toolbridge-socket"]),
@@ -149,7 +149,8 @@ mod tests {
         ("toolbridge-macros", &[]),
         ("toolbridge-nats", &["toolbridge-core"]),
         ("toolbridge-park", &["toolbridge-core"]),
-        ("toolbridge-scripted", &[]),
+        ("toolbridge-testing", &["toolbridge-claude"]),
+        ("toolbridge-scripted", &["toolbridge-testing"]),
         (
             "toolbridge",
             &[
@@ -163,6 +164,7 @@ mod tests {
                 "toolbridge-mcp",
                 "toolbridge-nats",
                 "toolbridge-park",
+                "toolbridge-testing",
             ],
         ),
         ("toolbridge-bridge", &["toolbridge"]),

@@ -3,6 +3,7 @@
 //! The calls are the real ones of real processes, and strace makes them fail. What `trace.c` is loaded into has it
 //! attached before `main`, so that only the program's own calls are counted.
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::model::panic_text;
 use crate::unchecked::say_unchecked_in;
 
 const SOURCE: &str = include_str!("trace.c");
@@ -357,4 +357,9 @@ fn injections(log: &str) -> Vec<Injection> {
         found.extend(errors.map(|(_, error)| Injection { call, error, when: *when }));
     }
     found.into_iter().collect()
+}
+/// What a panic says.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }

@@ -53,6 +53,7 @@
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
+//! | `testing` | a script in place of the model, for tests with the real CLI: `toolbridge::testing` |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
 
 #[cfg(feature = "bridge")]
@@ -226,6 +227,10 @@ pub use toolbridge_mcp as mcp;
 #[cfg(feature = "park")]
 #[doc(inline)]
 pub use toolbridge_park::{ParkError, Parked};
+/// A script in place of the model, for tests with the real CLI and without an account.
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use toolbridge_testing as testing;
 
 /// The tools of many machines, over NATS: this process as a host of tools, and the tools of all hosts as a source.
 #[cfg(feature = "nats")]
@@ -257,3 +262,7 @@ struct ServersPage;
 #[cfg(all(doctest, feature = "nats", feature = "macros"))]
 #[doc = include_str!("../NATS.md")]
 struct NatsPage;
+
+#[cfg(all(doctest, feature = "testing", feature = "macros"))]
+#[doc = include_str!("../TESTING.md")]
+struct TestingPage;

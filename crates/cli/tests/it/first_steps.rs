@@ -2,7 +2,7 @@
 //!
 //! Covered here: every `console` block of the pages in `PAGES`, and those of README.md that start with the executable (or
 //! with cargo, which would build and start it, or add it to the CLI). The others are covered by `crates/toolbridge` (the README's Rust code as
-//! doctests, its program and the page for Rust in `tests/it/first_steps.rs`) and by
+//! doctests, its program and the page for Rust in `tests/it/first_steps.rs`, docs/TESTING.md in `tests/it/testing.rs`) and by
 //! `crates/python/tests/test_first_steps.py`; a test here looks for blocks that no test runs.
 
 use std::path::{Path, PathBuf};
@@ -29,8 +29,12 @@ const OTHERS: [&str; 2] = ["cargo run --quiet", "python "];
 /// The pages that are run here, and those that other tests run.
 const PAGES: [&str; 4] =
     ["docs/first-steps/documents.md", "docs/TRACE.md", "docs/TROUBLE.md", "docs/USING.md"];
-const PAGES_OF_OTHERS: [&str; 3] =
-    ["docs/first-steps/from-claudecode-model.md", "docs/first-steps/python.md", "docs/first-steps/rust.md"];
+const PAGES_OF_OTHERS: [&str; 4] = [
+    "docs/TESTING.md",
+    "docs/first-steps/from-claudecode-model.md",
+    "docs/first-steps/python.md",
+    "docs/first-steps/rust.md",
+];
 
 #[test]
 fn first_steps_with_documents() {

@@ -12,6 +12,9 @@ use std::sync::Mutex;
 use serde_json::json;
 use toolbridge_scripted::{Script, ScriptedModel, Turn};
 
+/// What the model says past the script's end.
+const ENDED: &str = "(the script has ended)";
+
 const USAGE: &str = "usage: scripted-model [--log FILE] SCRIPT_FILE";
 
 fn main() -> ExitCode {
@@ -45,7 +48,7 @@ fn run(log: Option<&str>, script: &str) -> Result<(), String> {
                 let line = format!("{}\n", request.body);
                 let written = file.lock().expect("no writer panics").write_all(line.as_bytes());
                 match written {
-                    Ok(()) => script.turn(request).unwrap_or_else(Turn::ended),
+                    Ok(()) => script.turn(request).unwrap_or_else(|| Turn::text(ENDED)),
                     Err(error) => Turn::error(500, format!("cannot write the log: {error}")),
                 }
             })

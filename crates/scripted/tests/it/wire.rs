@@ -36,7 +36,9 @@ fn a_connection_serves_many_requests() {
     client.ask(1, "hi");
     assert_eq!(client.answer().text(), "Done.");
     client.ask(2, "again");
-    assert_eq!(client.answer().text(), "(the script has ended)");
+    let refused = client.answer();
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.json()["error"]["message"], "the script has ended: it has no turn 3");
 
     assert_eq!(model.overruns(), 1);
     let prompts: Vec<String> = model.requests().iter().map(ModelRequest::prompt).collect();

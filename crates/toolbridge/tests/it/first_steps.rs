@@ -41,7 +41,9 @@ fn programs_of_the_readme() {
 #[test]
 fn the_programs_shown_are_the_examples() {
     let rust = "docs/first-steps/rust.md";
-    for (page, name) in [(rust, "ask"), (rust, "own_bridge"), ("docs/HTTP.md", "http")] {
+    for (page, name) in
+        [(rust, "ask"), (rust, "own_bridge"), ("docs/HTTP.md", "http"), ("docs/TESTING.md", "testing")]
+    {
         let shown = std::fs::read_to_string(path(page)).unwrap();
         let text = std::fs::read_to_string(path(&format!("crates/toolbridge/examples/{name}.rs"))).unwrap();
         let lines = text.lines().filter(|line| !line.starts_with("//!") && !line.starts_with("#!["));

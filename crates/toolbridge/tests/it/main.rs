@@ -10,4 +10,6 @@ mod model;
 mod own_bridge;
 mod parked;
 mod plugins;
+#[cfg(feature = "testing")]
+mod testing;
 mod trace;

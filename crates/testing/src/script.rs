@@ -11,12 +11,12 @@ const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang
 /// What the model answers, turn by turn.
 ///
 /// ```
-/// # use toolbridge_scripted::Script;
+/// # use toolbridge_testing::Script;
 /// let script = Script::parse(r#"
 ///     ## A comment. A turn is what stands between `---` lines; each line is one block.
 ///     think I should add these.
 ///     text Let me | see.              # two spaces and `# ` start a comment, too
-///     call add {"a": 40, "b": 2}      # `add` means `mcp__tools__add`; `Bash` is taken as it is
+///     call add {"a": 40, "b": 2}      # a tool of an MCP server, by its own name; `Bash` is the CLI's
 ///     call add {"a": 1, "b": 1} as toolu_second
 ///     sleep 300                       # milliseconds
 ///     fill 100000                     # a text of that many `x`
@@ -31,7 +31,7 @@ const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang
 ///     ---
 ///     garbage                         # status 200 and no event stream
 /// "#)?;
-/// # Ok::<(), toolbridge_scripted::ScriptError>(())
+/// # Ok::<(), toolbridge_testing::ScriptError>(())
 /// ```
 ///
 /// In `text` and `think`, `|` cuts the text into pieces, each sent as an event of its own; ` | ` cuts at one
@@ -257,7 +257,7 @@ mod tests {
                 Turn::Blocks(vec![
                     Block::Think(vec!["I should add these.".into()]),
                     text(&["Let me ", "see."]),
-                    Block::call("mcp__tools__add", json!({"a": 40, "b": 2})),
+                    Block::call("add", json!({"a": 40, "b": 2})),
                     Block::call_as("Bash", json!({"command": "ls  # all"}), "toolu_second"),
                     Block::Sleep(Duration::from_millis(300)),
                 ]),

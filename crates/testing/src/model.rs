@@ -1,10 +1,12 @@
 //! The Messages API.
 
 use std::any::Any;
+use std::env;
 use std::fmt;
 use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,24 +15,30 @@ use futures_util::{StreamExt as _, stream};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Body, Frame};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::task::yield_now;
 use tokio::time::sleep;
+use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Transport};
 
 use crate::events::{self, Step};
 use crate::server::{Request, Response, Server};
-use crate::{ModelRequest, Script, Turn};
+use crate::{ModelRequest, Script, Turn, clean_environment};
+
+/// Names the CLI to test with, instead of the one that is found.
+const CLI: &str = "TOOLBRIDGE_TEST_CLAUDE";
 
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no event stream.";
 
-/// A model on loopback that answers by a script; dropping it closes all its connections.
+/// A model on loopback that answers by a script; dropping it closes all its connections and removes its home.
 ///
 /// The turn is chosen by each request alone, by the number of answers that it holds. So several
-/// conversations, also of several CLIs, can share a model.
+/// conversations, also of several CLIs, can share a model. A request past the script's end is refused with an error that
+/// says so.
 ///
 /// ```
 /// use serde_json::json;
-/// use toolbridge_scripted::{Block, ScriptedModel, Turn};
+/// use toolbridge_testing::{Block, ScriptedModel, Turn};
 ///
 /// let model = ScriptedModel::start_with(|request| match request.turn() {
 ///     0 => Turn::blocks(vec![Block::call("echo", json!({"text": request.prompt()}))]),
@@ -41,6 +49,8 @@ const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no even
 pub struct ScriptedModel {
     server: Server,
     mind: Arc<Mind>,
+    /// The CLI's, empty at first.
+    home: TempDir,
 }
 
 impl ScriptedModel {
@@ -52,7 +62,15 @@ impl ScriptedModel {
     #[must_use]
     #[track_caller]
     pub fn start(script: impl Into<Script>) -> Self {
-        let script = script.into();
+        started(Self::try_start(script.into()))
+    }
+
+    /// Starts a model that answers by a script, without a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no port, no directory or no thread.
+    pub fn try_start(script: Script) -> io::Result<Self> {
         Self::serve(Box::new(move |request| script.turn(request)))
     }
 
@@ -64,16 +82,58 @@ impl ScriptedModel {
     #[must_use]
     #[track_caller]
     pub fn start_with(answer: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
-        Self::serve(Box::new(move |request| Some(answer(request))))
+        started(Self::serve(Box::new(move |request| Some(answer(request)))))
     }
 
-    #[track_caller]
-    fn serve(answer: Box<Answer>) -> Self {
+    fn serve(answer: Box<Answer>) -> io::Result<Self> {
+        let home = TempDir::with_prefix("toolbridge-testing-")?;
         let mind = Arc::new(Mind { answer, requests: Mutex::default(), overruns: AtomicUsize::new(0) });
         let shared = Arc::clone(&mind);
-        let server = Server::start(move |request| Arc::clone(&shared).handle(request))
-            .unwrap_or_else(|error| panic!("cannot start a model on loopback: {error}"));
-        Self { server, mind }
+        let server = Server::start(move |request| Arc::clone(&shared).handle(request))?;
+        Ok(Self { server, mind, home })
+    }
+
+    /// A model that runs in the real CLI and is answered by this one, with the default settings. It goes with this one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClaudeCodeModelBuilder::build`]. Whether there is a CLI is seen with the first request.
+    pub fn model(&self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
+        self.builder().build()
+    }
+
+    /// The same for a model with settings of its own: [`environment`](Self::environment) is all that the CLI sees of the machine.
+    ///
+    /// The CLI is the one that the variable `TOOLBRIDGE_TEST_CLAUDE` names, else the one that every model finds. Where a request does not
+    /// say how tool calls travel, they do so over the CLI's stdin and stdout: the executable of a test cannot be a bridge.
+    ///
+    /// ```
+    /// # use toolbridge_testing::ScriptedModel;
+    /// let scripted = ScriptedModel::start("text Hello.");
+    /// let model = scripted.builder().system_prompt("You are a clerk.").max_turns(3).build()?;
+    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
+    /// ```
+    pub fn builder(&self) -> ClaudeCodeModelBuilder {
+        let mut builder = ClaudeCodeModel::builder().inherit_env(false).transport(Transport::Sdk);
+        if let Some(path) = env::var_os(CLI) {
+            builder = builder.cli(path);
+        }
+        self.environment().into_iter().fold(builder, |builder, (name, value)| builder.env(name, value))
+    }
+
+    /// All that a CLI, or a program that starts one, may see of the machine: a home that is empty at first, this process's PATH, this
+    /// model's address, and a key that is none.
+    ///
+    /// Start a whole program so, with no other variable, to test it from outside: `Command::new(…).env_clear().envs(…)`.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, String)> {
+        clean_environment(self.home(), &self.url())
+    }
+
+    /// The CLI's home.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// The address to give to the CLI as `ANTHROPIC_BASE_URL`.
@@ -88,7 +148,7 @@ impl ScriptedModel {
         self.mind.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests came past the script's end.
+    /// How many requests came past the script's end. They were refused.
     #[must_use]
     pub fn overruns(&self) -> usize {
         self.mind.overruns.load(Ordering::Relaxed)
@@ -99,6 +159,12 @@ impl fmt::Debug for ScriptedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScriptedModel").field("url", &self.url()).finish_non_exhaustive()
     }
+}
+
+/// A model that is part of a test.
+#[track_caller]
+fn started(model: io::Result<ScriptedModel>) -> ScriptedModel {
+    model.unwrap_or_else(|error| panic!("cannot start a model on loopback: {error}"))
 }
 
 /// The answer to a request; `None` past the script's end.
@@ -150,7 +216,7 @@ impl Mind {
             Ok(Some(turn)) => turn,
             Ok(None) => {
                 self.overruns.fetch_add(1, Ordering::Relaxed);
-                Turn::ended()
+                Turn::error(400, format!("the script has ended: it has no turn {}", request.turn() + 1))
             }
             Err(panic) => Turn::error(500, format!("the script panicked: {}", panic_text(&*panic))),
         }
@@ -158,7 +224,7 @@ impl Mind {
 }
 
 /// What a panic says.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }

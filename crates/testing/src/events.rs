@@ -114,6 +114,7 @@ fn contents(request: &ModelRequest, blocks: &[Block]) -> impl Iterator<Item = Op
             let text: Vec<char> = input.to_string().chars().collect();
             let pieces = text.chunks(text.len().div_ceil(INPUT_PIECES)).map(String::from_iter);
             let deltas = pieces.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+            let name = request.tool_named(name);
             Some((json!({"type": "tool_use", "id": id, "name": name, "input": input}), deltas.collect()))
         }
         Block::Sleep(_) => None,

@@ -8,6 +8,7 @@ const FILL_PIECE_BYTES: usize = 64 * 1024;
 
 /// The model's answer to one request.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Turn {
     /// A message of these blocks.
     Blocks(Vec<Block>),
@@ -39,12 +40,6 @@ impl Turn {
         Self::Blocks(vec![Block::text(text)])
     }
 
-    /// What the model says past the script's end.
-    #[must_use]
-    pub fn ended() -> Self {
-        Self::text("(the script has ended)")
-    }
-
     /// An HTTP error, such as 529 `overloaded`.
     #[must_use]
     pub fn error(status: u16, message: impl Into<String>) -> Self {
@@ -54,6 +49,7 @@ impl Turn {
 
 /// A part of a message, or a pause between two parts.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Block {
     /// Text, one delta a piece.
     Text(Vec<String>),
@@ -61,7 +57,7 @@ pub enum Block {
     Think(Vec<String>),
     /// A tool call.
     Call {
-        /// The tool's full name.
+        /// The tool's name.
         name: String,
         /// The arguments.
         input: Value,
@@ -87,13 +83,11 @@ impl Block {
         Self::Text(starts.map(|start| "x".repeat(FILL_PIECE_BYTES.min(size - start))).collect())
     }
 
-    /// A tool call. A bare lower-case name means a tool of the server `tools`: `add` is `mcp__tools__add`; a
-    /// name with a capital or `mcp__` is taken as it is.
+    /// A tool call. A bare lower-case name means a tool of an MCP server: `add` is `mcp__tools__add`, or, where the CLI offers no such
+    /// tool, the `add` of the one server that has it. A name with a capital or `mcp__` is taken as it is.
     #[must_use]
     pub fn call(name: &str, input: Value) -> Self {
-        let is_full = name.starts_with("mcp__") || name.contains(char::is_uppercase);
-        let name = if is_full { name.into() } else { format!("mcp__tools__{name}") };
-        Self::Call { name, input, id: None }
+        Self::Call { name: name.into(), input, id: None }
     }
 
     /// A tool call with a tool-use id of its own.
@@ -108,22 +102,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn bare_names_are_tools_of_the_server_tools() {
-        for (name, want) in [
-            ("add", "mcp__tools__add"),
-            ("write_note", "mcp__tools__write_note"),
-            ("Bash", "Bash"),
-            ("mcp__other__add", "mcp__other__add"),
-        ] {
-            let Block::Call { name, .. } = Block::call(name, json!({})) else { panic!("not a call") };
-            assert_eq!(name, want);
-        }
-    }
 
     #[test]
     fn fill_is_cut_into_pieces_and_complete() {

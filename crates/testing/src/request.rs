@@ -4,6 +4,7 @@ use serde_json::Value;
 
 /// A recorded request to `/v1/messages`.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ModelRequest {
     /// The whole body.
     pub body: Value,
@@ -52,6 +53,23 @@ impl ModelRequest {
         self.messages("assistant").count()
     }
 
+    /// The full name of a tool that a script calls by this one.
+    pub(crate) fn tool_named(&self, name: &str) -> String {
+        if name.starts_with("mcp__") || name.contains(char::is_uppercase) {
+            return name.into();
+        }
+        let usual = format!("mcp__tools__{name}");
+        let is_it = |tool: &&str| {
+            tool.strip_suffix(name)
+                .is_some_and(|server| server.starts_with("mcp__") && server.ends_with("__"))
+        };
+        let offered: Vec<&str> = self.tools().into_iter().filter(is_it).collect();
+        match offered[..] {
+            [only] => only.into(),
+            _ => usual,
+        }
+    }
+
     /// The ids of all tool calls so far, in the order in which the model made them.
     pub(crate) fn call_ids(&self) -> Vec<&str> {
         let blocks = self.messages("assistant").flat_map(|message| items(&message["content"]));
@@ -65,6 +83,7 @@ impl ModelRequest {
 
 /// A tool's result as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ToolResultBlock {
     /// The call that this answers.
     pub tool_use_id: String,
@@ -158,6 +177,25 @@ mod tests {
         );
         assert_eq!((&*added.tool_use_id, added.is_error, &*added.text()), ("toolu_0_0", false, "4\n2"));
         assert_eq!(added.content[0]["type"], "image");
+    }
+
+    #[test]
+    fn bare_names_are_tools_of_servers() {
+        let request = |tools: &[&str]| {
+            let tools: Vec<_> = tools.iter().map(|name| json!({ "name": name })).collect();
+            ModelRequest { body: json!({ "tools": tools }) }
+        };
+        for (offered, name, want) in [
+            (&["mcp__tools__add"][..], "add", "mcp__tools__add"),
+            (&["mcp__tools__add", "mcp__other__add"], "add", "mcp__tools__add"),
+            (&["mcp__one__add", "mcp__other__add"], "add", "mcp__tools__add"),
+            (&["mcp__pydantic_tools__add", "mcp__other__re_add", "Bash"], "add", "mcp__pydantic_tools__add"),
+            (&["mcp__other__add"], "write_note", "mcp__tools__write_note"),
+            (&["mcp__other__add"], "mcp__tools__add", "mcp__tools__add"),
+            (&["mcp__other__Bash"], "Bash", "Bash"),
+        ] {
+            assert_eq!(request(offered).tool_named(name), want, "{offered:?}");
+        }
     }
 
     #[test]

@@ -47,11 +47,11 @@ impl Server {
                 tokio::spawn(http1::Builder::new().serve_connection(stream, service));
             }
         };
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().name("scripted-model".into()).spawn(move || {
             runtime.spawn(accepting);
             // With the runtime go its tasks, whatever they wait for.
             _ = runtime.block_on(stopped);
-        });
+        })?;
         Ok(Self { address, running: Some((stop, thread)) })
     }
 

@@ -1,0 +1,38 @@
+//! Tests of programs that use toolbridge, offline: the real CLI, no account, and a script in place of the model.
+//!
+//! A [`ScriptedModel`] is a Messages API on loopback. A [`Script`] says what it answers, turn by turn, and it records what the CLI
+//! sent. [`ScriptedModel::model`] is a [`ClaudeCodeModel`](toolbridge_claude::ClaudeCodeModel) that talks to it, and can neither use
+//! nor touch anybody's account or settings.
+//!
+//! ```no_run
+//! use toolbridge_claude::Request;
+//! use toolbridge_testing::ScriptedModel;
+//!
+//! # async fn test() -> Result<(), toolbridge_claude::ClaudeCodeError> {
+//! let scripted = ScriptedModel::start("text Hello.");
+//! let answer = scripted.model()?.request(Request::new("Say hello.")).await?;
+//! assert_eq!(answer.text(), "Hello.");
+//!
+//! let [request] = &scripted.requests()[..] else { panic!("not one request") };
+//! assert_eq!(request.prompt(), "Say hello.");
+//! assert!(request.tools().is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent, `events` how an answer is
+//! written, `server` what carries it, `environment` what the CLI sees.
+
+mod environment;
+mod events;
+mod model;
+mod request;
+mod script;
+mod server;
+mod turn;
+
+pub use environment::clean_environment;
+pub use model::ScriptedModel;
+pub use request::{ModelRequest, ToolResultBlock};
+pub use script::{Script, ScriptError};
+pub use turn::{Block, Turn};

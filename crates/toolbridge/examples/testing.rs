@@ -1,0 +1,1 @@
+../../../examples/testing.rs
