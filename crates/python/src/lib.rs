@@ -19,6 +19,7 @@ mod server;
 mod session;
 mod stream;
 mod task;
+mod testing;
 mod threads;
 mod tools;
 
@@ -48,6 +49,8 @@ mod _native {
     use crate::stream::Stream;
     #[pymodule_export]
     use crate::task::Task;
+    #[pymodule_export]
+    use crate::testing::Scripted;
     #[pymodule_export]
     use crate::threads::Calls;
 

@@ -45,6 +45,15 @@ def test_streaming(world: MakeWorld) -> None:
     )
 
 
+def test_sums(world: MakeWorld) -> None:
+    shown_program = (EXAMPLES / "test_sums.py").read_text().split('"""\n\n', 1)[1]
+    assert shown_program in (EXAMPLES.parent.parent.parent / "docs/TESTING.md").read_text()
+    here = world("error 500 nobody was to be asked")
+    printed = shown(here, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "test_sums.py")
+    assert "1 passed" in printed
+    assert here.requests == []
+
+
 SHOUT = """
 import os
 

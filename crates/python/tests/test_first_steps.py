@@ -1,9 +1,9 @@
 """Pages that show programs in Python: each command is run again, with the installed wheel.
 
 Covered here: every program and every `console` block of docs/first-steps/python.md and
-docs/first-steps/from-claudecode-model.md, and those of the README that are Python's. A block that starts with
-```` ```python NAME ```` is a file of that name. In what a page shows, `…` stands for anything.
-`<!-- model: … -->` before a block has the script that plays the model there, as in
+docs/first-steps/from-claudecode-model.md, and those of the README and docs/TESTING.md that are Python's. A
+block that starts with ```` ```python NAME ```` is a file of that name. In what a page shows, `…` stands for
+anything. `<!-- model: … -->` before a block has the script that plays the model there, as in
 `crates/scripted/src/page.rs`.
 
 With TOOLBRIDGE_BLESS=1, what a page does not show rightly is written to it.
@@ -144,6 +144,10 @@ def repeat(page: Path, world: MakeWorld, changed: Callable[[str], str] = str) ->
 
 def test_first_steps_in_python(world: MakeWorld) -> None:
     assert repeat(ROOT / "docs/first-steps/python.md", world) >= 5
+
+
+def test_testing_an_agent(world: MakeWorld) -> None:
+    assert repeat(ROOT / "docs/TESTING.md", world) == 1
 
 
 def test_the_readme(world: MakeWorld) -> None:

@@ -435,6 +435,9 @@ class ClaudeCodeModel(Model[None]):
                 if not request.cancelled():
                     request.exception()  # not wanted by a reader that has stopped
 
+    def _check_allowed(self) -> None:
+        check_allow_model_requests()
+
     @asynccontextmanager
     async def _prepared(
         self,
@@ -446,7 +449,7 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[_Prepared]:
         """A request that can be started; what belongs to it goes when the context is left."""
         check_asyncio()
-        check_allow_model_requests()
+        self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
         check_names(all_settings)
         warn_unsupported(all_settings, self.unsupported_settings)

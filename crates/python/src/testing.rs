@@ -1,0 +1,81 @@
+//! The scripted model, for Python.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use toolbridge::testing::{ModelRequest, Script, ScriptedModel, ToolResultBlock};
+
+use crate::error::invalid;
+use crate::json;
+use crate::process::{Own, lock};
+
+/// A model on loopback that answers by a script.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Scripted {
+    /// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
+    model: Mutex<Own<ScriptedModel>>,
+    url: String,
+    environment: BTreeMap<String, String>,
+}
+
+#[pymethods]
+impl Scripted {
+    #[new]
+    fn new(script: &str) -> PyResult<Self> {
+        let script = Script::parse(script).map_err(invalid)?;
+        let model = ScriptedModel::try_start(script)?;
+        let (url, environment) = (model.url(), model.environment().into_iter().collect());
+        Ok(Self { model: Mutex::new(Own::new(model)), url, environment })
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    #[getter]
+    fn environment(&self) -> BTreeMap<String, String> {
+        self.environment.clone()
+    }
+
+    /// The requests so far, as JSON, with what is usually looked for in them.
+    fn requests(&self) -> Vec<u8> {
+        let requests = lock(&self.model).get().map(ScriptedModel::requests).unwrap_or_default();
+        json(&requests.iter().map(request_json).collect::<Vec<_>>())
+    }
+
+    /// How many requests came past the script's end.
+    fn overruns(&self) -> usize {
+        lock(&self.model).get().map_or(0, ScriptedModel::overruns)
+    }
+
+    /// Closes all connections, and removes the home.
+    fn close(&self, py: Python<'_>) {
+        let model = lock(&self.model).take();
+        // Its thread ends first.
+        py.detach(|| drop(model));
+    }
+}
+
+fn request_json(request: &ModelRequest) -> Value {
+    let results: Vec<_> = request.tool_results().iter().map(result_json).collect();
+    json!({
+        "body": request.body,
+        "prompt": request.prompt(),
+        "system": request.system(),
+        "tools": request.tools(),
+        "tool_results": results,
+        "turn": request.turn(),
+    })
+}
+
+fn result_json(result: &ToolResultBlock) -> Value {
+    json!({
+        "tool_use_id": result.tool_use_id,
+        "is_error": result.is_error,
+        "content": result.content,
+        "text": result.text(),
+    })
+}

@@ -1,0 +1,116 @@
+"""What users test their agents with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Agent, models
+from support import PATIENCE_SECONDS
+
+from toolbridge import CLIExecutionError, CLINotFoundError, InvalidRequestError
+from toolbridge.testing import ScriptedModel
+
+pytest_plugins = ["toolbridge.testing"]
+
+MakeScripted = Callable[[str], ScriptedModel]
+
+pytestmark = pytest.mark.anyio
+
+ADD = 'call add {"a": 40, "b": 2}'
+
+
+def agent_of(scripted: ScriptedModel) -> Agent[None, str]:
+    agent = Agent(scripted.model(timeout=PATIENCE_SECONDS), instructions="Use the tools.")
+
+    @agent.tool_plain
+    def add(a: float, b: float) -> float:
+        return a + b
+
+    return agent
+
+
+async def test_what_the_model_saw_is_recorded(scripted_model: MakeScripted) -> None:
+    scripted = scripted_model(f"{ADD}\n---\ntext It is {{result}}.")
+    assert scripted.requests == []
+    assert (await agent_of(scripted).run("What is 40 + 2?")).output == "It is 42.0."
+    first, second = scripted.requests
+    assert (first.prompt, first.turn, first.tool_results) == ("What is 40 + 2?", 0, [])
+    assert first.tools == ["mcp__pydantic_tools__add"]
+    assert "Use the tools." in first.system
+    [result] = second.tool_results
+    assert (second.turn, result.text, result.is_error) == (1, "42.0", False)
+    assert (result.tool_use_id, second.body["stream"]) == ("toolu_0_0", True)
+    assert scripted.overruns == 0
+
+
+async def test_what_was_recorded_stays_and_nothing_else_does() -> None:
+    with ScriptedModel("text Hello.") as scripted:
+        home = Path(scripted.environment["HOME"])
+        assert home.is_dir()
+        assert (await agent_of(scripted).run("hi")).output == "Hello."
+    assert [request.prompt for request in scripted.requests] == ["hi"]
+    assert not home.exists()
+    scripted.close()
+
+
+async def test_a_request_past_the_scripts_end_says_so(scripted_model: MakeScripted) -> None:
+    scripted = scripted_model(ADD)
+    with pytest.raises(CLIExecutionError, match="the script has ended: it has no turn 2"):
+        await agent_of(scripted).run("go")
+    # The CLI may ask again.
+    assert scripted.overruns >= 1
+    assert len(scripted.requests) == 1 + scripted.overruns
+
+
+async def test_no_provider_is_asked(scripted_model: MakeScripted) -> None:
+    scripted = scripted_model("text Hello.")
+    with models.override_allow_model_requests(False):
+        assert (await agent_of(scripted).run("hi")).output == "Hello."
+
+
+async def test_the_cli_sees_nothing_of_this_machine(
+    scripted_model: MakeScripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_MODEL", "of-the-user")
+    scripted = scripted_model('call Bash {"command": "env"}\n---\ntext {result}')
+    home = scripted.environment["HOME"]
+    model = scripted.model(
+        builtin_tools=["Bash"], allowed_tools=["Bash"], working_directory=home, env={"OWN": "1"}
+    )
+    seen = (await Agent(model).run("go")).output.split("\n")
+    assert f"HOME={home}" in seen
+    assert "OWN=1" in seen
+    assert not [line for line in seen if line.startswith("ANTHROPIC_MODEL")]
+
+
+def test_a_script_with_a_mistake_names_the_line() -> None:
+    with pytest.raises(InvalidRequestError, match="line 2 of the script: `say` is no keyword; a line starts"):
+        ScriptedModel("text hello\nsay goodbye")
+
+
+async def test_no_cli_says_what_to_do(scripted_model: MakeScripted) -> None:
+    model = scripted_model("text hello").model(cli_path="/nowhere/claude")
+    with pytest.raises(CLINotFoundError) as error:
+        await Agent(model).run("hi")
+    assert error.value.hint is not None
+    assert "install it with" in error.value.hint
+
+
+def test_pytest_is_not_needed(tmp_path: Path) -> None:
+    (tmp_path / "pytest.py").write_text("raise ImportError")
+    program = "from toolbridge.testing import *; print(ScriptedModel('text hi').url)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("http://127.0.0.1:")
