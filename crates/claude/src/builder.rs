@@ -14,6 +14,7 @@ use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
+use crate::stderr::OnStderr;
 
 /// What is the same for all requests.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) restrictions: Restrictions,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
+    pub(crate) on_stderr: Option<OnStderr>,
 }
 
 /// Makes a [`ClaudeCodeModel`].
@@ -136,6 +138,12 @@ impl ClaudeCodeModelBuilder {
     /// Is called with every message of the CLI, as it wrote it. It must not block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Opaque(Arc::new(call)));
+        self
+    }
+
+    /// Is called with every line that the CLI writes to its stderr. It must not block.
+    pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.options.on_stderr = Some(Opaque(Arc::new(call)));
         self
     }
 

@@ -98,6 +98,11 @@ impl ChatBuilder {
         self.with(|request| request.on_message(call))
     }
 
+    /// As [`Request::on_stderr`].
+    pub fn on_stderr(self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.with(|request| request.on_stderr(call))
+    }
+
     /// As [`Request::system_prompt`].
     pub fn system_prompt(self, text: impl Into<String>) -> Self {
         self.with(|request| request.system_prompt(text))
@@ -221,6 +226,17 @@ impl Chat {
     /// When the CLI refuses, or has ended.
     pub async fn context_usage(&self) -> Result<RawJson, ClaudeCodeError> {
         self.ask(json!({ "subtype": "get_context_usage" })).await
+    }
+
+    /// Brings files back that the CLI's tools have changed: as they were before the prompt with that id, which
+    /// [`on_message`](ChatBuilder::on_message) is told as its `uuid`. It needs
+    /// [`enable_file_checkpointing`](Settings::enable_file_checkpointing).
+    ///
+    /// # Errors
+    ///
+    /// When the CLI refuses, or has ended.
+    pub async fn rewind_files(&self, prompt_id: &str) -> Result<(), ClaudeCodeError> {
+        self.ask(json!({ "subtype": "rewind_files", "user_message_id": prompt_id })).await.map(drop)
     }
 
     async fn ask(&self, request: Value) -> Result<RawJson, ClaudeCodeError> {

@@ -32,7 +32,7 @@ use crate::process::Process;
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
-use crate::stderr::Tail;
+use crate::stderr::{OnStderr, Tail};
 use crate::stream::{Events, Signals};
 use crate::tools::{Bound, Report};
 use crate::{ClaudeCodeError, ResponseWithMetadata};
@@ -79,6 +79,7 @@ pub(crate) struct Turn {
     pub(crate) events: Events,
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
+    pub(crate) on_stderr: Option<OnStderr>,
     /// What calls of our tools belong to from now on, and where they say how far they are.
     pub(crate) tools: Option<Bound>,
     pub(crate) reports: Option<mpsc::Receiver<Report>>,
@@ -327,6 +328,7 @@ impl Driver {
     /// A turn's time begins now, though the CLI may not be ready for its prompt.
     fn begin(&mut self, mut turn: Turn) {
         self.limit_to(turn.limit);
+        self.stderr.tell(turn.on_stderr.take());
         if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
             let changes = self.work.spawn(offer.tools.bind(bound));
             if let Some(before) = self.changes.replace(changes) {
@@ -694,6 +696,7 @@ mod tests {
             events,
             decider: None,
             on_message: None,
+            on_stderr: None,
             tools: None,
             reports: None,
         });

@@ -8,17 +8,21 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use toolbridge_core::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
 use crate::room::Room;
-use crate::settings::{Conversation, HOOKLESS, Settings};
+use crate::settings::{Conversation, HOOKLESS, Settings, Skills, Thinking};
 use crate::version::Version;
 
 /// The built-in tools of a CLI that cannot be told which to offer.
 const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edit,MultiEdit,Write,NotebookRead,\
     NotebookEdit,WebFetch,WebSearch,TodoWrite,ExitPlanMode,EnterPlanMode,SlashCommand,Skill,AskUserQuestion,\
     AgentOutputTool";
+
+/// The variable with which a program says what it is called.
+const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 
 /// What a launch says besides the settings.
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
@@ -28,6 +32,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) room: &'a Room,
     /// The toolset's server: its name, and its entry among the MCP servers.
     pub(crate) server: Option<(&'a str, Value)>,
+    /// The tools of that server.
+    pub(crate) own_tools: &'a [ToolSpec],
     /// Whether the server's own tools run without anybody being asked.
     pub(crate) allow_own: bool,
     /// Whether only the servers given here exist.
@@ -67,8 +73,9 @@ impl Launch {
         };
         launch.surroundings(settings, &extras).map_err(unwritten)?;
         launch.flag("model", settings.model.as_ref());
+        launch.thinking(settings);
         launch.prompts(settings, &extras)?;
-        launch.tools(settings, &extras);
+        launch.tools(settings, &extras)?;
         launch.conversation(settings, &extras);
         launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
         launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
@@ -91,6 +98,32 @@ impl Launch {
         self.arguments.extend([name.into(), value.into()]);
     }
 
+    fn thinking(&mut self, settings: &Settings) {
+        self.flag("fallback-model", settings.fallback_model.as_ref());
+        self.flag("effort", settings.effort.as_ref().map(ToString::to_string));
+        let display = match &settings.thinking {
+            None => None,
+            Some(Thinking::Disabled) => {
+                self.flag("thinking", Some("disabled"));
+                None
+            }
+            Some(Thinking::Adaptive { display }) => {
+                self.flag("thinking", Some("adaptive"));
+                *display
+            }
+            Some(Thinking::Enabled { budget_tokens, display }) => {
+                self.flag("max-thinking-tokens", Some(budget_tokens.to_string()));
+                *display
+            }
+        };
+        self.flag("thinking-display", display.map(|display| display.to_string()));
+        self.flag("task-budget", settings.task_budget.map(|tokens| tokens.to_string()));
+        self.flag(
+            "betas",
+            settings.betas.as_ref().filter(|names| !names.is_empty()).map(|names| names.join(",")),
+        );
+    }
+
     /// Where the CLI works, and where it leaves what it writes besides: in the room, as far as nobody misses it.
     fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
         if !settings.is_claude_code() {
@@ -102,6 +135,18 @@ impl Launch {
         }
         if !settings.keeps_session() {
             self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
+        }
+        self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
+        if settings.enable_file_checkpointing == Some(true) {
+            self.env.push(("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true".into()));
+            // A prompt has an id only where the CLI repeats it.
+            self.arguments.push("--replay-user-messages".into());
+        }
+        for directory in settings.add_dirs.iter().flatten() {
+            self.flag("add-dir", Some(directory));
+        }
+        for directory in settings.plugins.iter().flatten() {
+            self.flag("plugin-dir", Some(directory));
         }
         if settings.is_alone(extras.strict) {
             // The logs of its servers. Not with other servers or tools, whose caches would be lost.
@@ -116,6 +161,11 @@ impl Launch {
         let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
         let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
         let append = settings.append_system_prompt.clone();
+        if settings.exclude_dynamic_sections == Some(true) {
+            self.arguments.push("--exclude-dynamic-system-prompt-sections".into());
+        }
+        let snapshot = settings.system_prompt_snapshot.map(|keep| if keep { "on" } else { "off" });
+        self.flag("system-prompt-snapshot", snapshot);
         if version >= Version::WITH_EARLY_PROMPTS {
             let said = [
                 ("systemPrompt", system.map(Value::from)),
@@ -150,9 +200,11 @@ impl Launch {
         Ok(())
     }
 
-    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) {
+    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+        self.agents(settings, extras)?;
         let rules = |rules: Vec<String>| (!rules.is_empty()).then(|| rules.join(","));
         let mut allowed = settings.allowed_tools.clone().unwrap_or_default();
+        allowed.extend(settings.skills.iter().flat_map(Skills::rules));
         let own = extras.server.as_ref().filter(|_| extras.allow_own);
         allowed.extend(own.map(|(name, _)| format!("mcp__{name}")));
         self.flag("allowedTools", rules(allowed));
@@ -172,6 +224,36 @@ impl Launch {
             // Without a matcher: which tools are meant is decided here, by their exact names.
             self.hello["hooks"] = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
         }
+        Ok(())
+    }
+
+    /// What an older CLI would not read, and say nothing.
+    fn agents(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+        let known = [
+            ("agents", !settings.agents.is_empty(), Version::WITH_AGENTS),
+            ("skills", settings.skills.is_some(), Version::WITH_SKILLS),
+            ("sandbox", settings.sandbox.is_some(), Version::WITH_STRICT_SANDBOX),
+        ];
+        if let Some((name, _, since)) =
+            known.iter().find(|(_, is_set, since)| *is_set && extras.version < *since)
+        {
+            let reason = format!("Claude Code {} knows no `{name}`; update it to {since}", extras.version);
+            return Err(ClaudeCodeError::invalid(reason));
+        }
+        if let Some(Skills::Only(names)) = &settings.skills {
+            self.hello["skills"] = json!(names);
+        }
+        if !settings.agents.is_empty() {
+            let own = |tool: &str| match &extras.server {
+                Some((server, _)) if extras.own_tools.iter().any(|own| own.name == tool) => {
+                    format!("mcp__{server}__{tool}")
+                }
+                _ => tool.to_owned(),
+            };
+            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), agent.to_cli(own)));
+            self.hello["agents"] = agents.collect();
+        }
+        Ok(())
     }
 
     fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) {
@@ -191,6 +273,9 @@ impl Launch {
             }
         };
         self.arguments.extend(forks.then(|| "--fork-session".into()));
+        self.flag("session-id", settings.fork_session_id.as_ref());
+        self.flag("resume-session-at", settings.resume_session_at.as_ref());
+        self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
         if settings.keeps_session() {
             tracing::info!("the CLI keeps this conversation on disk");
         } else if extras.version >= Version::WITHOUT_TRANSCRIPT {
@@ -233,7 +318,12 @@ impl Launch {
             self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(unwritten)?));
         }
         self.arguments.extend(extras.strict.then(|| "--strict-mcp-config".into()));
-        self.arguments.extend(extras.partial.then(|| "--include-partial-messages".into()));
+        let more = [
+            (extras.partial, "--include-partial-messages"),
+            (settings.include_hook_events == Some(true), "--include-hook-events"),
+            (settings.forward_subagent_text == Some(true), "--forward-subagent-text"),
+        ];
+        self.arguments.extend(more.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
         Ok(())
     }
 }
@@ -241,6 +331,12 @@ impl Launch {
 /// The user's settings, and over them what keeps others from getting round a decision that is made here.
 fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
     let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+    if let Some(sandbox) = &settings.sandbox {
+        let mut sandbox = sandbox.clone();
+        // The CLI would go on without one, and warn a person who is not there.
+        sandbox.fail_if_unavailable.get_or_insert(true);
+        whole["sandbox"] = json!(sandbox);
+    }
     if extras.restricted || extras.asks {
         // A skill's shell lines run without a question and without a hook.
         whole["disableSkillShellExecution"] = json!(true);
@@ -273,8 +369,10 @@ fn without_draft(mut schema: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use toolbridge_core::RawJson;
+
     use super::*;
-    use crate::PermissionMode;
+    use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, Subagent, ThinkingDisplay};
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
@@ -299,6 +397,7 @@ mod tests {
             version,
             room: &room,
             server: None,
+            own_tools: &[],
             allow_own: true,
             strict: true,
             asks: false,
@@ -419,6 +518,115 @@ mod tests {
         );
         assert_eq!(said.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+    }
+
+    #[test]
+    fn every_option_of_the_sdk_has_its_argument() {
+        let set = || Settings::default().claude_code(true);
+        let strict = "--strict-mcp-config";
+        check(&set().fallback_model("sonnet,haiku"), &["--fallback-model=sonnet,haiku", strict]);
+        check(&set().effort(Effort::Xhigh), &["--effort=xhigh", strict]);
+        check(&set().effort(Effort::Other("of_tomorrow".into())), &["--effort=of_tomorrow", strict]);
+        let adaptive = Thinking::Adaptive { display: Some(ThinkingDisplay::Omitted) };
+        check(&set().thinking(adaptive), &["--thinking=adaptive", "--thinking-display=omitted", strict]);
+        let enabled = Thinking::Enabled { budget_tokens: 2048, display: None };
+        check(&set().thinking(enabled), &["--max-thinking-tokens=2048", strict]);
+        check(&set().thinking(Thinking::Disabled), &["--thinking=disabled", strict]);
+        check(&set().task_budget(40_000), &["--task-budget=40000", strict]);
+        check(&set().betas(["a", "b"]), &["--betas=a,b", strict]);
+        check(&set().betas([""; 0]), &[strict]);
+        check(&set().add_dirs(["-a", "/b c"]), &["--add-dir=-a", "--add-dir=/b c", strict]);
+        check(&set().plugins(["/p", "/q"]), &["--plugin-dir=/p", "--plugin-dir=/q", strict]);
+        check(
+            &set().exclude_dynamic_sections(true).system_prompt_snapshot(false),
+            &["--exclude-dynamic-system-prompt-sections", "--system-prompt-snapshot=off", strict],
+        );
+        check(
+            &set().include_hook_events(true).forward_subagent_text(true),
+            &[strict, "--include-hook-events", "--forward-subagent-text"],
+        );
+        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
+        let at =
+            set().conversation(resume).fork_session_id("f").resume_session_at("m").resume_drops_turn("p");
+        check(
+            &at,
+            &[
+                "--resume=s",
+                "--fork-session",
+                "--session-id=f",
+                "--resume-session-at=m",
+                "--resume-drops-turn=p",
+                strict,
+            ],
+        );
+        let said = launch(&set().enable_file_checkpointing(true).client_app("shop/1.2"));
+        assert_eq!(said.arguments, ["--replay-user-messages", strict]);
+        let checkpoints = ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
+        assert_eq!(said.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
+        check(&set().permission_mode(PermissionMode::Auto), &["--permission-mode=auto", strict]);
+    }
+
+    #[test]
+    fn agents_have_the_tools_that_they_are_given_and_go_with_the_first_message() {
+        let none = Subagent::new("Thinks", "You think.");
+        let some = Subagent::new("Adds", "You add.").tools(["add", "Read"]).max_turns(3).effort(Effort::Low);
+        let all = Subagent::new("Does all", "You do.").tools(["*"]).disallowed_tools(["add"]);
+        let settings = Settings::default().agent("none", none).agent("some", some).agent("all", all);
+        let own = [ToolSpec::new("add", "Adds", RawJson::empty_object())];
+        let own: &'static [ToolSpec] = Box::leak(Box::new(own));
+        let launch = |version: &str| {
+            launch_of(version, &settings, |extras| {
+                (extras.server, extras.own_tools) = (Some(("tools", json!({}))), own);
+            })
+        };
+        let said = launch("2.1.325").unwrap();
+        assert_eq!(said.arguments[..2], ["--allowedTools=mcp__tools", "--tools=Task"]);
+        let want = json!({
+            "all": { "description": "Does all", "prompt": "You do.", "disallowedTools": ["mcp__tools__add"] },
+            "none": { "description": "Thinks", "prompt": "You think.", "tools": [] },
+            "some": {
+                "description": "Adds", "prompt": "You add.", "tools": ["mcp__tools__add", "Read"],
+                "maxTurns": 3, "effort": "low",
+            },
+        });
+        assert_eq!(said.hello["agents"], want);
+        let refused = launch("2.0.76").err().unwrap();
+        assert_eq!(refused, "Claude Code 2.0.76 knows no `agents`; update it to 2.0.77");
+        let named = settings.builtin_tools(["Agent"]);
+        assert_eq!(launch_of("2.1.325", &named, |_| ()).unwrap().arguments[0], "--tools=Agent");
+    }
+
+    #[test]
+    fn skills_bring_their_tool_and_the_rules_that_allow_them() {
+        let said = launch(&Settings::default().skills(["pdf", "shop:orders"]).plugins(["/p"]));
+        let want = ["--plugin-dir=/p", "--allowedTools=Skill(pdf),Skill(shop:orders)", "--tools=Skill"];
+        assert_eq!(said.arguments[..3], want);
+        assert_eq!(said.hello["skills"], json!(["pdf", "shop:orders"]));
+        let said = launch(&Settings::default().skills(Skills::All));
+        assert_eq!(said.arguments[..2], ["--allowedTools=Skill", "--tools=Skill"]);
+        assert_eq!(said.hello.get("skills"), None);
+        let said = launch(&Settings::default().skills([""; 0]));
+        assert_eq!((&said.arguments[0][..], &said.hello["skills"]), ("--tools=", &json!([])));
+        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_| ()).err().unwrap();
+        assert!(refused.starts_with("Claude Code 2.1.50 knows no `skills`; update it to "), "{refused}");
+    }
+
+    #[test]
+    fn a_sandbox_that_cannot_be_had_is_an_error() {
+        let network = SandboxNetwork::default().allowed_domains(["example.com"]);
+        let sandbox = Sandbox::default().enabled(true).excluded_commands(["git"]).network(network);
+        let settings = Settings::default().cli_settings(json!({ "a": 1 })).sandbox(sandbox.clone());
+        let want = json!({ "a": 1, "sandbox": {
+            "enabled": true,
+            "failIfUnavailable": true,
+            "excludedCommands": ["git"],
+            "network": { "allowedDomains": ["example.com"] },
+        } });
+        assert_eq!(launch(&settings).files, [file("settings.json", &want)]);
+        let weaker = Settings::default().sandbox(sandbox.fail_if_unavailable(false));
+        assert!(launch(&weaker).files[0].1.contains(r#""failIfUnavailable":false"#));
+        let refused = launch_of("2.1.50", &settings, |_| ()).err().unwrap();
+        assert!(refused.starts_with("Claude Code 2.1.50 knows no `sandbox`; update it to "), "{refused}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::prompt::{Input, Message, expanded, transcript};
 use crate::settings::Settings;
+use crate::stderr::OnStderr;
 use crate::version::Version;
 use crate::{ClaudeCodeError, Transport};
 
@@ -33,7 +34,7 @@ use crate::{ClaudeCodeError, Transport};
 /// ```
 ///
 /// It can be written and read as JSON, but for what lives in this process: [`tools`](Self::tools), [`state`](Self::state),
-/// [`can_use_tool`](Self::can_use_tool) and [`on_message`](Self::on_message) are left out.
+/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message) and [`on_stderr`](Self::on_stderr) are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
@@ -51,6 +52,8 @@ pub struct Request {
     pub(crate) decider: Option<Decider>,
     #[serde(skip)]
     pub(crate) on_message: Option<OnMessage>,
+    #[serde(skip)]
+    pub(crate) on_stderr: Option<OnStderr>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
 }
@@ -149,6 +152,12 @@ impl Request {
     /// Is called with every message of the CLI in this request, as it wrote it. It must not block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
         self.on_message = Some(Opaque(Arc::new(call)));
+        self
+    }
+
+    /// Is called with every line that the CLI writes to its stderr in this request. It must not block.
+    pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_stderr = Some(Opaque(Arc::new(call)));
         self
     }
 

@@ -8,10 +8,17 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::restriction::canonical;
+use crate::sandbox::Sandbox;
+use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
 
 /// The variable with which the CLI runs without hooks.
 pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
+
+/// The CLI's tools for agents, which has two names, and for skills.
+const STARTS_AGENTS: &str = "Task";
+const USES_SKILLS: &str = "Skill";
 
 /// How long a request may take when nothing is said about it.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -30,6 +37,7 @@ macro_rules! settings {
             $($(#[serde(with = $with)])? pub(crate) $name: Option<$type>,)*
             pub(crate) env: BTreeMap<String, String>,
             pub(crate) mcp_servers: Map<String, Value>,
+            pub(crate) agents: BTreeMap<String, Subagent>,
         }
 
         impl Settings {
@@ -40,6 +48,7 @@ macro_rules! settings {
                     $($name: self.$name.or(base.$name),)*
                     env: base.env.into_iter().chain(self.env).collect(),
                     mcp_servers: base.mcp_servers.into_iter().chain(self.mcp_servers).collect(),
+                    agents: base.agents.into_iter().chain(self.agents).collect(),
                 }
             }
         }
@@ -63,6 +72,12 @@ macro_rules! settings {
                 self.own_settings().mcp_servers.insert(name.into(), entry);
                 self
             }
+
+            /// Gives the model an agent that it may start, by its name, and the tool to start it with.
+            pub fn agent(mut self, name: impl Into<String>, agent: Subagent) -> Self {
+                self.own_settings().agents.insert(name.into(), agent);
+                self
+            }
         }
     };
 
@@ -83,6 +98,13 @@ macro_rules! settings {
     (@list $(#[$doc:meta])* $name:ident($arg:ident): $type:ty) => {
         $(#[$doc])*
         pub fn $name<T: Into<String>>(mut self, $arg: impl IntoIterator<Item = T>) -> Self {
+            self.own_settings().$name = Some($arg.into_iter().map(Into::into).collect());
+            self
+        }
+    };
+    (@paths $(#[$doc:meta])* $name:ident($arg:ident): $type:ty) => {
+        $(#[$doc])*
+        pub fn $name<T: Into<PathBuf>>(mut self, $arg: impl IntoIterator<Item = T>) -> Self {
             self.own_settings().$name = Some($arg.into_iter().map(Into::into).collect());
             self
         }
@@ -134,9 +156,30 @@ settings! {
         /// Names the model to ask, instead of the CLI's own choice.
         into model(name): String;
 
+        /// Names the model to ask where the first is overloaded or not there; several with commas between them.
+        into fallback_model(name): String;
+
+        /// How much the model is to think about its answer.
+        value effort(effort): Effort;
+
+        /// Whether the model thinks before it answers.
+        value thinking(thinking): Thinking;
+
+        /// Tells the model how many tokens it has for the whole of a request, so that it comes to an end in time.
+        value task_budget(tokens): u64;
+
+        /// Names features of the API that are being tried out. The CLI sends them with an API key alone.
+        list betas(names): Vec<String>;
+
+        /// How your program calls itself towards the API, such as `shop/1.2`.
+        into client_app(name): String;
+
         /// Lets the CLI work in that directory. By default it works in an empty one, or in this process's where
         /// something of the CLI's needs one: built-in tools, settings files, kept conversations, other servers.
         into working_directory(directory): PathBuf;
+
+        /// Names further directories that the CLI's tools may reach.
+        paths add_dirs(directories): Vec<PathBuf>;
 
         /// Limits a request's time, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
         value timeout(limit): Duration as "seconds";
@@ -151,6 +194,21 @@ settings! {
         /// Names the built-in tools that the CLI offers to the model, such as `Read`; `default` is all that it
         /// usually has. There are none by default.
         list builtin_tools(names): Vec<String>;
+
+        /// Names the skills that the model may use, and gives it the tool to use them with. They are those of
+        /// [`setting_sources`](Self::setting_sources) and [`plugins`](Self::plugins), and the CLI's own.
+        into skills(skills): Skills;
+
+        /// Names directories with plugins: skills, agents, hooks, commands and MCP servers, all of which the CLI gets. With only the
+        /// [servers given here](crate::ClaudeCodeModelBuilder::strict_mcp_config), theirs are left out.
+        paths plugins(directories): Vec<PathBuf>;
+
+        /// Runs the commands of the CLI's tool `Bash` in a sandbox.
+        value sandbox(sandbox): Sandbox;
+
+        /// Has the CLI keep copies of files before its tools change them, so that
+        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can bring them back.
+        value enable_file_checkpointing(enable): bool;
 
         /// Says what the CLI does about tools that no rule allows.
         value permission_mode(mode): PermissionMode;
@@ -167,12 +225,37 @@ settings! {
         /// Adds this to the system prompt.
         into append_system_prompt(text): String;
 
+        /// Puts what is of one user alone, such as the directory, into the first prompt instead of the CLI's own system prompt, so
+        /// that the API's cache of it serves several users.
+        value exclude_dynamic_sections(exclude): bool;
+
+        /// Whether a conversation keeps the system prompt that it began with, also when it is resumed with another; the CLI's default is
+        /// that it does.
+        value system_prompt_snapshot(keep): bool;
+
         /// Says which conversation requests belong to; each is a new one by default.
         value conversation(conversation): Conversation;
+
+        /// Goes on after that message, and leaves out what came later: its id, in a conversation that is
+        /// [resumed](Conversation::Resume).
+        into resume_session_at(message): String;
+
+        /// With [`resume_session_at`](Self::resume_session_at): the id of the prompt that is to be left out with all that came of it. If anything
+        /// else would be left out, that is an error.
+        into resume_drops_turn(prompt): String;
+
+        /// The id, a UUID, of the copy with which a conversation goes on.
+        into fork_session_id(id): String;
 
         /// Names the settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`, skills,
         /// agents and hooks that belong to them. By default it reads none.
         list setting_sources(sources): Vec<String>;
+
+        /// Has the CLI say when hooks begin and end, as [`Event::Other`](crate::Event::Other).
+        value include_hook_events(include): bool;
+
+        /// Passes on what agents say and think, as [`Event::Subagent`](crate::Event::Subagent), and not only which tools they call.
+        value forward_subagent_text(forward): bool;
 
         /// Gives the CLI further arguments, after all others.
         list extra_args(args): Vec<String>;
@@ -241,6 +324,8 @@ pub enum PermissionMode {
     BypassPermissions,
     /// Denies without asking.
     DontAsk,
+    /// Has a model decide.
+    Auto,
     /// Another one that the CLI knows.
     #[serde(untagged)]
     Other(String),
@@ -249,6 +334,124 @@ pub enum PermissionMode {
 impl fmt::Display for PermissionMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
+    }
+}
+
+/// How much a model is to think about its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Effort {
+    /// As little as it can.
+    Low,
+    /// Some.
+    Medium,
+    /// Much; the default of most models.
+    High,
+    /// More, where the model can.
+    Xhigh,
+    /// As much as it can.
+    Max,
+    /// Another one that the CLI knows.
+    #[serde(untagged)]
+    Other(String),
+}
+
+impl fmt::Display for Effort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// Whether a model thinks before it answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Thinking {
+    /// As it sees fit.
+    Adaptive {
+        /// What is seen of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        display: Option<ThinkingDisplay>,
+    },
+    /// Up to so many tokens; for older models.
+    Enabled {
+        /// How many, at least 1.
+        budget_tokens: u32,
+        /// What is seen of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        display: Option<ThinkingDisplay>,
+    },
+    /// Not.
+    Disabled,
+}
+
+/// What is seen of a model's thinking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ThinkingDisplay {
+    /// A summary.
+    Summarized,
+    /// Nothing.
+    Omitted,
+}
+
+impl fmt::Display for ThinkingDisplay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// Which skills a model may use. In JSON it is `"all"` or a list of names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Skills {
+    /// All that the CLI finds.
+    All,
+    /// Those with these names; one of a plugin is `plugin:skill`.
+    #[serde(untagged)]
+    Only(Vec<String>),
+}
+
+impl<T: Into<String>, const N: usize> From<[T; N]> for Skills {
+    fn from(names: [T; N]) -> Self {
+        Self::Only(names.map(Into::into).into())
+    }
+}
+
+impl From<Vec<String>> for Skills {
+    fn from(names: Vec<String>) -> Self {
+        Self::Only(names)
+    }
+}
+
+impl Skills {
+    fn has_any(&self) -> bool {
+        !matches!(self, Self::Only(names) if names.is_empty())
+    }
+
+    /// The rules that allow them.
+    pub(crate) fn rules(&self) -> Vec<String> {
+        match self {
+            Self::All => vec!["Skill".into()],
+            Self::Only(names) => names.iter().map(|name| format!("Skill({name})")).collect(),
+        }
+    }
+
+    /// A name that would be another rule.
+    fn fault(&self) -> Option<String> {
+        let Self::Only(names) = self else { return None };
+        let is_wrong = |name: &&String| {
+            name.is_empty()
+                || name.trim() != *name
+                || name.starts_with('/')
+                || name.ends_with('*')
+                || name.contains(|c: char| matches!(c, '(' | ')' | ',' | '\\' | '\u{feff}') || c.is_control())
+        };
+        let name = names.iter().find(is_wrong)?;
+        Some(format!("`{name}` is not the name of a skill; it is that of its directory, or `plugin:skill`"))
     }
 }
 
@@ -275,12 +478,42 @@ impl Settings {
             }
             _ => None,
         };
+        let agent = self.agents.iter().find_map(|(name, agent)| {
+            let fault = if name.trim().is_empty() { Some("its name is empty") } else { agent.fault() };
+            fault.map(|fault| format!("agent `{name}`: {fault}"))
+        });
+        let is_resumed = matches!(self.conversation, Some(Conversation::Resume { .. }));
+        let is_forked = matches!(
+            self.conversation,
+            Some(Conversation::Resume { fork: true, .. } | Conversation::Continue { fork: true })
+        );
+        let fork_id = self.fork_session_id.as_ref().and_then(|id| match uuid::Uuid::try_parse(id) {
+            Ok(_) if is_forked => None,
+            Ok(_) => Some("`fork_session_id` names a copy; the conversation must be forked".into()),
+            Err(_) => Some(format!("the session id `{id}` is not a UUID")),
+        });
+        // What the API's headers take.
+        let is_unsendable = |name: &&String| name.chars().any(|c| c.is_control() || c > '\u{ff}');
+        let client_app = self.client_app.as_ref().filter(is_unsendable);
+        let beta = self.betas.iter().flatten().find(|name| name.is_empty() || name.contains([',', ' ']));
+        let is_thoughtless = matches!(self.thinking, Some(Thinking::Enabled { budget_tokens: 0, .. }));
         let is_other = self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object());
         let wrong = [
             (self.max_turns == Some(0)).then(|| "`max_turns` is 0; it must be at least 1".into()),
             budget.map(|budget| format!("`max_budget_usd` is {budget}; it must be a number above 0")),
             (self.timeout == Some(Duration::ZERO)).then(|| "`timeout` is 0; it must be above 0".into()),
             session,
+            agent,
+            fork_id,
+            (self.resume_session_at.is_some() && !is_resumed).then(|| {
+                "`resume_session_at` is a message of a conversation that is resumed; name that, too".into()
+            }),
+            (self.resume_drops_turn.is_some() && self.resume_session_at.is_none())
+                .then(|| "`resume_drops_turn` needs `resume_session_at`, which says where to go on".into()),
+            self.skills.as_ref().and_then(Skills::fault),
+            is_thoughtless.then(|| "`thinking` has 0 tokens; disable it, or give it at least 1".into()),
+            client_app.map(|name| format!("`client_app` is `{name}`, which cannot be in an HTTP header")),
+            beta.map(|name| format!("`{name}` is not the name of a beta")),
             is_other.then(|| "`cli_settings` is not a JSON object".into()),
             source.map(|source| {
                 format!("`{source}` is not a source of settings; there are `user`, `project` and `local`")
@@ -297,17 +530,23 @@ impl Settings {
     }
 
     /// The built-in tools; `None` means those that the CLI usually has.
-    pub(crate) fn offered_builtins(&self) -> Option<&[String]> {
-        match &self.builtin_tools {
-            Some(names) if names.iter().any(|name| name == "default") => None,
-            Some(names) => Some(names),
-            None => (!self.is_claude_code()).then_some(&[]),
-        }
+    pub(crate) fn offered_builtins(&self) -> Option<Vec<&str>> {
+        let mut names: Vec<_> = match &self.builtin_tools {
+            Some(names) if names.iter().any(|name| name == "default") => return None,
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None if self.is_claude_code() => return None,
+            None => Vec::new(),
+        };
+        let starts_agents = names.iter().any(|name| canonical(name) == canonical(STARTS_AGENTS));
+        names.extend((!self.agents.is_empty() && !starts_agents).then_some(STARTS_AGENTS));
+        let uses_skills = !names.contains(&USES_SKILLS) && self.skills.as_ref().is_some_and(Skills::has_any);
+        names.extend(uses_skills.then_some(USES_SKILLS));
+        Some(names)
     }
 
     /// Whether the model is offered that built-in tool.
     pub(crate) fn offers_builtin(&self, tool: &str) -> bool {
-        self.offered_builtins().is_none_or(|names| names.iter().any(|name| name == tool))
+        self.offered_builtins().is_none_or(|names| names.contains(&tool))
     }
 
     /// The settings files; `None` means those that the CLI usually reads.
@@ -322,10 +561,10 @@ impl Settings {
 
     /// Whether nothing but the tools of this process is offered: then the CLI needs no directory of its own.
     pub(crate) fn is_alone(&self, strict: bool) -> bool {
-        let nothing = |list: Option<&[String]>| list.is_some_and(<[String]>::is_empty);
         strict
-            && nothing(self.offered_builtins())
-            && nothing(self.read_sources())
+            && self.offered_builtins().is_some_and(|names| names.is_empty())
+            && self.read_sources().is_some_and(<[String]>::is_empty)
+            && self.plugins.is_none()
             && !self.keeps_session()
             && self.mcp_servers.is_empty()
     }
@@ -377,6 +616,40 @@ mod tests {
                     .conversation(Conversation::Resume { session_id: String::new(), fork: false }),
                 "the session id to resume is empty",
             ),
+            (
+                Settings::default().agent("a", Subagent::default()),
+                "agent `a`: `description` is missing; it tells the model when to use it",
+            ),
+            (
+                Settings::default().agent("a", Subagent::new("x", " ")),
+                "agent `a`: `prompt` is missing; it is its system prompt",
+            ),
+            (
+                Settings::default().skills(["pdf", "a),Bash"]),
+                "`a),Bash` is not the name of a skill; it is that of its directory, or `plugin:skill`",
+            ),
+            (
+                Settings::default().resume_session_at("m"),
+                "`resume_session_at` is a message of a conversation that is resumed; name that, too",
+            ),
+            (
+                Settings::default().resume_drops_turn("m"),
+                "`resume_drops_turn` needs `resume_session_at`, which says where to go on",
+            ),
+            (
+                Settings::default().fork_session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
+                "`fork_session_id` names a copy; the conversation must be forked",
+            ),
+            (Settings::default().fork_session_id("x"), "the session id `x` is not a UUID"),
+            (
+                Settings::default().thinking(Thinking::Enabled { budget_tokens: 0, display: None }),
+                "`thinking` has 0 tokens; disable it, or give it at least 1",
+            ),
+            (
+                Settings::default().client_app("a\nb"),
+                "`client_app` is `a\nb`, which cannot be in an HTTP header",
+            ),
+            (Settings::default().betas(["a,b"]), "`a,b` is not the name of a beta"),
         ];
         for (settings, want) in rows {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
@@ -406,6 +679,28 @@ mod tests {
             ["acceptEdits", "of_tomorrow"].map(|name| mode(name).to_string()),
             ["acceptEdits", "of_tomorrow"]
         );
+
+        let options = json!({
+            "effort": "max",
+            "thinking": { "type": "enabled", "budget_tokens": 2048, "display": "summarized" },
+            "skills": "all",
+            "agents": { "a": { "description": "d", "prompt": "p", "tools": null, "maxTurns": 2 } },
+            "sandbox": { "enabled": true, "network": { "allowLocalBinding": true } },
+        });
+        let own = Settings::default()
+            .effort(Effort::Max)
+            .thinking(Thinking::Enabled { budget_tokens: 2048, display: Some(ThinkingDisplay::Summarized) })
+            .skills(Skills::All)
+            .agent("a", Subagent::new("d", "p").max_turns(2))
+            .sandbox(
+                Sandbox::default()
+                    .enabled(true)
+                    .network(crate::SandboxNetwork::default().allow_local_binding(true)),
+            );
+        let read: Settings = serde_json::from_value(options).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{own:?}"));
+        let only: Settings = serde_json::from_value(json!({ "skills": ["pdf"] })).unwrap();
+        assert_eq!(only.skills, Some(Skills::from(["pdf"])));
 
         let error = |text: Value| serde_json::from_value::<Settings>(text).unwrap_err().to_string();
         assert!(error(json!({ "max_turn": 1 })).starts_with("unknown field `max_turn`, expected one of "));

@@ -24,6 +24,7 @@ use crate::request::{OnMessage, Request};
 use crate::result_limit::max_chars;
 use crate::room::Room;
 use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings};
+use crate::stderr::OnStderr;
 use crate::stream::{Events, ResponseStream, Signals};
 use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
@@ -54,6 +55,7 @@ pub(crate) struct Talk {
     session_id: Option<Arc<OnceLock<String>>>,
     decider: Option<Decider>,
     on_message: Option<OnMessage>,
+    on_stderr: Option<OnStderr>,
     tools: Option<Bound>,
     wants_reports: bool,
 }
@@ -80,6 +82,7 @@ impl Talk {
             events,
             decider: self.decider.clone(),
             on_message: self.on_message.clone(),
+            on_stderr: self.on_stderr.clone(),
             tools: self.tools.clone().map(|bound| Bound { reports: tell, ..bound }),
             reports,
         }
@@ -152,6 +155,7 @@ impl ClaudeCodeModel {
             session_id: None,
             decider,
             on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
+            on_stderr: request.on_stderr.clone().or_else(|| options.on_stderr.clone()),
             tools: tools.map(|tools| Bound { source: tools.source.0, state, reports: None }),
             wants_reports: partial,
         };
@@ -180,6 +184,7 @@ impl ClaudeCodeModel {
                 version: *version,
                 room: &room,
                 server: offer.as_ref().map(|offer| offer.server.as_str()).zip(entry),
+                own_tools: tools.as_ref().map(|tools| &tools.list[..]).unwrap_or_default(),
                 allow_own: options.allow_own_tools.unwrap_or(!asks),
                 strict: *strict,
                 asks: *asks,

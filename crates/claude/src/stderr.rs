@@ -1,6 +1,8 @@
-//! The end of what a process says on its stderr.
+//! What a process says on its stderr: its end is kept, and each line is told to whoever listens.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -8,38 +10,119 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::opaque::Opaque;
+
 /// How much is kept.
 const KEPT_BYTES: usize = 8 * 1024;
 
 /// How long the last words may take once the process has ended: somebody else may hold the pipe.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// What the user wants to be called for every line.
+pub(crate) type OnStderr = Opaque<dyn Fn(&str) + Send + Sync>;
+
 /// Reads to the end, and keeps the end.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    kept: Arc<Mutex<Vec<u8>>>,
+    heard: Arc<Mutex<Heard>>,
     reading: AbortOnDropHandle<()>,
+}
+
+#[derive(Default)]
+struct Heard {
+    kept: Vec<u8>,
+    /// What nobody has been told yet.
+    untold: Vec<u8>,
+    listener: Option<OnStderr>,
+}
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heard").field("kept", &self.kept.len()).finish_non_exhaustive()
+    }
+}
+
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heard {
+    fn hear(&mut self, bytes: &[u8]) {
+        for (buffer, most) in [(&mut self.kept, KEPT_BYTES), (&mut self.untold, 8 * KEPT_BYTES)] {
+            buffer.extend(bytes);
+            let surplus = buffer.len().saturating_sub(most);
+            buffer.drain(..surplus);
+        }
+        self.tell();
+    }
+
+    /// Tells the lines that have ended.
+    fn tell(&mut self) {
+        let Some(Opaque(listener)) = self.listener.clone() else { return };
+        let end = self.untold.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let lines: Vec<u8> = self.untold.drain(..end).collect();
+        for line in String::from_utf8_lossy(&lines).lines() {
+            // Whoever listens must not keep the CLI from being read.
+            if catch_unwind(AssertUnwindSafe(|| listener(line))).is_err() {
+                tracing::error!("the function for the CLI's stderr panicked");
+            }
+        }
+    }
 }
 
 impl Tail {
     pub(crate) fn of(mut stderr: pipe::Receiver) -> Self {
-        let kept = Arc::<Mutex<Vec<u8>>>::default();
-        let tail = Arc::clone(&kept);
+        let heard = Arc::<Mutex<Heard>>::default();
+        let hearing = Arc::clone(&heard);
         let reading = tokio::spawn(async move {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-                tail.extend(&buffer[..count]);
-                let surplus = tail.len().saturating_sub(KEPT_BYTES);
-                tail.drain(..surplus);
+                lock(&hearing).hear(&buffer[..count]);
+            }
+            let mut heard = lock(&hearing);
+            if !heard.untold.is_empty() {
+                heard.untold.push(b'\n');
+                heard.tell();
             }
         });
-        Self { kept, reading: AbortOnDropHandle::new(reading) }
+        Self { heard, reading: AbortOnDropHandle::new(reading) }
+    }
+
+    /// Tells every line from now on, and those that nobody has heard.
+    pub(crate) fn tell(&self, listener: Option<OnStderr>) {
+        let mut heard = lock(&self.heard);
+        heard.listener = listener;
+        heard.tell();
     }
 
     /// What was kept, once the process has ended.
     pub(crate) async fn text(&mut self) -> String {
         _ = timeout(LAST_WORDS, &mut self.reading).await;
-        String::from_utf8_lossy(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
+        String::from_utf8_lossy(&lock(&self.heard).kept).trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_told_whole_and_a_panic_is_not_the_end() {
+        let (mut theirs, ours) = pipe::pipe().unwrap();
+        let mut tail = Tail::of(ours);
+        theirs.write_all(b"one\ntw").await.unwrap();
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        let list = Arc::clone(&told);
+        tail.tell(Some(Opaque(Arc::new(move |line: &str| {
+            list.lock().unwrap().push(line.to_owned());
+            assert_ne!(line, "two");
+        }))));
+        theirs.write_all(b"o\nthree\nfour").await.unwrap();
+        drop(theirs);
+        assert_eq!(tail.text().await, "one\ntwo\nthree\nfour");
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*told, ["one", "two", "three", "four"]);
     }
 }

@@ -10,6 +10,7 @@ mod faults;
 mod filters;
 mod killed;
 mod parked;
+mod options;
 mod permissions;
 mod readme;
 mod requests;

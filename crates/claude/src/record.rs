@@ -1,0 +1,48 @@
+//! Data that is made setter by setter, and that the CLI reads as it is.
+
+/// A struct whose members are all optional, with a setter for each: how it is taken, its name and its type. In JSON the members have
+/// the CLI's names, which are in camel case, and those that are not set are left out.
+macro_rules! record {
+    (
+        $(#[$attr:meta])*
+        pub struct $record:ident {
+            $($(#[$doc:meta])* $kind:ident $name:ident: $type:ty;)*
+        }
+    ) => {
+        $(#[$attr])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+        #[must_use]
+        pub struct $record {
+            $(#[serde(skip_serializing_if = "Option::is_none")] pub(crate) $name: Option<$type>,)*
+        }
+
+        impl $record {
+            $(record!(@$kind $(#[$doc])* $name: $type);)*
+        }
+    };
+
+    (@value $(#[$doc:meta])* $name:ident: $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(mut self, $name: $type) -> Self {
+            self.$name = Some($name);
+            self
+        }
+    };
+    (@into $(#[$doc:meta])* $name:ident: $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(mut self, $name: impl Into<$type>) -> Self {
+            self.$name = Some($name.into());
+            self
+        }
+    };
+    (@list $(#[$doc:meta])* $name:ident: $type:ty) => {
+        $(#[$doc])*
+        pub fn $name<T: Into<String>>(mut self, $name: impl IntoIterator<Item = T>) -> Self {
+            self.$name = Some($name.into_iter().map(Into::into).collect());
+            self
+        }
+    };
+}
+
+pub(crate) use record;

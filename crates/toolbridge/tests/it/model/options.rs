@@ -1,0 +1,217 @@
+//! Settings that change what the model is sent, or what the CLI has.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use toolbridge::{Effort, Event, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport};
+use toolbridge_scripted::{Block, ModelRequest, Turn};
+
+use super::support::{TRANSPORTS, Tools, World, program};
+
+/// What is sent to the API with these settings.
+async fn sent(settings: Settings) -> Value {
+    let world = World::new("text ok");
+    let request = Request::new("go").settings(settings);
+    assert_eq!(world.model().request(request).await.unwrap().text(), "ok");
+    world.nothing_is_left();
+    world.scripted.requests().remove(0).body
+}
+
+#[tokio::test]
+async fn thinking_effort_and_budget_reach_the_api() {
+    let set = || Settings::default().model("claude-opus-4-6");
+    let budget = Thinking::Enabled { budget_tokens: 2048, display: None };
+    let body = sent(set().model("claude-haiku-4-5").thinking(budget)).await;
+    assert_eq!(body["thinking"]["budget_tokens"], 2048, "{}", body["thinking"]);
+    let body = sent(set().thinking(Thinking::Disabled)).await;
+    assert!(body["thinking"].is_null() || body["thinking"]["type"] == "disabled", "{}", body["thinking"]);
+    let body = sent(set().thinking(Thinking::Adaptive { display: None }).effort(Effort::Low)).await;
+    assert_eq!(
+        (&body["thinking"]["type"], &body["output_config"]["effort"]),
+        (&json!("adaptive"), &json!("low"))
+    );
+    let body = sent(set().task_budget(40_000)).await;
+    assert_eq!(body["output_config"]["task_budget"]["total"], 40_000, "{}", body["output_config"]);
+}
+
+/// Starts an agent where it can, and else says what it was told, and which tools there are.
+fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
+    move |request| {
+        if request.system().contains("zebra") {
+            return Turn::text("Of the agent.");
+        }
+        match request.tool_results().first() {
+            Some(result) => Turn::text(format!("It says: {}", result.text())),
+            None => {
+                let input = json!({ "description": "x", "prompt": "look", "subagent_type": agent });
+                let name = request.tools().into_iter().find(|name| matches!(*name, "Task" | "Agent"));
+                Turn::blocks(vec![Block::call(name.unwrap_or("Task"), input)])
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
+    for transport in TRANSPORTS {
+        for (given, want) in
+            [(vec!["add", "mcp__tools__look"], vec!["mcp__tools__add", "mcp__tools__look"]), (vec![], vec![])]
+        {
+            let world = World::answering(plays("sums"));
+            let agent = Subagent::new("Does sums", "You are a zebra.").tools(given);
+            let settings = Settings::default().agent("sums", agent).forward_subagent_text(true);
+            let request = Request::new("go").tools(Tools::new().toolset()).transport(transport);
+            let mut stream = world.model().request_stream(request.settings(settings)).await.unwrap();
+            let (mut of_agent, mut text) = (String::new(), String::new());
+            while let Some(event) = stream.next().await {
+                match event.unwrap() {
+                    Event::Subagent { event, .. } => of_agent.push_str(&format!("{event:?}")),
+                    Event::Result(answer) => text = answer.response.text(),
+                    _ => {}
+                }
+            }
+            assert!(text.contains("It says: ") && text.contains("Of the agent."), "{text}");
+            assert!(of_agent.contains("Of the agent."), "{of_agent}");
+            let requests = world.scripted.requests();
+            let agents = requests.iter().find(|request| request.system().contains("zebra")).unwrap();
+            let mut tools = agents.tools();
+            tools.sort_unstable();
+            assert_eq!(tools, want, "over {transport}");
+            drop(stream);
+            world.nothing_is_left_soon();
+        }
+    }
+}
+
+/// A plugin with a skill.
+fn plugin(world: &World) -> std::path::PathBuf {
+    let plugin = world.home.path().join("stripes");
+    for (path, text) in [
+        (".claude-plugin/plugin.json", r#"{"name": "stripes", "version": "1.0.0", "description": "x"}"#),
+        (
+            "skills/zebra/SKILL.md",
+            "---\nname: zebra\ndescription: Knows zebras\n---\nThey have 26 stripes.\n",
+        ),
+        ("skills/horse/SKILL.md", "---\nname: horse\ndescription: Knows horses\n---\nThey have none.\n"),
+    ] {
+        let path = plugin.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    plugin
+}
+
+#[tokio::test]
+async fn a_plugins_skills_can_be_used_as_far_as_they_are_named() {
+    let call = |skill: &str| format!("call Skill {{\"skill\": \"stripes:{skill}\"}}\n---\ntext {{result}}");
+    for (skill, skills, want) in [
+        ("zebra", Skills::from(["stripes:zebra"]), true),
+        ("horse", Skills::from(["stripes:zebra"]), false),
+        ("horse", Skills::All, true),
+    ] {
+        let world = World::new(call(skill));
+        let settings = Settings::default().plugins([plugin(&world)]).skills(skills);
+        world.model().request(Request::new("go").settings(settings)).await.unwrap();
+        let requests = world.scripted.requests();
+        assert_eq!(requests[0].tools(), ["Skill"]);
+        let last = requests.last().unwrap().body.to_string();
+        let told = last.contains("They have 26 stripes.") || last.contains("They have none.");
+        assert_eq!(told, want, "{skill}: {last}");
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_added_can_be_read() {
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("zebra.txt");
+    std::fs::write(&file, "26 stripes").unwrap();
+    let script = format!("call Read {}\n---\ntext {{result}}", json!({ "file_path": file }));
+    for (dirs, want) in [(vec![other.path()], true), (vec![], false)] {
+        let world = World::new(script.as_str());
+        let settings = Settings::default().builtin_tools(["Read"]).add_dirs(dirs);
+        let text = world.model().request(Request::new("go").settings(settings)).await.unwrap().text();
+        assert_eq!(text.contains("26 stripes"), want, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_is_there_or_the_request_fails() {
+    // Whether this machine has what a sandbox needs is not known; that commands run without one is what must not be.
+    let world = World::new("call Bash {\"command\": \"cat /proc/self/status\"}\n---\ntext {result}");
+    let sandbox = Sandbox::default().enabled(true).allow_unsandboxed_commands(false);
+    let settings = Settings::default().builtin_tools(["Bash"]).allowed_tools(["Bash"]).sandbox(sandbox);
+    match world.model().request(Request::new("go").settings(settings)).await {
+        Ok(answer) => {
+            let text = answer.text();
+            // In its own pid namespace a process has a second id.
+            let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+            assert!(ids.split_whitespace().count() > 1 || !text.contains("NSpid"), "{text}");
+        }
+        Err(error) => assert!(error.to_string().to_lowercase().contains("sandbox"), "{error}"),
+    }
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn the_clis_stderr_is_told_line_by_line() {
+    let world = World::new("text ok");
+    let script = "echo one >&2; printf 'two\\nthree' >&2; exit 3";
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let list = Arc::clone(&told);
+    let listen = move |line: &str| list.lock().unwrap().push(line.to_owned());
+    let model = world.builder().cli(program(&world, "claude", script)).on_stderr(listen).build().unwrap();
+    let error = model.request("go").await.unwrap_err();
+    assert!(error.to_string().contains("one\ntwo\nthree"), "{error}");
+    assert_eq!(*told.lock().unwrap(), ["one", "two", "three"]);
+}
+
+#[tokio::test]
+async fn a_flag_that_a_cli_does_not_know_is_named_in_the_error() {
+    let world = World::new("text ok");
+    let script = "echo \"error: unknown option '--task-budget=5'\" >&2; exit 1";
+    let model = world.builder().cli(program(&world, "claude", script)).task_budget(5).build().unwrap();
+    let error = model.request("go").await.unwrap_err().to_string();
+    assert!(error.contains("unknown option '--task-budget=5'"), "{error}");
+}
+
+#[tokio::test]
+async fn files_are_brought_back_in_a_conversation() {
+    let world = World::answering(|request| match request.tool_results().first() {
+        None => {
+            let path = request.prompt();
+            let input = json!({ "file_path": path.trim(), "content": "changed" });
+            Turn::blocks(vec![Block::call("Write", input)])
+        }
+        Some(result) => Turn::text(result.text()),
+    });
+    let file = world.home.path().join("new.txt");
+    let ids = Arc::<Mutex<Vec<String>>>::default();
+    let list = Arc::clone(&ids);
+    let settings = Settings::default()
+        .builtin_tools(["Read", "Write"])
+        .allowed_tools(["Write"])
+        .enable_file_checkpointing(true);
+    let mut chat = world
+        .model()
+        .conversation()
+        .transport(Transport::Sdk)
+        .settings(settings)
+        .on_message(move |message| {
+            let message: Value = message.decode().unwrap();
+            if message["type"] == "user" && message["message"]["content"].is_string() {
+                list.lock().unwrap().extend(message["uuid"].as_str().map(str::to_owned));
+            }
+        })
+        .open()
+        .await
+        .unwrap();
+    chat.send(file.display().to_string()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "changed");
+    let id = ids.lock().unwrap().first().cloned().expect("the prompt's id");
+    chat.rewind_files(&id).await.unwrap();
+    assert!(!file.exists(), "it was not there before");
+    assert!(chat.rewind_files("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50").await.is_err());
+    chat.close().await;
+    world.nothing_is_left();
+}
