@@ -142,6 +142,10 @@ impl Launch {
             // A prompt has an id only where the CLI repeats it.
             self.arguments.push("--replay-user-messages".into());
         }
+        if settings.waits_for_agents() {
+            // The CLI ends with its answer, and what goes on behind it would be lost.
+            self.env.push(("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1".into()));
+        }
         for directory in settings.add_dirs.iter().flatten() {
             self.flag("add-dir", Some(directory));
         }

@@ -569,6 +569,11 @@ impl Settings {
             && self.mcp_servers.is_empty()
     }
 
+    /// Whether the model gets the answers of its agents before it answers.
+    pub(crate) fn waits_for_agents(&self) -> bool {
+        !self.agents.is_empty() && self.agents.values().all(|agent| agent.background != Some(true))
+    }
+
     /// Whether further arguments have that flag.
     pub(crate) fn has_argument(&self, flag: &str) -> bool {
         let has = |arg: &String| {

@@ -42,7 +42,8 @@ record! {
         into initial_prompt: String;
         /// Limits how often its model is asked.
         value max_turns: u32;
-        /// Has it run beside the model, which does not wait for it.
+        /// Has it run beside the model, which does not wait for it. It is for a conversation that stays open: a request ends with its
+        /// answer. Without this the model gets the answers of its agents before it goes on.
         value background: bool;
         /// How much it is to think.
         value effort: Effort;

@@ -85,8 +85,13 @@ impl SettingsConfig {
         let others = Value::Object(std::mem::take(&mut self.others));
         let settings: Settings = serde_json::from_value(others)
             .map_err(|error| invalid_request(format!("a setting is not understood: {error}")))?;
-        Ok(match self.conversation()? {
+        let copy_id = self.session_id.clone().filter(|_| self.fork_session);
+        let settings = match self.conversation()? {
             Some(conversation) => settings.conversation(conversation),
+            None => settings,
+        };
+        Ok(match copy_id {
+            Some(id) => settings.fork_session_id(id),
             None => settings,
         })
     }
@@ -98,8 +103,9 @@ impl SettingsConfig {
             (true, Some(_)) => wrong(
                 "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
             ),
-            (true, None) | (false, Some(_)) if session_id.is_some() => wrong(
-                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one",
+            (true, None) | (false, Some(_)) if session_id.is_some() && !fork => wrong(
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy",
             ),
             (true, None) => Ok(Some(Conversation::Continue { fork })),
             (false, Some(session_id)) => Ok(Some(Conversation::Resume { session_id, fork })),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::claude::PermissionRequest;
@@ -22,6 +22,8 @@ pub(crate) struct Host {
     decide: Option<Py<PyAny>>,
     /// Called with each message of the CLI, if there is a callback.
     message: Option<Py<PyAny>>,
+    /// Called with each line of the CLI's stderr, if there is a callback.
+    stderr: Option<Py<PyAny>>,
 }
 
 /// A permission, as Python gives it.
@@ -51,7 +53,15 @@ impl Host {
         }
         if let Some(callback) = self.message {
             let event_loop = event_loop.clone_ref(py);
-            request = request.on_message(move |message| tell(&event_loop, &callback, message));
+            request = request.on_message(move |message| {
+                post(&event_loop, &callback, |py| PyBytes::new(py, message.as_bytes()).into_any());
+            });
+        }
+        if let Some(callback) = self.stderr {
+            let event_loop = event_loop.clone_ref(py);
+            request = request.on_stderr(move |line| {
+                post(&event_loop, &callback, |py| PyString::new(py, line).into_any());
+            });
         }
         if !offer.is_empty() {
             let (tools, _) = offer.serve(py, event_loop.clone_ref(py))?;
@@ -74,10 +84,13 @@ async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     }
 }
 
-fn tell(event_loop: &EventLoop, callback: &Py<PyAny>, message: &RawJson) {
+fn post(
+    event_loop: &EventLoop,
+    callback: &Py<PyAny>,
+    said: impl for<'py> FnOnce(Python<'py>) -> Bound<'py, PyAny>,
+) {
     Python::try_attach(|py| {
-        let text = PyBytes::new(py, message.as_bytes()).into_any();
-        if let Err(error) = event_loop.post(py, callback.bind(py), [text]) {
+        if let Err(error) = event_loop.post(py, callback.bind(py), [said(py)]) {
             undelivered(py, &error);
         }
     });

@@ -9,7 +9,15 @@ MCP server, for a session; `NatsTools` are those of other machines, for either. 
 from . import model_names
 from ._native import Documents, McpServer, NatsTools, __version__
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
-from .callbacks import Allow, CanUseTool, Decision, Deny, MessageCallback, PermissionRequest
+from .callbacks import (
+    Allow,
+    CanUseTool,
+    Decision,
+    Deny,
+    MessageCallback,
+    PermissionRequest,
+    StderrCallback,
+)
 from .client import Client, current_client
 from .errors import (
     BridgeStartupError,
@@ -33,7 +41,17 @@ from .model import ClaudeCodeModel
 from .progress import report_progress
 from .server_info import ServerInfo
 from .session import Session, ToolHints
-from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, PermissionMode, TransportType
+from .settings import (
+    DEFAULT_TRANSPORT,
+    ClaudeCodeModelSettings,
+    Effort,
+    PermissionMode,
+    Sandbox,
+    SandboxNetwork,
+    Subagent,
+    Thinking,
+    TransportType,
+)
 from .tools import Toolsets, read_only
 
 __all__ = [
@@ -54,6 +72,7 @@ __all__ = [
     "Decision",
     "Deny",
     "Documents",
+    "Effort",
     "IPCConnectionError",
     "IPCError",
     "IPCMessageSizeError",
@@ -67,9 +86,14 @@ __all__ = [
     "PermissionMode",
     "PermissionRequest",
     "RequestWithMetadata",
+    "Sandbox",
+    "SandboxNetwork",
     "ServerInfo",
     "Session",
+    "StderrCallback",
     "StructuredOutputError",
+    "Subagent",
+    "Thinking",
     "ToolHints",
     "ToolNotFoundError",
     "ToolsetNotRegisteredError",

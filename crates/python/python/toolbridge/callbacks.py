@@ -70,6 +70,10 @@ MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
 """Is called with each message of the CLI, on the event loop of the request."""
 
 
+StderrCallback: TypeAlias = Callable[[str], object]
+"""Is called with each line that the CLI writes to its stderr, on the event loop of the request."""
+
+
 @dataclass
 class Listeners:
     """The callbacks for messages in one request. What one raises is reported by the event loop."""

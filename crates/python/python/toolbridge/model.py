@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -28,7 +28,7 @@ from . import _executable, _native
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
-from .callbacks import CanUseTool, Listeners, MessageCallback, decided
+from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
 from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
 from .meter import Meter
@@ -39,7 +39,11 @@ from .settings import (
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_TRANSPORT,
     FOR_CLI,
+    Effort,
     PermissionMode,
+    Sandbox,
+    Subagent,
+    Thinking,
     TransportType,
     as_json,
     check_names,
@@ -151,6 +155,24 @@ class ClaudeCodeModel(Model[None]):
         fork_session: bool = False,
         setting_sources: Sequence[str] | None = None,
         cli_settings: Mapping[str, Any] | None = None,
+        fallback_model: str | None = None,
+        effort: Effort | str | None = None,
+        thinking: Thinking | None = None,
+        task_budget: int | None = None,
+        betas: Sequence[str] | None = None,
+        client_app: str | None = None,
+        add_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        agents: Mapping[str, Subagent] | None = None,
+        skills: Sequence[str] | Literal["all"] | None = None,
+        plugins: Sequence[str | os.PathLike[str]] | None = None,
+        sandbox: Sandbox | None = None,
+        enable_file_checkpointing: bool | None = None,
+        exclude_dynamic_sections: bool | None = None,
+        system_prompt_snapshot: bool | None = None,
+        resume_session_at: str | None = None,
+        resume_drops_turn: str | None = None,
+        include_hook_events: bool | None = None,
+        forward_subagent_text: bool | None = None,
         extra_args: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = True,
@@ -160,6 +182,7 @@ class ClaudeCodeModel(Model[None]):
         session_dir: str | os.PathLike[str] | None = None,
         server: ServerInfo | None = None,
         message_callback: MessageCallback | None = None,
+        stderr_callback: StderrCallback | None = None,
         can_use_tool: CanUseTool | None = None,
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
@@ -203,6 +226,30 @@ class ClaudeCodeModel(Model[None]):
             setting_sources: The settings files that the CLI reads (`user`, `project`, `local`), with the
                 `CLAUDE.md`, skills, agents and hooks that belong to them. It reads none by default.
             cli_settings: Settings for the CLI, such as its settings files hold.
+            fallback_model: The model to ask where the first is overloaded or not there; several with commas
+                between them.
+            effort: How much the model is to think about its answer.
+            thinking: Whether the model thinks before it answers.
+            task_budget: How many tokens the model is told that it has for the whole of a request.
+            betas: Features of the API that are being tried out. The CLI sends them with an API key alone.
+            client_app: How your program calls itself towards the API, such as `shop/1.2`.
+            add_dirs: Further directories that the CLI's tools may reach.
+            agents: Agents that the model may start, by their names. It gets the tool to start them with; they
+                have the tools that they are given, and no others.
+            skills: The skills that the model may use, or `all`: those of `setting_sources`, of `plugins`, and
+                the CLI's own. It gets the tool to use them with.
+            plugins: Directories with plugins: skills, agents, hooks, commands, MCP servers.
+            sandbox: Where commands of the CLI's `Bash` run. One that cannot be had is an error.
+            enable_file_checkpointing: Whether the CLI keeps copies of files before its tools change them.
+            exclude_dynamic_sections: Whether the CLI's own system prompt leaves out what is of one user
+                alone, so that the API's cache of it serves several users.
+            system_prompt_snapshot: Whether a conversation keeps the system prompt that it began with, also
+                when it is resumed with another.
+            resume_session_at: The id of the message after which the conversation of `resume` goes on.
+            resume_drops_turn: The id of the prompt that is left out by that. If anything else would be left
+                out, that is an error.
+            include_hook_events: Whether the CLI says when hooks begin and end, to `message_callback`.
+            forward_subagent_text: Whether the CLI says what agents say and think, to `message_callback`.
             extra_args: Further arguments for the CLI.
             env: Variables of the CLI's environment.
             inherit_env: Whether the CLI gets this process's environment, or only `env`.
@@ -215,6 +262,7 @@ class ClaudeCodeModel(Model[None]):
             server: How the server of the tools introduces itself: its name, its version, and what the model
                 should know before it uses them.
             message_callback: Is called with each message of the CLI.
+            stderr_callback: Is called with each line that the CLI writes to its stderr.
             can_use_tool: Decides about tools that no rule allows or forbids.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
@@ -235,6 +283,7 @@ class ClaudeCodeModel(Model[None]):
         """What a copy is made of."""
         self._model_name = model_name
         self._message_callback = message_callback
+        self._stderr_callback = stderr_callback
         self._can_use_tool = can_use_tool
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
@@ -475,6 +524,7 @@ class ClaudeCodeModel(Model[None]):
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
                 decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
+                stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
             )
             stack.push_async_callback(host.end)
             always = await start_servers(given_nats_tools(given), host, stack)
@@ -546,7 +596,7 @@ class ClaudeCodeModel(Model[None]):
         return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset({"message_callback", "can_use_tool", "settings", "profile"})
+_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "settings", "profile"})
 """What a copy has in common with its model."""
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from pydantic_ai import exceptions, models
 from pydantic_ai.models import Model
@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
 from . import _native
-from .callbacks import CanUseTool, MessageCallback
+from .callbacks import CanUseTool, MessageCallback, StderrCallback
 from .errors import InvalidRequestError
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
@@ -34,8 +34,77 @@ DEFAULT_TIMEOUT_SECONDS = 120.0
 
 DEFAULT_SERVER_NAME = "pydantic_tools"
 
-PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk"]
+PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto"]
 """What the CLI does about tools that no rule allows."""
+
+Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
+"""How much a model is to think about its answer."""
+
+
+class _Budget(TypedDict, total=False):
+    display: Literal["summarized", "omitted"]
+    budget_tokens: int
+
+
+class Thinking(_Budget):
+    """Whether a model thinks before it answers: as it sees fit, up to `budget_tokens`, or not."""
+
+    type: Literal["adaptive", "enabled", "disabled"]
+
+
+class _SubagentOptions(TypedDict, total=False):
+    tools: Sequence[str]
+    disallowedTools: Sequence[str]
+    model: str
+    skills: Sequence[str]
+    memory: Literal["user", "project", "local"]
+    mcpServers: Sequence[str | Mapping[str, Any]]
+    initialPrompt: str
+    maxTurns: int
+    background: bool
+    effort: Effort | str
+    permissionMode: PermissionMode | str
+
+
+class Subagent(_SubagentOptions):
+    """An agent that the model may start, with the names that the CLI has for its parts.
+
+    It has the `tools` that it is given, and no others: `Read`, `mcp__pydantic_tools__add`, `add` for a tool of this
+    process, or `*` for all of them.
+    """
+
+    description: str
+    prompt: str
+
+
+class SandboxNetwork(TypedDict, total=False):
+    """What commands in a sandbox reach of the network, with the names that the CLI has for it."""
+
+    allowedDomains: Sequence[str]
+    deniedDomains: Sequence[str]
+    allowManagedDomainsOnly: bool
+    allowUnixSockets: Sequence[str]
+    allowAllUnixSockets: bool
+    allowLocalBinding: bool
+    allowMachLookup: Sequence[str]
+    httpProxyPort: int
+    socksProxyPort: int
+
+
+class Sandbox(TypedDict, total=False):
+    """Where commands of the CLI's `Bash` run, with the names that the CLI has for it.
+
+    One that is enabled and cannot be had is an error, unless `failIfUnavailable` is false.
+    """
+
+    enabled: bool
+    failIfUnavailable: bool
+    autoAllowBashIfSandboxed: bool
+    excludedCommands: Sequence[str]
+    allowUnsandboxedCommands: bool
+    network: SandboxNetwork
+    ignoreViolations: Mapping[str, Sequence[str]]
+    enableWeakerNestedSandbox: bool
 
 
 class ClaudeCodeModelSettings(ModelSettings, total=False):
@@ -91,6 +160,42 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Variables of the CLI's environment."""
     claude_code_mcp_servers: Mapping[str, Mapping[str, Any]]
     """Further MCP servers, as in the CLI's `mcpServers`."""
+    claude_code_fallback_model: str
+    """The model to ask where the first is overloaded or not there; several with commas between them."""
+    claude_code_effort: Effort | str
+    """How much the model is to think about its answer."""
+    claude_code_thinking: Thinking
+    """Whether the model thinks before it answers."""
+    claude_code_task_budget: int
+    """How many tokens the model is told that it has for the whole of a request."""
+    claude_code_betas: Sequence[str]
+    """Features of the API that are being tried out."""
+    claude_code_client_app: str
+    """How your program calls itself towards the API, such as `shop/1.2`."""
+    claude_code_add_dirs: Sequence[str | os.PathLike[str]]
+    """Further directories that the CLI's tools may reach."""
+    claude_code_agents: Mapping[str, Subagent]
+    """Agents that the model may start, by their names."""
+    claude_code_skills: Sequence[str] | Literal["all"]
+    """The skills that the model may use, of the setting sources, the plugins and the CLI."""
+    claude_code_plugins: Sequence[str | os.PathLike[str]]
+    """Directories with plugins."""
+    claude_code_sandbox: Sandbox
+    """Where commands of the CLI's `Bash` run."""
+    claude_code_enable_file_checkpointing: bool
+    """Whether the CLI keeps copies of files before its tools change them."""
+    claude_code_exclude_dynamic_sections: bool
+    """Whether the CLI's own system prompt leaves out what is of one user alone."""
+    claude_code_system_prompt_snapshot: bool
+    """Whether a conversation keeps the system prompt that it began with."""
+    claude_code_resume_session_at: str
+    """The id of the message after which a resumed conversation goes on."""
+    claude_code_resume_drops_turn: str
+    """The id of the prompt that is left out by that, with all that came of it and nothing else."""
+    claude_code_include_hook_events: bool
+    """Whether the CLI says when hooks begin and end."""
+    claude_code_forward_subagent_text: bool
+    """Whether the CLI says what agents say and think."""
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
@@ -99,6 +204,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Decides about tools that no rule allows or forbids."""
     claude_code_message_callback: MessageCallback
     """Is called with each message of the CLI."""
+    claude_code_stderr_callback: StderrCallback
+    """Is called with each line that the CLI writes to its stderr."""
 
 
 PREFIX = "claude_code_"
@@ -116,6 +223,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
         "claude_code_nats_tools",
         "claude_code_can_use_tool",
         "claude_code_message_callback",
+        "claude_code_stderr_callback",
     }
 )
 """The settings that the CLI never hears of."""

@@ -1,0 +1,76 @@
+"""Each option of the vendor's SDK is a setting here, or is refused with a reason: docs/OPTIONS.md says which."""
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import claude_agent_sdk
+from claude_agent_sdk import types
+
+ROOT = Path(__file__).parents[2]
+
+RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").glob("*.rs"))
+
+
+def rows() -> dict[str, tuple[str, str, str]]:
+    """The table: for each option the cells in Rust and in Python, and what is said of it."""
+    found = {}
+    for line in (ROOT / "docs/OPTIONS.md").read_text().splitlines():
+        if match := re.fullmatch(r"\| `(\w+)` \| (.+?) \| (.+?) \| (.*?) ?\|", line):
+            option, *cells = match.groups()
+            assert option not in found, f"`{option}` is there twice"
+            found[option] = tuple(cells)
+    return found
+
+
+def python_class(file: str, name: str) -> ast.ClassDef:
+    tree = ast.parse((ROOT / "crates/python/python/toolbridge" / file).read_text())
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def keys(*names: str) -> set[str]:
+    """The keys of typed dictionaries of ours."""
+    found = set()
+    for name in names:
+        body = python_class("settings.py", name).body
+        found |= {node.target.id for node in body if isinstance(node, ast.AnnAssign)}
+    return found
+
+
+def test_every_option_of_the_installed_sdk_is_in_the_table() -> None:
+    options = {field.name for field in dataclasses.fields(claude_agent_sdk.ClaudeAgentOptions)}
+    assert rows().keys() == options
+
+
+def test_what_is_refused_has_a_reason() -> None:
+    for option, (rust, python, said) in rows().items():
+        assert (rust == "refused") == (python == "refused"), option
+        if rust == "refused":
+            assert len(said) > 10, f"`{option}` is refused without a reason"
+
+
+def test_the_settings_in_the_table_exist() -> None:
+    methods = set(re.findall(r"\bfn (\w+)", RUST)) | set(re.findall(r"^ +\w+ (\w+)\(\w+\): ", RUST, re.MULTILINE))
+    model = python_class("model.py", "ClaudeCodeModel")
+    functions = [node for node in model.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    init = next(node for node in functions if node.name == "__init__")
+    arguments = {argument.arg for argument in init.args.args + init.args.kwonlyargs}
+    known = arguments | {node.name for node in functions} | {"output_type"}
+    for option, (rust, python, _) in rows().items():
+        if rust == "refused":
+            continue
+        in_rust = re.findall(r"`(\w+)`", rust)
+        in_python = in_rust if python == "the same" else re.findall(r"`(\w+)`", python)
+        assert in_rust and set(in_rust) <= methods, option
+        assert in_python and set(in_python) <= known, option
+
+
+def test_what_options_are_made_of_is_known_too() -> None:
+    agent = {field.name for field in dataclasses.fields(types.AgentDefinition)}
+    assert keys("_SubagentOptions", "Subagent") == agent
+    # The CLI has one more, which the SDK leaves out.
+    assert keys("Sandbox") - {"failIfUnavailable"} == types.SandboxSettings.__annotations__.keys()
+    assert keys("SandboxNetwork") == types.SandboxNetworkConfig.__annotations__.keys()
+    thinking = types.ThinkingConfigEnabled.__annotations__.keys() | types.ThinkingConfigAdaptive.__annotations__.keys()
+    assert keys("_Budget", "Thinking") == thinking
