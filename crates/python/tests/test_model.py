@@ -207,6 +207,14 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
         ({"max_turns": 0}, "`max_turns` is 0"),
         ({"max_turns": -1}, "not understood"),
         ({"max_budget_usd": 0}, "`max_budget_usd` is 0"),
+        ({"agents": {"a": {"prompt": "x"}}}, "agent `a`: `description` is missing"),
+        ({"agents": {"a": {"prompt": "x", "tool": []}}}, "unknown field `tool`"),
+        ({"skills": ["a),Bash"]}, "is not the name of a skill"),
+        ({"thinking": {"type": "enabled"}}, "missing field `budget_tokens`"),
+        ({"sandbox": {"enable": True}}, "unknown field `enable`"),
+        ({"betas": ["a,b"]}, "`a,b` is not the name of a beta"),
+        ({"client_app": "a\nb"}, "cannot be in an HTTP header"),
+        ({"resume_session_at": "x"}, "a conversation that is resumed"),
         ({"env": {"A=B": "x"}}, "cannot be an environment variable"),
         ({"tool_parameter_restrictions": {"Bash": {"command": {"pattern": "("}}}}, "is not a JSON Schema"),
     ],
@@ -216,6 +224,29 @@ def test_what_makes_no_sense_is_said_at_once(options: dict[str, Any], message: s
         ClaudeCodeModel(**options)
     with pytest.raises(ValueError, match=message):
         ClaudeCodeModel(**options)
+
+
+async def test_an_agent_has_the_tools_that_it_is_given(world: MakeWorld) -> None:
+    start = '{"description": "x", "prompt": "look", "subagent_type": "sums"}'
+    here = world(f"call Task {start}\n---\ntext ok")
+    agents = {"sums": Subagent(description="Does sums", prompt="You are a zebra.", tools=["add"])}
+    model = here.model(agents=agents)
+    model.set_agent_toolsets([add])
+    await model.request(prompt(), None, ModelRequestParameters())
+    of_agent = [request for request in here.requests if "zebra" in str(request["system"])]
+    assert [tool["name"] for tool in of_agent[0]["tools"]] == ["mcp__pydantic_tools__add"]
+
+
+async def test_stderr_is_told(world: MakeWorld) -> None:
+    here = world("text ok")
+    lines: list[str] = []
+    cli = here.root / "claude"
+    cli.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo 2.1.325; exit; }\necho zebra >&2; exit 3\n')
+    cli.chmod(0o755)
+    model = here.model(cli_path=cli, stderr_callback=lines.append)
+    with pytest.raises(CLIExecutionError, match="zebra"):
+        await model.request(prompt(), None, ModelRequestParameters())
+    assert lines == ["zebra"]
 
 
 async def test_names_that_the_cli_would_not_take_are_errors(world: MakeWorld) -> None:

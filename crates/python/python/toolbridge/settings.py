@@ -69,8 +69,8 @@ class _SubagentOptions(TypedDict, total=False):
 class Subagent(_SubagentOptions):
     """An agent that the model may start, with the names that the CLI has for its parts.
 
-    It has the `tools` that it is given, and no others: `Read`, `mcp__pydantic_tools__add`, `add` for a tool of this
-    process, or `*` for all of them.
+    It has the `tools` that it is given, and no others: `Read`, `mcp__pydantic_tools__add`, `add` for a tool
+    of this process, or `*` for all of them.
     """
 
     description: str

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbridge::{Effort, Event, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport};
+use toolbridge::{
+    Conversation, Effort, Event, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
+};
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
 use super::support::{TRANSPORTS, Tools, World, program};
@@ -191,6 +193,7 @@ async fn files_are_brought_back_in_a_conversation() {
     let settings = Settings::default()
         .builtin_tools(["Read", "Write"])
         .allowed_tools(["Write"])
+        .conversation(Conversation::Keep { session_id: None })
         .enable_file_checkpointing(true);
     let mut chat = world
         .model()
