@@ -16,11 +16,13 @@ from support import PATIENCE_SECONDS, Transport, World, hanging, named, prompt
 from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
+    CLIExecutionError,
     ClaudeCodeModel,
     ClaudeCodeModelSettings,
     Deny,
     InvalidRequestError,
     PermissionRequest,
+    Subagent,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
