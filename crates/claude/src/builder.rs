@@ -13,8 +13,8 @@ use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
-use crate::{ClaudeCodeError, Transport};
 use crate::stderr::OnStderr;
+use crate::{ClaudeCodeError, Transport};
 
 /// What is the same for all requests.
 #[derive(Debug, Clone, Default)]
