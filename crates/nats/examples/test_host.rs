@@ -151,7 +151,11 @@ async fn main() {
     let mut stdin = tokio::io::stdin();
     loop {
         tokio::select! {
-            _ = terminated.recv() => return host.drain().await,
+            _ = terminated.recv() => {
+                host.drain().await;
+                // The thread that reads stdin would hold the process.
+                std::process::exit(0);
+            }
             _ = changed.recv() => {
                 tools.add(Tool::new("late", "Comes later", async |_: NoArgs| "late").read_only()).unwrap();
                 tools.remove("echo");

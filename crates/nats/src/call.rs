@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{HeaderMap, Message, Request, RequestErrorKind};
+use async_nats::{HeaderMap, Message, Request, RequestErrorKind, StatusCode};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -230,7 +230,8 @@ impl Caller {
                     continue;
                 }
                 Ok(()) = left.changed() => {
-                    // The call may have been on its way to it.
+                    // The call may have been on its way to it. What it has said comes before the answers to this question.
+                    attempt.absent = left.borrow_and_update().iter().cloned().collect();
                     if attempt.by.is_none() {
                         attempt.ask().await;
                     }
@@ -241,6 +242,9 @@ impl Caller {
                     None => continue,
                 },
             };
+            if message.status == Some(StatusCode::NO_RESPONDERS) && attempt.is_nowhere(None) {
+                break Went::NotArrived;
+            }
             let Some(told) = message.headers.as_ref().and_then(Told::read) else { continue };
             if let Told::Ack(count) = told {
                 attempt.hear(&message);
@@ -371,16 +375,20 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Whether nobody has the call, now that this process does not have it either: neither those that were there when it was made,
+    /// nor those that have come since.
+    fn is_nowhere(&mut self, absent: Option<String>) -> bool {
+        self.absent.extend(absent);
+        let now = Arc::clone(&self.caller.union().instances);
+        let mut known = self.known.iter().chain(&*now);
+        self.by.is_none() && !self.known.is_empty() && known.all(|known| self.absent.contains(known))
+    }
+
     /// Takes a message; how the call went, if it is over.
     async fn take(&mut self, told: Told, message: &Message) -> Option<Went> {
         let speaker = message.headers.as_ref().and_then(Speaker::read)?;
         if told == Told::Absent {
-            self.absent.insert(speaker.instance);
-            // Those that were there when the call was made, and those that have come since.
-            let now = Arc::clone(&self.caller.union().instances);
-            let mut known = self.known.iter().chain(&*now);
-            let is_nowhere = !self.known.is_empty() && known.all(|known| self.absent.contains(known));
-            return (is_nowhere && self.by.is_none()).then_some(Went::NotArrived);
+            return self.is_nowhere(Some(speaker.instance)).then_some(Went::NotArrived);
         }
         if told == Told::Over && self.by.as_ref().is_none_or(|by| *by != speaker) {
             // It may have been there; another host may have it as well.
@@ -461,13 +469,12 @@ impl<'a> Attempt<'a> {
     async fn ask(&mut self) {
         self.asked = Instant::now();
         let age = u32::try_from(self.made.elapsed().as_millis()).unwrap_or(u32::MAX);
-        let headers = Asked::Where(age).headers(&self.unanswered.inbox);
-        _ = self
-            .caller
-            .link
-            .client
-            .publish_with_headers(self.caller.subjects.ask(), headers, Bytes::new())
-            .await;
+        let (client, inbox) = (&self.caller.link.client, self.unanswered.inbox.clone());
+        let headers = Asked::Where(age).headers(&inbox);
+        // With a reply subject the server itself answers if nobody is there.
+        let ask =
+            client.publish_with_reply_and_headers(self.caller.subjects.ask(), inbox, headers, Bytes::new());
+        _ = ask.await;
     }
 }
 

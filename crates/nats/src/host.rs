@@ -25,7 +25,7 @@ use crate::link::Link;
 use crate::parts::{Cutter, part_bytes, room};
 use crate::run::run;
 use crate::subject::{QUEUE, Subjects};
-use crate::table::{Place, Room, Table};
+use crate::table::{KEPT, Place, Room, Table};
 use crate::wire::{Asked, Speaker, Told};
 use crate::{Access, NatsError, listing};
 
@@ -212,6 +212,8 @@ impl Host {
     /// their callers are told.
     pub async fn drain(&self) {
         let shared = &self.shared;
+        let connected = shared.link.status.since();
+        let lost_nothing = !shared.link.status.is_back_for_less_than(KEPT);
         shared.closing.cancel();
         // When the server has passed this on, it sends no more calls; what it has sent before may be lost.
         shared.stopped.cancelled().await;
@@ -233,7 +235,10 @@ impl Host {
         }
         lingered.await;
         shared.ended.cancel();
-        _ = timeout(LAST_WORDS, shared.tasks.wait()).await;
+        let all_said = timeout(LAST_WORDS, shared.tasks.wait()).await.is_ok();
+        if all_said && lost_nothing && shared.link.status.since() == connected {
+            shared.tell(&News { event: Happened::Left, ..shared.news() }).await;
+        }
         _ = timeout(LAST_WORDS, shared.link.client.flush()).await;
         _ = shared.link.client.drain().await;
     }
@@ -304,6 +309,8 @@ pub(crate) enum Happened {
     Changed,
     /// It takes no more calls.
     Leaving,
+    /// It has answered every call that it had, and ends: what it has not answered did not run there.
+    Left,
     /// It has room again.
     Room,
 }

@@ -13,7 +13,7 @@ use toolbridge_core::CancellationToken;
 use crate::wire::Lane;
 
 /// How long an answer is kept for a caller that may have missed it, and the name of a call that must not run any more.
-const KEPT: Duration = Duration::from_secs(10);
+pub(crate) const KEPT: Duration = Duration::from_secs(10);
 
 /// How many bytes of answers are kept, and how many calls are remembered.
 const KEPT_BYTES: usize = 16 * 1024 * 1024;

@@ -1,5 +1,6 @@
 //! The tools of all hosts of a name, as a source.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -32,6 +33,9 @@ const PING: Duration = Duration::from_secs(2);
 /// How long hosts have to answer at the beginning: the first one, and others after it.
 const FIRST: Duration = Duration::from_secs(2);
 const OTHERS: Duration = Duration::from_millis(200);
+
+/// How many processes that have ended are remembered.
+const MAX_LEFT: usize = 32;
 
 /// How long a host has to list its tools.
 const LIST: Duration = Duration::from_secs(5);
@@ -223,8 +227,8 @@ pub(crate) struct Caller {
     directory: Mutex<Directory>,
     union: RwLock<Arc<Union>>,
     changed: watch::Sender<()>,
-    /// Told when a host leaves.
-    pub(crate) left: watch::Sender<()>,
+    /// The processes that have ended last, and have answered everything; told also when one is about to end.
+    pub(crate) left: watch::Sender<VecDeque<String>>,
     /// It is to be asked who is there.
     look_around: Notify,
     unwanted: mpsc::UnboundedSender<Unwanted>,
@@ -455,7 +459,14 @@ impl Caller {
             Happened::Changed => self.look_around(),
             Happened::Leaving => {
                 self.process_is_gone(&news.instance);
-                self.left.send_replace(());
+                self.left.send_modify(|_| {});
+            }
+            Happened::Left => {
+                self.process_is_gone(&news.instance);
+                self.left.send_modify(|left| {
+                    left.truncate(MAX_LEFT - 1);
+                    left.push_front(news.instance);
+                });
             }
             Happened::Room => {
                 self.waiting.tell(Lane::Parallel, news.parallel, &news.host);

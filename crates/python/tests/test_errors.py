@@ -31,6 +31,7 @@ TREE = {
     "ToolNotFoundError": ["ClaudeCodeError", "Exception"],
     "ToolsetNotRegisteredError": ["ClaudeCodeError", "Exception"],
     "McpServerError": ["ClaudeCodeError", "Exception"],
+    "NatsError": ["ClaudeCodeError", "Exception"],
     "IPCError": FAILURE,
     "IPCConnectionError": ["IPCError", *FAILURE],
     "IPCMessageSizeError": ["IPCError", *FAILURE],

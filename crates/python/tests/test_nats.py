@@ -68,7 +68,7 @@ def listens(port: int) -> bool:
 @pytest.fixture
 def host(url: str) -> Iterator[str]:
     """A host of the demo's tools, called `gpu`; its address."""
-    command = [BRIDGE.with_name("toolbridge"), "serve", "--demo", "--nats", url, "--name", "gpu"]
+    command = [str(BRIDGE.with_name("toolbridge")), "serve", "--demo", "--nats", url, "--name", "gpu"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["name"] == "gpu"
@@ -86,7 +86,9 @@ async def test_a_session_offers_the_tools_of_other_machines(short_path: Path, ho
             assert text_of(bridge.call("add_one", number=1)) == "2"
 
 
-async def test_a_model_calls_them_beside_the_agents_own(world: MakeWorld, transport: Transport, host: str) -> None:
+async def test_a_model_calls_them_beside_the_agents_own(
+    world: MakeWorld, transport: Transport, host: str
+) -> None:
     here = world('call gpu_add {"a": 40, "b": 2}\n---\ncall add_one {"number": 1}\n---\ntext done')
     model = here.model()
     model.set_agent_toolsets(None, server_name="tools", transport=transport)

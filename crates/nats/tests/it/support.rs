@@ -138,6 +138,8 @@ impl HostProcess {
     }
 
     pub(crate) fn ended(&mut self) {
+        // `wait` would close it, and the host ends with it at once.
+        let _stdin = self.0.0.stdin.take();
         assert!(self.0.0.wait().unwrap().success());
     }
 }

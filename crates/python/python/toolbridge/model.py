@@ -53,7 +53,7 @@ from .settings import (
     warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered
+from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered, start_servers
 
 _Kind = TypeVar("_Kind", bound="ClaudeCodeModel")
 

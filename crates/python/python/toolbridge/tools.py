@@ -44,7 +44,7 @@ Toolsets: TypeAlias = (
         | Callable[..., Any]
     ]
 )
-"""One toolset, or documents, or a sequence of toolsets, documents, tools of other machines, tools and functions."""
+"""One toolset, documents, tools of other machines, or a sequence of those, of tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -129,7 +129,8 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(inner, "__name__", type(inner).__name__)
     if not callable(inner):
         raise InvalidRequestError(
-            f"a `{name}` is no tool", hint="give functions, `Tool`s, toolsets, `Documents`, `McpServer`s or `NatsTools`"
+            f"a `{name}` is no tool",
+            hint="give functions, `Tool`s, toolsets, `Documents`, `McpServer`s or `NatsTools`",
         )
     call = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.isasyncgenfunction(call):
