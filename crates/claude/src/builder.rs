@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use toolbridge_core::{RawJson, ServerInfo};
 
+use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
@@ -35,6 +36,7 @@ pub(crate) struct Options {
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
+    pub(crate) hooks: Vec<Hook>,
 }
 
 /// Makes a [`ClaudeCodeModel`].
@@ -144,6 +146,34 @@ impl ClaudeCodeModelBuilder {
     /// Is called with every line that the CLI writes to its stderr. It must not block.
     pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.options.on_stderr = Some(Opaque(Arc::new(call)));
+        self
+    }
+
+    /// Has a function called whenever something happens in the CLI. `matcher` says for which tools, such as `Bash|Write`; `*` is all.
+    /// Hooks for one event run at the same time, and one that forbids wins. Restrictions of parameters hold over all of them.
+    ///
+    /// A hook that panics has the tool, the prompt or the permission that it was called for denied; so has one that the CLI does not wait for any
+    /// longer, with a CLI that can be told so.
+    ///
+    /// ```
+    /// # use toolbridge_claude as toolbridge;
+    /// use toolbridge::{ClaudeCodeModel, HookEvent, HookOutput};
+    ///
+    /// let model = ClaudeCodeModel::builder()
+    ///     .builtin_tools(["Bash"])
+    ///     .hook(HookEvent::PreToolUse, "Bash", async |call| match call.tool_input()["command"].as_str() {
+    ///         Some("git status") => HookOutput::allow(),
+    ///         _ => HookOutput::deny("only `git status`"),
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
+    /// ```
+    pub fn hook<F, O>(mut self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
+    where
+        F: Fn(HookCall) -> O + Send + Sync + 'static,
+        O: Future<Output = HookOutput> + Send + 'static,
+    {
+        self.options.hooks.push(Hook::new(event, matcher.into(), call));
         self
     }
 

@@ -10,6 +10,7 @@ use toolbridge_core::{CancellationToken, RawJson, ToolSource};
 
 use crate::cli::Cli;
 use crate::event::McpServerStatus;
+use crate::hook::{HookCall, HookEvent, HookOutput};
 use crate::model::ClaudeCodeModel;
 use crate::permission::{Permission, PermissionRequest};
 use crate::prompt::Input;
@@ -91,6 +92,15 @@ impl ChatBuilder {
         D: Future<Output = Permission> + Send + 'static,
     {
         self.with(|request| request.can_use_tool(decide))
+    }
+
+    /// As [`Request::hook`].
+    pub fn hook<F, O>(self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
+    where
+        F: Fn(HookCall) -> O + Send + Sync + 'static,
+        O: Future<Output = HookOutput> + Send + 'static,
+    {
+        self.with(|request| request.hook(event, matcher, call))
     }
 
     /// As [`Request::on_message`].

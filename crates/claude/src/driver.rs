@@ -23,6 +23,7 @@ use crate::control::{Control, question};
 use crate::diagnose::{explain, no_result, not_connected};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus};
+use crate::hook::Hook;
 use crate::model::Place;
 use crate::offer::{Offer, Way};
 use crate::outcome::{Asked, answer};
@@ -80,6 +81,7 @@ pub(crate) struct Turn {
     pub(crate) decider: Option<Decider>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
+    pub(crate) hooks: Vec<Hook>,
     /// What calls of our tools belong to from now on, and where they say how far they are.
     pub(crate) tools: Option<Bound>,
     pub(crate) reports: Option<mpsc::Receiver<Report>>,
@@ -156,6 +158,8 @@ pub(crate) struct Driver {
     pub(crate) plan: Plan,
     commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) turn: Option<Turn>,
+    /// Those of this turn or, between two, of the last one.
+    pub(crate) hooks: Vec<Hook>,
     next_turns: VecDeque<Turn>,
     /// What others have asked, by the ids of their questions.
     asked: HashMap<String, oneshot::Sender<Answer>>,
@@ -203,6 +207,7 @@ impl Driver {
             plan,
             commands,
             turn: None,
+            hooks: Vec::new(),
             next_turns: VecDeque::new(),
             asked: HashMap::new(),
             waiting: Vec::new(),
@@ -329,6 +334,7 @@ impl Driver {
     fn begin(&mut self, mut turn: Turn) {
         self.limit_to(turn.limit);
         self.stderr.tell(turn.on_stderr.take());
+        self.hooks = std::mem::take(&mut turn.hooks);
         if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
             let changes = self.work.spawn(offer.tools.bind(bound));
             if let Some(before) = self.changes.replace(changes) {
@@ -697,6 +703,7 @@ mod tests {
             decider: None,
             on_message: None,
             on_stderr: None,
+            hooks: Vec::new(),
             tools: None,
             reports: None,
         });

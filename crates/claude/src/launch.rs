@@ -3,6 +3,7 @@
 //! Every user of the machine can read a command line. So what may be a secret is not on it: prompts go with the
 //! first message or in files that only this user can read, and servers and settings in such files.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +13,8 @@ use toolbridge_core::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
+use crate::hook::HookShape;
+use crate::restriction::RESTRICTIONS;
 use crate::room::Room;
 use crate::settings::{Conversation, HOOKLESS, Settings, Skills, Thinking};
 use crate::version::Version;
@@ -40,6 +43,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) strict: bool,
     /// Whether somebody here answers when the CLI asks for a permission.
     pub(crate) asks: bool,
+    /// What functions of this process are called for.
+    pub(crate) hooks: &'a [HookShape],
     /// Whether parameters of tools are restricted.
     pub(crate) restricted: bool,
     /// Whether text is wanted as it comes.
@@ -224,9 +229,16 @@ impl Launch {
         self.flag("disallowedTools", rules(disallowed));
         self.flag("permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
         self.flag("permission-prompt-tool", extras.asks.then_some("stdio"));
+        let mut hooks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         if extras.restricted {
             // Without a matcher: which tools are meant is decided here, by their exact names.
-            self.hello["hooks"] = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
+            hooks.insert("PreToolUse".into(), vec![json!({ "hookCallbackIds": [RESTRICTIONS] })]);
+        }
+        for (place, hook) in extras.hooks.iter().enumerate() {
+            hooks.entry(hook.event.to_string()).or_default().push(hook.to_cli(place));
+        }
+        if !hooks.is_empty() {
+            self.hello["hooks"] = json!(hooks);
         }
         Ok(())
     }
@@ -405,6 +417,7 @@ mod tests {
             allow_own: true,
             strict: true,
             asks: false,
+            hooks: &[],
             restricted: false,
             partial: false,
             output_schema: None,
@@ -568,6 +581,25 @@ mod tests {
         let checkpoints = ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
         assert_eq!(said.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
         check(&set().permission_mode(PermissionMode::Auto), &["--permission-mode=auto", strict]);
+    }
+
+    #[test]
+    fn hooks_stand_behind_the_restrictions() {
+        let shape = |event: &str, matcher: &str| HookShape { event: event.into(), matcher: matcher.into() };
+        let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("OfTomorrow", "")];
+        let hooks: &'static [HookShape] = Box::leak(Box::new(hooks));
+        let said = launch_of("2.1.325", &Settings::default(), |extras| {
+            (extras.restricted, extras.hooks) = (true, hooks);
+        });
+        let want = json!({
+            "PreToolUse": [
+                { "hookCallbackIds": ["restrictions"] },
+                { "hookCallbackIds": ["hook_0"], "matcher": "Bash|Write", "onFailure": "block" },
+            ],
+            "Stop": [{ "hookCallbackIds": ["hook_1"] }],
+            "OfTomorrow": [{ "hookCallbackIds": ["hook_2"] }],
+        });
+        assert_eq!(said.unwrap().hello["hooks"], want);
     }
 
     #[test]

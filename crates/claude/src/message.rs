@@ -34,8 +34,8 @@ pub(crate) enum Ask {
     Mcp { server: String, message: RawJson },
     /// May this tool be used?
     Permission { tool: String, input: RawJson, tool_use_id: Option<String> },
-    /// A tool is about to be used.
-    Hook { input: RawJson },
+    /// Something happens that a hook was wanted for, which has this id.
+    Hook { callback_id: String, input: RawJson },
     /// Something else.
     Unknown { subtype: String },
 }
@@ -67,6 +67,7 @@ struct ControlRequest<'a> {
     #[serde(borrow)]
     subtype: Option<Cow<'a, str>>,
     server_name: Option<String>,
+    callback_id: Option<String>,
     message: Option<&'a RawValue>,
     tool_name: Option<String>,
     input: Option<&'a RawValue>,
@@ -165,7 +166,7 @@ fn members(text: &str) -> Result<Members<'_>, String> {
 
 impl ControlRequest<'_> {
     fn read(self, line: &Bytes) -> Ask {
-        let Self { subtype, server_name, message, tool_name, input, tool_use_id } = self;
+        let Self { subtype, server_name, callback_id, message, tool_name, input, tool_use_id } = self;
         let raw = |value: &RawValue| RawJson::span(line, value);
         let subtype = subtype.unwrap_or_default();
         match (&*subtype, server_name, message, tool_name, input) {
@@ -173,7 +174,9 @@ impl ControlRequest<'_> {
             ("can_use_tool", _, _, Some(tool), Some(input)) => {
                 Ask::Permission { tool, input: raw(input), tool_use_id }
             }
-            ("hook_callback", .., Some(input)) => Ask::Hook { input: raw(input) },
+            ("hook_callback", .., Some(input)) => {
+                Ask::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
+            }
             _ => Ask::Unknown { subtype: subtype.into_owned() },
         }
     }
@@ -249,7 +252,7 @@ mod tests {
         );
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"hook_callback","callback_id":"x","input":{}}}"#,
-            r#"Ask { id: "r", ask: Hook { input: RawJson(2 bytes) } }"#,
+            r#"Ask { id: "r", ask: Hook { callback_id: "x", input: RawJson(2 bytes) } }"#,
         );
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation"}}"#,

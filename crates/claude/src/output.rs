@@ -13,10 +13,11 @@ use crate::diagnose::{not_connected, unknown};
 use crate::driver::{Driver, Turn, too_much};
 use crate::error::ExecutionKind;
 use crate::event::{Event, Started};
+use crate::hook::place_of;
 use crate::message::{Ask, Line, read};
 use crate::part::Part;
 use crate::permission::decide;
-use crate::restriction::{is_among, no_such_tool};
+use crate::restriction::{RESTRICTIONS, is_among, no_such_tool};
 
 /// The longest answer, with all its tool calls and results.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
@@ -163,7 +164,23 @@ impl Driver {
                 }
                 _ => Err(format!("there is no server `{server}` here")),
             },
-            Ask::Hook { input } => {
+            Ask::Hook { callback_id, input } if callback_id != RESTRICTIONS => {
+                let hook = place_of(&callback_id).and_then(|place| self.hooks.get(place)).cloned();
+                let Some(hook) = hook else {
+                    self.send(answer(&id, Err(format!("there is no hook `{callback_id}` here"))));
+                    return Ok(());
+                };
+                let restrictions = self.plan.restrictions.clone();
+                let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
+                let asked = id.clone();
+                let calling = self.work.spawn(async move {
+                    let answered = hook.answer(&input, &restrictions, server.as_deref()).await;
+                    _ = control.write(answer(&id, Ok(answered)).as_bytes(), b"", b"").await;
+                });
+                self.said.asked.insert(asked, calling);
+                return Ok(());
+            }
+            Ask::Hook { input, .. } => {
                 let (id, answer) = self.plan.restrictions.before_use(&input, self.server());
                 self.said.asked_about.extend(id);
                 Ok(answer)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbridge_core::{RawJson, States, ToolSource, schema_of};
 
+use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::prompt::{Input, Message, expanded, transcript};
@@ -34,7 +35,8 @@ use crate::{ClaudeCodeError, Transport};
 /// ```
 ///
 /// It can be written and read as JSON, but for what lives in this process: [`tools`](Self::tools), [`state`](Self::state),
-/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message) and [`on_stderr`](Self::on_stderr) are left out.
+/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message) [`on_stderr`](Self::on_stderr)
+/// and [`hook`](Self::hook) are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
@@ -54,6 +56,8 @@ pub struct Request {
     pub(crate) on_message: Option<OnMessage>,
     #[serde(skip)]
     pub(crate) on_stderr: Option<OnStderr>,
+    #[serde(skip)]
+    pub(crate) hooks: Vec<Hook>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
 }
@@ -146,6 +150,17 @@ impl Request {
         D: Future<Output = Permission> + Send + 'static,
     {
         self.decider = Some(decider(decide));
+        self
+    }
+
+    /// Has a function called whenever something happens in this request, beside those of the model; see
+    /// [`ClaudeCodeModelBuilder::hook`](crate::ClaudeCodeModelBuilder::hook).
+    pub fn hook<F, O>(mut self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
+    where
+        F: Fn(HookCall) -> O + Send + Sync + 'static,
+        O: Future<Output = HookOutput> + Send + 'static,
+    {
+        self.hooks.push(Hook::new(event, matcher.into(), call));
         self
     }
 

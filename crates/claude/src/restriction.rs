@@ -15,6 +15,9 @@ pub(crate) struct Restrictions(Arc<BTreeMap<String, Parameters>>);
 
 type Parameters = BTreeMap<String, Vec<Schema>>;
 
+/// The id by which the CLI calls the hook that keeps the restrictions.
+pub(crate) const RESTRICTIONS: &str = "restrictions";
+
 /// The CLI's two names of one tool.
 const ALIASES: [&str; 2] = ["Task", "Agent"];
 

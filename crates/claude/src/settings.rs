@@ -207,7 +207,7 @@ settings! {
         value sandbox(sandbox): Sandbox;
 
         /// Has the CLI keep copies of files before its tools change them, so that
-        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can bring them back.
+        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can bring them back. The conversation must be [kept](Conversation::Keep).
         value enable_file_checkpointing(enable): bool;
 
         /// Says what the CLI does about tools that no rule allows.
@@ -510,6 +510,9 @@ impl Settings {
             }),
             (self.resume_drops_turn.is_some() && self.resume_session_at.is_none())
                 .then(|| "`resume_drops_turn` needs `resume_session_at`, which says where to go on".into()),
+            (self.enable_file_checkpointing == Some(true) && !self.keeps_session()).then(|| {
+                "`enable_file_checkpointing` needs a conversation that is kept; the CLI has copies for no other".into()
+            }),
             self.skills.as_ref().and_then(Skills::fault),
             is_thoughtless.then(|| "`thinking` has 0 tokens; disable it, or give it at least 1".into()),
             client_app.map(|name| format!("`client_app` is `{name}`, which cannot be in an HTTP header")),
@@ -653,6 +656,10 @@ mod tests {
             (
                 Settings::default().client_app("a\nb"),
                 "`client_app` is `a\nb`, which cannot be in an HTTP header",
+            ),
+            (
+                Settings::default().enable_file_checkpointing(true),
+                "`enable_file_checkpointing` needs a conversation that is kept; the CLI has copies for no other",
             ),
             (Settings::default().betas(["a,b"]), "`a,b` is not the name of a beta"),
         ];

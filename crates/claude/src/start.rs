@@ -14,6 +14,7 @@ use toolbridge_ipc::session_dir;
 use crate::ClaudeCodeError;
 use crate::cli::{Cli, Held};
 use crate::driver::{Driver, Plan, Turn};
+use crate::hook::{Hook, HookShape};
 use crate::launch::{Extras, Launch};
 use crate::locate::find_cli;
 use crate::model::{ClaudeCodeModel, Place};
@@ -42,6 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) partial: bool,
     /// Whether somebody decides about tools.
     pub(crate) asks: bool,
+    pub(crate) hooks: Vec<HookShape>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) tools: Option<Described>,
     awaited: Vec<String>,
@@ -56,6 +58,7 @@ pub(crate) struct Talk {
     decider: Option<Decider>,
     on_message: Option<OnMessage>,
     on_stderr: Option<OnStderr>,
+    hooks: Vec<Hook>,
     tools: Option<Bound>,
     wants_reports: bool,
 }
@@ -83,6 +86,7 @@ impl Talk {
             decider: self.decider.clone(),
             on_message: self.on_message.clone(),
             on_stderr: self.on_stderr.clone(),
+            hooks: self.hooks.clone(),
             tools: self.tools.clone().map(|bound| Bound { reports: tell, ..bound }),
             reports,
         }
@@ -138,7 +142,9 @@ impl ClaudeCodeModel {
             None => None,
         };
         let decider = request.decider.clone().or_else(|| options.decider.clone());
+        let hooks: Vec<Hook> = options.hooks.iter().chain(&request.hooks).cloned().collect();
         let wanted = Wanted {
+            hooks: hooks.iter().map(|hook| hook.shape.clone()).collect(),
             cli,
             version,
             strict,
@@ -156,6 +162,7 @@ impl ClaudeCodeModel {
             decider,
             on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
             on_stderr: request.on_stderr.clone().or_else(|| options.on_stderr.clone()),
+            hooks,
             tools: tools.map(|tools| Bound { source: tools.source.0, state, reports: None }),
             wants_reports: partial,
         };
@@ -170,7 +177,8 @@ impl ClaudeCodeModel {
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
         let permit = self.permit(interrupt).await?;
-        let Wanted { cli, version, settings, strict, partial, asks, output_schema, tools, awaited } = wanted;
+        let Wanted { cli, version, settings, strict, partial, asks, hooks, output_schema, tools, awaited } =
+            wanted;
         // With that tool, a model can read the file that the CLI puts a long result into.
         let limit = (!settings.offers_builtin("Read")).then(|| max_chars(*version));
         let (offer, entry) = match tools {
@@ -188,6 +196,7 @@ impl ClaudeCodeModel {
                 allow_own: options.allow_own_tools.unwrap_or(!asks),
                 strict: *strict,
                 asks: *asks,
+                hooks,
                 restricted: !options.restrictions.is_empty(),
                 partial: *partial,
                 output_schema: output_schema.as_ref(),

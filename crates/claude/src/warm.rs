@@ -58,9 +58,9 @@ struct Key {
 
 impl Key {
     fn of(wanted: &Wanted) -> Self {
-        let Wanted { cli, settings, strict, partial, asks, output_schema, tools, .. } = wanted;
+        let Wanted { cli, settings, strict, partial, asks, hooks, output_schema, tools, .. } = wanted;
         let server = tools.as_ref().map(|tools| (&tools.server, tools.transport, tools.may_change));
-        let said = json!([cli, settings, strict, partial, asks, output_schema, server]);
+        let said = json!([cli, settings, strict, partial, asks, hooks, output_schema, server]);
         Self {
             said,
             tools: tools.as_ref().map(|tools| tools.list.to_vec()).unwrap_or_default(),

@@ -86,9 +86,10 @@ pub use toolbridge_claude as claude;
 #[doc(inline)]
 pub use toolbridge_claude::{
     Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
-    Effort, Event, ExecutionKind, Input, McpServerStatus, Message, Metadata, ModelResponse, Part, Permission,
-    PermissionMode, PermissionRequest, Prompt, Request, ResponseStream, ResponseWithMetadata, Sandbox,
-    SandboxNetwork, Settings, Skills, Started, Subagent, Thinking, ThinkingDisplay, Transport, Usage,
+    Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus, Message, Metadata,
+    ModelResponse, Part, Permission, PermissionMode, PermissionRequest, Prompt, Request, ResponseStream,
+    ResponseWithMetadata, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent, Thinking,
+    ThinkingDisplay, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]

@@ -8,6 +8,7 @@ mod conversation;
 mod defaults;
 mod faults;
 mod filters;
+mod hooks;
 mod killed;
 mod options;
 mod parked;

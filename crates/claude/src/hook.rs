@@ -1,0 +1,234 @@
+//! Functions of this process that the CLI calls when something happens.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_core::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::RawJson;
+
+use crate::opaque::Opaque;
+use crate::restriction::Restrictions;
+
+/// Something that happens in the CLI, and that a hook is called for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum HookEvent {
+    /// A tool is about to be used.
+    PreToolUse,
+    /// A tool was used.
+    PostToolUse,
+    /// A tool failed.
+    PostToolUseFailure,
+    /// The CLI has got a prompt.
+    UserPromptSubmit,
+    /// The model has answered.
+    Stop,
+    /// An agent was started.
+    SubagentStart,
+    /// An agent has answered.
+    SubagentStop,
+    /// The conversation is about to be made shorter.
+    PreCompact,
+    /// The CLI tells its user something.
+    Notification,
+    /// Somebody is to be asked whether a tool may be used.
+    PermissionRequest,
+    /// Another one that the CLI knows.
+    #[serde(untagged)]
+    Other(String),
+}
+
+impl fmt::Display for HookEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl From<&str> for HookEvent {
+    fn from(name: &str) -> Self {
+        serde_json::from_value(json!(name)).unwrap_or_else(|_| Self::Other(name.into()))
+    }
+}
+
+/// What a hook is told.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HookCall {
+    /// What happens.
+    pub event: HookEvent,
+    /// All that the CLI says of it.
+    pub input: Value,
+}
+
+impl HookCall {
+    /// The tool, if it is about one.
+    #[must_use]
+    pub fn tool_name(&self) -> Option<&str> {
+        self.input["tool_name"].as_str()
+    }
+
+    /// The tool's arguments; `null` if it is not about one.
+    #[must_use]
+    pub fn tool_input(&self) -> &Value {
+        &self.input["tool_input"]
+    }
+}
+
+/// What a hook answers; the default says nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+pub struct HookOutput(Map<String, Value>);
+
+impl HookOutput {
+    /// An answer as the CLI takes it, with all that it may have.
+    pub fn raw(answer: Map<String, Value>) -> Self {
+        Self(answer)
+    }
+
+    /// Lets the tool be used without anybody being asked. For [`HookEvent::PreToolUse`].
+    pub fn allow() -> Self {
+        Self::default().specific("permissionDecision", json!("allow"))
+    }
+
+    /// Keeps the tool from being used; the model reads why. For [`HookEvent::PreToolUse`].
+    pub fn deny(reason: impl Into<String>) -> Self {
+        Self::default()
+            .specific("permissionDecision", json!("deny"))
+            .specific("permissionDecisionReason", json!(reason.into()))
+    }
+
+    /// Has the prompt left out, or the model go on instead of ending; it reads why.
+    pub fn block(reason: impl Into<String>) -> Self {
+        Self(Map::from_iter([("decision".into(), json!("block")), ("reason".into(), json!(reason.into()))]))
+    }
+
+    /// Ends the request.
+    pub fn stop(reason: impl Into<String>) -> Self {
+        Self(Map::from_iter([("continue".into(), json!(false)), ("stopReason".into(), json!(reason.into()))]))
+    }
+
+    /// Has the tool used with these arguments instead. For [`HookEvent::PreToolUse`].
+    pub fn with_input(self, input: Value) -> Self {
+        self.specific("updatedInput", input)
+    }
+
+    /// Tells the model something besides.
+    pub fn with_context(self, text: impl Into<String>) -> Self {
+        self.specific("additionalContext", json!(text.into()))
+    }
+
+    /// The answer of a hook that has failed: what it was to decide about does not happen.
+    pub fn failure(event: &HookEvent, reason: impl Into<String>) -> Self {
+        match event {
+            HookEvent::PreToolUse => Self::deny(reason),
+            HookEvent::UserPromptSubmit => Self::block(reason),
+            HookEvent::PermissionRequest => {
+                let decision = json!({ "behavior": "deny", "message": reason.into() });
+                Self::default().specific("decision", decision)
+            }
+            _ => Self::default(),
+        }
+    }
+
+    fn specific(mut self, name: &str, value: Value) -> Self {
+        let specific = self.0.entry("hookSpecificOutput").or_insert_with(|| json!({}));
+        if let Some(specific) = specific.as_object_mut() {
+            specific.insert(name.into(), value);
+        }
+        self
+    }
+
+    /// The arguments that it would have a tool used with.
+    fn changed_input(&self) -> Option<&Value> {
+        let specific = self.0.get("hookSpecificOutput")?;
+        specific.get("updatedInput").or_else(|| specific.get("decision")?.get("updatedInput"))
+    }
+
+    /// What the CLI reads.
+    fn into_answer(mut self, event: &HookEvent) -> Value {
+        if let Some(Value::Object(specific)) = self.0.get_mut("hookSpecificOutput") {
+            specific.entry("hookEventName").or_insert_with(|| json!(event));
+        }
+        Value::Object(self.0)
+    }
+}
+
+/// A function of the user's, and what it is called for.
+#[derive(Debug, Clone)]
+pub(crate) struct Hook {
+    pub(crate) shape: HookShape,
+    function: Opaque<dyn Fn(HookCall) -> BoxFuture<'static, HookOutput> + Send + Sync>,
+}
+
+/// What the CLI is told of a hook.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct HookShape {
+    pub(crate) event: HookEvent,
+    pub(crate) matcher: String,
+}
+
+impl HookShape {
+    /// Its entry in `initialize`.
+    pub(crate) fn to_cli(&self, place: usize) -> Value {
+        let mut said = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });
+        if !matches!(self.matcher.as_str(), "" | "*") {
+            said["matcher"] = json!(self.matcher);
+        }
+        // One that takes too long has failed, and must not be as if there were none.
+        if HookOutput::failure(&self.event, "") != HookOutput::default() {
+            said["onFailure"] = json!("block");
+        }
+        said
+    }
+}
+
+const HOOK: &str = "hook_";
+
+/// The place of the hook that the CLI calls by this id.
+pub(crate) fn place_of(callback_id: &str) -> Option<usize> {
+    callback_id.strip_prefix(HOOK)?.parse().ok()
+}
+
+impl Hook {
+    pub(crate) fn new<F, O>(event: HookEvent, matcher: String, function: F) -> Self
+    where
+        F: Fn(HookCall) -> O + Send + Sync + 'static,
+        O: Future<Output = HookOutput> + Send + 'static,
+    {
+        Self {
+            shape: HookShape { event, matcher },
+            function: Opaque(Arc::new(move |call| Box::pin(function(call)))),
+        }
+    }
+
+    /// Calls it, within the restrictions.
+    pub(crate) async fn answer(
+        self,
+        input: &RawJson,
+        restrictions: &Restrictions,
+        server: Option<&str>,
+    ) -> Value {
+        let event = self.shape.event;
+        let input: Value = match input.decode() {
+            Ok(input) => input,
+            Err(error) => {
+                return HookOutput::failure(&event, format!("its input cannot be read: {error}"))
+                    .into_answer(&event);
+            }
+        };
+        let tool = input["tool_name"].as_str().unwrap_or_default().to_owned();
+        let call = HookCall { event: event.clone(), input };
+        // In a task of its own, so that its panic is a refusal.
+        let calling = tokio::spawn(async move { (self.function.0)(call).await });
+        let output = AbortOnDropHandle::new(calling).await.unwrap_or_else(|error| {
+            tracing::error!(%error, %event, "a hook failed");
+            HookOutput::failure(&event, format!("a hook for {event} failed"))
+        });
+        // The restrictions have seen the arguments as they were.
+        let objection = output.changed_input().and_then(|input| restrictions.objection(&tool, server, input));
+        objection.map_or(output, |reason| HookOutput::failure(&event, reason)).into_answer(&event)
+    }
+}
