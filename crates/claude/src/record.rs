@@ -13,6 +13,7 @@ macro_rules! record {
         #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
         #[must_use]
+        #[allow(clippy::struct_field_names, reason = "the CLI's own names")]
         pub struct $record {
             $(#[serde(skip_serializing_if = "Option::is_none")] pub(crate) $name: Option<$type>,)*
         }

@@ -109,7 +109,7 @@ impl ClaudeCodeModel {
         let prompt = request.to_line(expand);
         let cli = match self.0.warm.take(&wanted) {
             Some(cli) => cli,
-            None => self.open(&wanted, &place.signals().interrupt).await?,
+            None => Box::pin(self.open(&wanted, &place.signals().interrupt)).await?,
         };
         let (began, has_begun) = oneshot::channel();
         self.warm_up(&wanted, has_begun);

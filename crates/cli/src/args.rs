@@ -107,7 +107,7 @@ The name of a source is `docs`, `demo`, the server's in FILE, that of the hosts 
 sessions have none.
 It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the servers that it started end with it."
     )]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
     #[command(after_help = "Examples:
   toolbridge ask \"What is 40 + 2?\" --tools demo
@@ -276,6 +276,7 @@ pub(crate) struct ServeFront {
 /// Who this is to a NATS server.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Who this is to NATS, if not said in the URL")]
+#[expect(clippy::struct_field_names, reason = "they are the names of options")]
 pub(crate) struct NatsAccess {
     /// A credentials file, as `nsc` writes it
     #[arg(long, value_name = "FILE", conflicts_with = "nats_nkey")]

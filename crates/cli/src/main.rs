@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             trace: trace.file,
             access: NatsAccess::default(),
         }),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),
         Command::Ask(args) => ask::run(&args),
         Command::Docs(args) => docs::run(&args),

@@ -339,7 +339,7 @@ async fn offer(
         },
         Front::Http(front) => over_http(tools, info.unwrap_or_default(), front, trace, signalled).await?,
         Front::Nats(front) => {
-            nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?
+            nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?;
         }
         Front::Session { name, ends_with_stdin } => {
             let mut session = Session::builder(tools);

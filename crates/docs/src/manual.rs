@@ -41,6 +41,9 @@ struct Given {
     count: usize,
 }
 
+/// Files, and what they are.
+type Readable = Vec<(Entry, FileType)>;
+
 impl Given {
     /// More than a model remembers.
     const MOST: usize = 100_000;
@@ -283,16 +286,13 @@ impl Manuals {
     }
 
     /// All files that can be read, of one manual or of all, sorted.
-    pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Vec<(Entry, FileType)>, Refusal> {
+    pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Readable, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
         Ok(self.sorted_out(manual.as_ref())?.0)
     }
 
     /// The same, and how many files of other kinds there are, by their endings.
-    fn sorted_out(
-        &self,
-        manual: Option<&RelPath>,
-    ) -> Result<(Vec<(Entry, FileType)>, BTreeMap<String, usize>), Refusal> {
+    fn sorted_out(&self, manual: Option<&RelPath>) -> Result<(Readable, BTreeMap<String, usize>), Refusal> {
         let place = manual.map_or("manuals", RelPath::as_str);
         let files = self.root.walk(manual).map_err(|error| Refusal::system(place, &error))?;
         let mut left_out = BTreeMap::new();

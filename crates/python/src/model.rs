@@ -83,7 +83,7 @@ impl Model {
     ) -> PyResult<Task> {
         let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
         Task::start(py, event_loop, done, async move {
-            let answer = place.work(model.request_with_metadata(request)).await;
+            let answer = place.work(Box::pin(model.request_with_metadata(request))).await;
             answer.map(|answer| json(&answer)).map_err(|error| exception(&error))
         })
     }
@@ -99,7 +99,7 @@ impl Model {
         let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let stream = place.work(model.request_stream(request)).await;
+            let stream = place.work(Box::pin(model.request_stream(request))).await;
             let stream = stream.map_err(|error| exception(&error))?;
             Ok(Stream::new(stream, for_stream))
         })

@@ -57,7 +57,8 @@ impl NatsTools {
         inbox_prefix: Option<String>,
         prefix: Option<String>,
     ) -> PyResult<Self> {
-        Tools::from_url(&url).map_err(|error| nats_exception(&error))?;
+        // What is wrong with it is to be known now.
+        _ = Tools::from_url(&url).map_err(|error| nats_exception(&error))?;
         let mut access = Access::new();
         set!(access:
             credentials_file = credentials_file,

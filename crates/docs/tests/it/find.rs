@@ -191,7 +191,7 @@ fn hits_and_lines_of_contents_are_short() {
     for page in fs::read_dir(pages).unwrap() {
         let page = page.unwrap();
         let name = page.file_name().into_string().unwrap();
-        if name.ends_with(".md") {
+        if page.path().extension().is_some_and(|extension| extension == "md") {
             fs::copy(page.path(), workspace.path("manuals/m").join(name)).unwrap();
         }
     }

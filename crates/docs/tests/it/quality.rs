@@ -19,7 +19,7 @@ fn pages() -> Vec<(String, String)> {
             let path = Path::new(folder).join(entry.file_name()).to_str().unwrap().to_owned();
             if entry.file_type().unwrap().is_dir() {
                 collect(root, &path, pages);
-            } else if path.ends_with(".md") {
+            } else if entry.path().extension().is_some_and(|extension| extension == "md") {
                 pages.push((path, fs::read_to_string(entry.path()).unwrap()));
             }
         }

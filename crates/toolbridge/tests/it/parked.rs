@@ -107,7 +107,7 @@ async fn a_handle_works_through_every_front_and_for_its_client_alone() {
     };
     assert!(inner["content"][0]["text"].as_str().unwrap().contains("handle"), "{inner}");
 
-    let stored = stored.lock().unwrap();
+    let stored = stored.lock().unwrap().clone();
     assert_eq!(stored.len(), 6);
     assert!(stored.iter().all(|one| *one == text()), "byte for byte");
     drop(stored);

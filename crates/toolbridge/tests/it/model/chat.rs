@@ -20,9 +20,9 @@ fn clis(world: &World) -> Vec<String> {
 fn last_said(request: &ModelRequest) -> Option<String> {
     let messages = request.body["messages"].as_array()?;
     let content = &messages.iter().rfind(|message| message["role"] == "user")?["content"];
-    let texts = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+    let mut texts = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     let is_users = |text: &&str| !text.starts_with('<') && !text.starts_with('[');
-    content.as_str().or_else(|| texts.filter(is_users).last()).map(str::to_owned)
+    content.as_str().or_else(|| texts.rfind(is_users)).map(str::to_owned)
 }
 
 /// Answers a prompt with what it says, after the tool call that it names.

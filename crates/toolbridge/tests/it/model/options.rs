@@ -42,14 +42,12 @@ fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
         if request.system().contains("zebra") {
             return Turn::text("Of the agent.");
         }
-        match request.tool_results().first() {
-            Some(result) => Turn::text(format!("It says: {}", result.text())),
-            None => {
-                let input = json!({ "description": "x", "prompt": "look", "subagent_type": agent });
-                let name = request.tools().into_iter().find(|name| matches!(*name, "Task" | "Agent"));
-                Turn::blocks(vec![Block::call(name.unwrap_or("Task"), input)])
-            }
+        if let Some(result) = request.tool_results().first() {
+            return Turn::text(format!("It says: {}", result.text()));
         }
+        let input = json!({ "description": "x", "prompt": "look", "subagent_type": agent });
+        let name = request.tools().into_iter().find(|name| matches!(*name, "Task" | "Agent"));
+        Turn::blocks(vec![Block::call(name.unwrap_or("Task"), input)])
     }
 }
 

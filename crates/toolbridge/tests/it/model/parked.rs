@@ -65,7 +65,6 @@ async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_th
         let last = requests.last().unwrap();
         assert_eq!(last.tool_results()[0].text(), "stored");
         let bytes = about_tools(last);
-        eprintln!("{SIZE} characters passed over {transport}; {bytes} bytes of the requests are about them");
         assert!(bytes < MOST_BYTES, "{bytes} bytes: {}", last.body["messages"]);
         assert!(*stored.lock().unwrap() == [text()], "byte for byte");
         world.nothing_is_left();
