@@ -46,7 +46,7 @@ def test_every_option_of_the_installed_sdk_is_in_the_table() -> None:
 def test_what_is_refused_has_a_reason() -> None:
     for option, (rust, python, said) in rows().items():
         assert (rust == "refused") == (python == "refused"), option
-        if rust == "refused":
+        if rust == "refused" or python == "not yet":
             assert len(said) > 10, f"`{option}` is refused without a reason"
 
 
@@ -61,11 +61,11 @@ def test_the_settings_in_the_table_exist() -> None:
         if rust == "refused":
             continue
         in_rust = re.findall(r"`(\w+)`", rust)
-        in_python = in_rust if python == "the same" else re.findall(r"`(\w+)`", python)
+        in_python = in_rust if python in ("the same", "not yet") else re.findall(r"`(\w+)`", python)
         assert in_rust, option
         assert in_python, option
         assert methods.issuperset(in_rust), option
-        assert known.issuperset(in_python), option
+        assert python == "not yet" or known.issuperset(in_python), option
 
 
 def test_what_options_are_made_of_is_known_too() -> None:
@@ -73,6 +73,10 @@ def test_what_options_are_made_of_is_known_too() -> None:
     assert keys("_SubagentOptions", "Subagent") == agent
     # The CLI has one more, which the SDK leaves out.
     assert keys("Sandbox") - {"failIfUnavailable"} == types.SandboxSettings.__annotations__.keys()
+    events = {event for each in types.HookEvent.__args__ for event in each.__args__}
+    known_events = re.search(r"pub enum HookEvent \{(.*?)\n\}", RUST, re.DOTALL)
+    assert known_events is not None
+    assert set(re.findall(r"^    (\w+),$", known_events[1], re.MULTILINE)) == events
     assert keys("SandboxNetwork") == types.SandboxNetworkConfig.__annotations__.keys()
     thinking = types.ThinkingConfigAdaptive.__annotations__ | types.ThinkingConfigEnabled.__annotations__
     assert keys("_Budget", "Thinking") == thinking.keys()
