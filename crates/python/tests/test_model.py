@@ -16,9 +16,9 @@ from support import PATIENCE_SECONDS, Transport, World, hanging, named, prompt
 from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
-    CLIExecutionError,
     ClaudeCodeModel,
     ClaudeCodeModelSettings,
+    CLIExecutionError,
     Deny,
     InvalidRequestError,
     PermissionRequest,
