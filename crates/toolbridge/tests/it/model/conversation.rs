@@ -22,7 +22,7 @@ fn said(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
-    let world = World::new("text one\n---\ntext two\n---\ntext three");
+    let world = World::new("text one\n---\ntext two\n---\ntext three\n---\ntext four");
     let model = world.model();
     let keep = settings(Conversation::Keep { session_id: None });
     let first = model.request_with_metadata(Request::new("zebra first").settings(keep)).await.unwrap();

@@ -209,7 +209,7 @@ async fn no_secret_is_on_a_command_line_and_its_files_are_this_users_alone() {
 
 #[tokio::test]
 async fn a_conversation_that_was_not_kept_cannot_be_resumed_and_the_error_says_why() {
-    let world = World::new("text ok");
+    let world = World::new("text ok\n---\ntext more");
     let model = world.model();
     let id = model.request_with_metadata("hi").await.unwrap().metadata.session_id.unwrap();
     let resume = Settings::default().conversation(Conversation::Resume { session_id: id, fork: false });
