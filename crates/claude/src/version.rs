@@ -42,13 +42,13 @@ impl Version {
     /// Servers of type `sdk` are connected before the first prompt.
     pub(crate) const WITH_EARLY_SDK: Self = Self(2, 1, 50);
 
-    /// The oldest that was seen to take agents with `initialize`.
+    /// From here on it takes agents with `initialize`, as far as is known.
     pub(crate) const WITH_AGENTS: Self = Self(2, 0, 77);
 
-    /// The oldest that was seen to take skills with `initialize`.
+    /// From here on it surely takes skills with `initialize`.
     pub(crate) const WITH_SKILLS: Self = Self(2, 1, 325);
 
-    /// The oldest that was seen to refuse to run without its sandbox.
+    /// From here on it refuses to run without its sandbox, as far as is known.
     pub(crate) const WITH_STRICT_SANDBOX: Self = Self(2, 1, 112);
 
     /// `_meta` of a tool may say how long its results may be.

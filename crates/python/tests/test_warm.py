@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -22,10 +23,11 @@ def clis(here: World) -> set[int]:
 
 
 async def there_are(here: World, count: int) -> set[int]:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(found := clis(here)) != count:
-            await asyncio.sleep(0.01)
-        return found
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(found := clis(here)) != count:  # noqa: ASYNC110 (other processes, of which nobody tells us)
+        assert time.monotonic() < until, here.processes
+        await asyncio.sleep(0.01)
+    return found
 
 
 @pytest.mark.both_transports
