@@ -403,10 +403,10 @@ class ClaudeCodeModel(Model[None]):
     async def keep_warm(self, count: int) -> None:
         """Keeps so many CLIs started, up to the prompt; 0 ends them. Returns once they are ready.
 
-        A request that one of them fits saves the start, about half a second. One fits when the request has the
-        same settings, system prompt and list of tools as the request before it, and runs in the same way, streamed
-        or not. Each serves one request and is then replaced, and none waits longer than 5 minutes. A waiting CLI
-        takes about 175 MB.
+        A request that one of them fits saves the start, about half a second. One fits when the request has
+        the same settings, system prompt and list of tools as the request before it, and runs in the same way,
+        streamed or not. Each serves one request and is then replaced, and none waits longer than 5 minutes.
+        A waiting CLI takes about 175 MB.
         """
         check_asyncio()
         if count < 0:
