@@ -24,7 +24,7 @@ def clis(here: World) -> set[int]:
 
 async def there_are(here: World, count: int) -> set[int]:
     until = time.monotonic() + PATIENCE_SECONDS
-    while len(found := clis(here)) != count:  # noqa: ASYNC110 (other processes, of which nobody tells us)
+    while len(found := clis(here)) != count:
         assert time.monotonic() < until, here.processes
         await asyncio.sleep(0.01)
     return found
