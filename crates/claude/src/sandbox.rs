@@ -12,7 +12,6 @@ record! {
     /// said by rules for tools.
     ///
     /// In JSON its members have the CLI's names, such as `excludedCommands`.
-    #[expect(clippy::struct_field_names, reason = "they are the CLI's")]
     pub struct Sandbox {
         /// Whether there is one.
         value enabled: bool;

@@ -2,7 +2,6 @@
 //! own bridge, and a model in the real CLI calls tools of this process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod compile;
 mod first_steps;
 mod fronts;
 mod function;
