@@ -176,7 +176,7 @@ mod tests {
         ),
         ("xtask", &[]),
         ("toolbridge-bench", &["xtask"]),
-        ("toolbridge-compile-tests", &[]),
+        ("toolbridge-compile-errors", &[]),
         ("toolbridge-soak", &["xtask"]),
         ("bench-parent", &["toolbridge", "toolbridge-scripted"]),
     ];
