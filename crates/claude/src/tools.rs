@@ -68,7 +68,7 @@ impl ToolSource for Listed {
 
     fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
         Box::pin(async {
-            Err(ToolError::new("ToolsNotReady", "there is no request that this call belongs to"))
+            Err(ToolError::new("NoRequestError", "no request is under way that this call could belong to"))
         })
     }
 }
