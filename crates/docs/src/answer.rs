@@ -265,6 +265,76 @@ pub(crate) struct Replaced {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Moved {
+    /// Where it is now, relative to the vault.
+    pub(crate) written_path: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Deleted {
+    /// Relative to the vault.
+    pub(crate) deleted_path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Undoing {
+    Overwrite,
+    Delete,
+    Move,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Undone {
+    /// The file as it was before, relative to the vault.
+    pub(crate) written_path: String,
+    pub(crate) undone: Undoing,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NoteOutline {
+    /// One for each heading: its line, its level, its title.
+    pub(crate) sections: Vec<String>,
+    /// Whether there are more.
+    pub(crate) truncated: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum NoteView {
+    Text(VaultText),
+    Outline(NoteOutline),
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NoteHit {
+    /// Relative to the vault.
+    pub(crate) path: String,
+    /// The line at which the section starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<usize>,
+    /// The heading's text, or the file's name.
+    pub(crate) title: String,
+    /// What it lies in: the titles above it.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub(crate) within: Option<String>,
+    /// A line of it that shows why, if there is room for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snippet: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NotesFound {
+    /// The best ones, best first.
+    pub(crate) items: Vec<NoteHit>,
+    /// How many sections have all of the words, or as many as the best ones have.
+    pub(crate) total: usize,
+    /// If nothing was found: titles that look like the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suggestions: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CopiedSection {
     /// Relative to the vault.
     pub(crate) written_path: String,

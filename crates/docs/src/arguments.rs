@@ -244,7 +244,7 @@ objects! {
         reference: Ref,
         /// How much of it.
         scope: Option<Scope>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
         limits: Option<Limits>,
     }
 
@@ -261,25 +261,28 @@ objects! {
     }
 
     struct VaultRead {
-        /// The file, relative to the vault.
+        /// The file in the vault.
         path: String,
         /// Which lines, from 1, both ends included.
         range: Option<LineRange>,
         /// As much as the server allows.
         full: Option<bool>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
+        /// Its headings instead: `#L98 2 Title`.
+        outline: Option<bool>,
+        // Taken, but not offered: the two above say it.
+        #[schemars(skip)]
         limits: Option<Limits>,
     }
 
     struct VaultCreate {
-        /// The new file, relative to the vault.
+        /// The new file in the vault.
         path: String,
         /// Its text.
         content: String,
     }
 
     struct VaultWrite {
-        /// The file, relative to the vault.
+        /// The file in the vault.
         path: String,
         /// The text.
         content: String,
@@ -288,7 +291,7 @@ objects! {
     }
 
     struct VaultReplace {
-        /// The file, relative to the vault.
+        /// The file in the vault.
         path: String,
         /// The text to be replaced.
         find: String,
@@ -298,16 +301,37 @@ objects! {
         max_replacements: Option<Count>,
     }
 
+    struct VaultFind {
+        /// Words to look for.
+        #[schemars(length(max = 1000))]
+        query: String,
+        /// At most so many; 10 if left out.
+        limit: Option<Count>,
+    }
+
+    struct VaultMove {
+        /// The file in the vault.
+        from: String,
+        /// Where it goes; must be free.
+        to: String,
+    }
+
+    /// One file of the vault.
+    struct VaultPath {
+        /// The file in the vault.
+        path: String,
+    }
+
     struct CopySection {
         /// A `ref` as it was given, or `next`; or a list.
         from_ref: Refs,
-        /// The target, relative to the vault.
+        /// The file in the vault.
         to_path: String,
         /// Replace, or add on a new line.
         mode: Mode,
         /// With `append`: at the end of this section.
         under: Option<String>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
         limits: Option<Limits>,
     }
 
@@ -316,11 +340,11 @@ objects! {
         from_path: String,
         /// The manual.
         manual_id: String,
-        /// The target, relative to the vault.
+        /// The file in the vault.
         to_path: String,
         /// Replace, or add on a new line.
         mode: Mode,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file` for a whole `.md`.
+        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
         limits: Option<Limits>,
     }
 }

@@ -203,7 +203,14 @@ impl DocumentsBuilder {
                 return Err(DocsError::OverlappingRoots { manuals, vault });
             }
         }
+        let notes = vault.try_clone().map_err(|source| DocsError::OpenRoot {
+            root: "vault",
+            path: vault_path.clone(),
+            source,
+        })?;
         let shared = Shared {
+            notes: Manuals::of_vault(notes, self.hard),
+            note_search: Search::default(),
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault: Vault::new(vault, self.hard),
             search: Search::default(),

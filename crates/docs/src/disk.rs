@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::io::Errno;
 
 #[cfg(test)]
 use self::fault::step;
@@ -56,8 +57,8 @@ calls! {
     SetMode: set_mode(file: &File, mode: Mode) = fs::fchmod(file, mode);
     Sync: sync(file: &File) = file.sync_all();
     Rename: rename(dir: BorrowedFd<'_>, old: &str, new: &str) = fs::renameat(dir, old, dir, new);
-    Rename: rename_new(dir: BorrowedFd<'_>, old: &str, new: &str)
-        = fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE);
+    Rename: rename_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str)
+        = fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE);
     SyncFolder: sync_folder(dir: BorrowedFd<'_>) = fs::fsync(dir);
     Unlink: unlink(dir: BorrowedFd<'_>, name: &str) = fs::unlinkat(dir, name, AtFlags::empty());
 }
@@ -76,8 +77,18 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     fault
 }
 
-pub(crate) fn link(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
-    Ok(fs::linkat(dir, old, dir, new, AtFlags::empty())?)
+/// Gives a file another name, in another folder perhaps, which must be free.
+pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
+    let Err(error) = rename_new(from, old, to, new) else { return Ok(()) };
+    match Errno::from_io_error(&error) {
+        // Not every filesystem can; all of them refuse a second link of a name.
+        Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            fs::linkat(from, old, to, new, AtFlags::empty())?;
+            // One file under two names is neither here nor there.
+            unlink(from, old).inspect_err(|_| _ = fs::unlinkat(to, new, AtFlags::empty()))
+        }
+        _ => Err(error),
+    }
 }
 
 /// Lets a step fail in tests, and says which were taken.

@@ -44,6 +44,9 @@ pub(crate) struct Shared {
     pub(crate) manuals: Manuals,
     pub(crate) vault: Vault,
     pub(crate) search: Search,
+    /// The vault once more, to be searched.
+    pub(crate) notes: Manuals,
+    pub(crate) note_search: Search,
     pub(crate) log: Log,
 }
 

@@ -16,7 +16,7 @@
 //! may change), `section.rs` and `print.rs` (what a section
 //! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
 //! `fold.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
-//! `vault.rs` and `range.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
+//! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
 #[doc(hidden)]
@@ -38,6 +38,7 @@ mod limit;
 mod lock;
 mod log;
 mod manual;
+mod note;
 mod path;
 mod print;
 mod range;
@@ -48,6 +49,7 @@ mod snapshot;
 mod snippet;
 mod temporary;
 mod tools;
+mod trash;
 mod vault;
 mod write;
 

@@ -15,7 +15,7 @@ const DEFAULT_FOUND: usize = 10;
 
 /// How long a page of a list is, if the call does not say, and at most.
 const DEFAULT_PAGE: usize = 200;
-const MAX_PAGE: usize = 1000;
+pub(crate) const MAX_PAGE: usize = 1000;
 
 /// How many lines of a list one answer has.
 pub(crate) fn page(asked: Option<Count>) -> usize {

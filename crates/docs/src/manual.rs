@@ -22,6 +22,7 @@ use crate::refusal::{Code, Refusal, shown};
 use crate::root::{Entry, Root, Stamp};
 use crate::section::Outline;
 use crate::snapshot;
+use crate::vault::is_visible;
 
 /// All manuals, `<root>/<manual_id>/…`. Nothing is ever written here.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Manuals {
     root: Root,
     pub(crate) hard: HardLimits,
     allow_file_scope: bool,
+    /// These are the notes of a vault, which are searched as manuals are.
+    is_vault: bool,
     /// Of files read before, so that a section of a large file can be read alone.
     outlines: Mutex<HashMap<RelPath, (Stamp, Arc<Outline>)>>,
     given: Mutex<Given>,
@@ -83,7 +86,19 @@ pub(crate) struct Reading {
 
 impl Manuals {
     pub(crate) fn new(root: Root, hard: HardLimits, allow_file_scope: bool) -> Self {
-        Self { root, hard, allow_file_scope, outlines: Mutex::default(), given: Mutex::default() }
+        Self {
+            root,
+            hard,
+            allow_file_scope,
+            is_vault: false,
+            outlines: Mutex::default(),
+            given: Mutex::default(),
+        }
+    }
+
+    /// The notes of a vault, to be searched.
+    pub(crate) fn of_vault(root: Root, hard: HardLimits) -> Self {
+        Self { is_vault: true, ..Self::new(root, hard, false) }
     }
 
     pub(crate) fn list(&self) -> Result<Items<ManualItem>, Refusal> {
@@ -297,8 +312,11 @@ impl Manuals {
         let files = self.root.walk(manual).map_err(|error| Refusal::system(place, &error))?;
         let mut left_out = BTreeMap::new();
         let mut usable = Vec::new();
-        // A file that lies in no manual has no reference.
-        for entry in files.into_iter().filter(|entry| !entry.path.below_first().is_empty()) {
+        let is_listed = |path: &RelPath| {
+            // A file that lies in no manual has no reference.
+            if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
+        };
+        for entry in files.into_iter().filter(|entry| is_listed(&entry.path)) {
             match file_type(&entry.path) {
                 Some(kind) if entry.stamp.size <= MAX_SOURCE_BYTES => usable.push((entry, kind)),
                 Some(_) => *left_out.entry("too large".into()).or_default() += 1,

@@ -69,6 +69,10 @@ impl Hash {
         Self(bytes.iter().fold(self.0, step))
     }
 
+    pub(crate) fn value(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn and(self, other: Self) -> Self {
         self.with(&other.0.to_le_bytes())
     }

@@ -80,7 +80,7 @@ impl Refusal {
         if let Some(source) = NotDurable::of(error) {
             return Self::new(
                 Code::IoError,
-                format!("`{shown}` has its new text, but it may not survive a crash: {source}; look before you try again"),
+                format!("`{shown}` is changed, but that may not survive a crash: {source}; look before you try again"),
             )
             .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
         }
@@ -168,7 +168,7 @@ mod tests {
         let error = NotDurable::from(io::Error::from(Errno::IO)).into();
         let refusal = Refusal::system("a.md", &error);
         assert_eq!(refusal.code, Code::IoError);
-        assert!(refusal.message.contains("`a.md` has its new text"), "{}", refusal.message);
+        assert!(refusal.message.contains("`a.md` is changed"), "{}", refusal.message);
         assert_eq!(refusal.details, Some(json!({ "os_error": 5, "is_written": true })));
     }
 

@@ -91,6 +91,11 @@ impl Root {
         Ok(root)
     }
 
+    /// The same directory once more.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { dir: self.dir.try_clone()?, by_steps: self.by_steps })
+    }
+
     /// Whether this is, or lies below, `other`. An error says how many folders above this one it is about.
     pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
         // Only to go on from there: that needs no permission to see what is in it.

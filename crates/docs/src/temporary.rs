@@ -70,14 +70,8 @@ impl<'a> Temporary<'a> {
 
     /// Takes a name that must be free.
     pub(crate) fn take_new_name(mut self, name: &str) -> io::Result<File> {
-        match disk::rename_new(self.dir, &self.name, name) {
-            Ok(()) => self.is_named = true,
-            // Not every filesystem can; all of them refuse a second link of a name.
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => disk::link(self.dir, &self.name, name)?,
-                _ => return Err(error),
-            },
-        }
+        disk::move_new(self.dir, &self.name, self.dir, name)?;
+        self.is_named = true;
         self.file.try_clone()
     }
 }

@@ -13,6 +13,7 @@ use crate::arguments::ManualList;
 use crate::copy;
 use crate::documents::Shared;
 use crate::log::Note;
+use crate::note;
 use crate::refusal::{Refusal, shown};
 
 /// What a tool does to the vault, for clients that ask before they call.
@@ -43,8 +44,8 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
         ),
         tool(
             "manual_ls",
-            "List files of manuals",
-            "Lists the files of one manual, or of all; `left_out` counts those that cannot be read. For sections use `manual_toc`.",
+            "List files",
+            "Lists the files of one manual, or of all; `left_out` counts those that cannot be read.",
             Effect::Reads,
             |shared, request, _| shared.manuals.ls(request).map(plain),
         ),
@@ -52,8 +53,7 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "manual_toc",
             "Contents of a manual",
             "The headings of a manual, file by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and \
-             place together are a reference for `manual_read` and `bridge_copy_section`, `file` alone is one for a `.json`. Level 0 is \
-             text before the first heading. `next` is `after` of the call that goes on.",
+             place together are a `ref`, `file` alone is one for a `.json`. Level 0 is text before the first heading.",
             Effect::Reads,
             |shared, request, _| shared.manuals.toc(request).map(plain),
         ),
@@ -61,8 +61,7 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "manual_find",
             "Search manuals",
             "The quickest way to a section: searches manuals for words in any language, best first. Give an item's `ref` to \
-             `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it. `total` counts those with most \
-             of the words.",
+             `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it, `total` counts those with most words.",
             Effect::Reads,
             |shared, request, context| {
                 shared.search.find(&shared.manuals, request, &|| context.is_cancelled()).map(plain)
@@ -72,9 +71,9 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "manual_read",
             "Read from a manual",
             "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
-             `sections` goes on through `limits.max_sections` headings, `file` is the whole file (an `.md` only if the server and \
-             `limits.allow_file` allow it; a `.json` always). If a limit cut it, `next` is the `ref` that goes on. To move text into \
-             the vault do not read it: use `bridge_copy_section`.",
+             `sections` goes on through `max_sections` headings, `file` is the whole file (an `.md` only if the server and \
+             `allow_file` allow it). If it is cut, `next` is the `ref` that goes on. To have text in the vault do not read it: use \
+             `bridge_copy_section`.",
             Effect::Reads,
             |shared, request, _| shared.manuals.read(request).map(plain),
         ),
@@ -85,19 +84,17 @@ fn bridge_tools() -> Vec<(Effect, Tool)> {
     vec![
         tool(
             "bridge_copy_section",
-            "Copy a section into the vault",
+            "Copy a section",
             "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without showing \
-             the text; the answer names the `title`. File and folders are made. What has changed since it was found is refused, \
-             and the nearest named. What is too long is cut at the end of a line: append the rest with `next` as `from_ref`. \
-             `daily/YYYY-MM-DD.md` can only be appended to, `.system/` cannot be used.",
+             it. File and folders are made. What has changed since it was found is refused, and the nearest named. What is too long \
+             is cut: append the rest with `next` as `from_ref`. `daily/YYYY-MM-DD.md` can only be appended to.",
             Effect::Changes,
             |shared, request, _| copy::copy_section(&shared.manuals, &shared.vault, request),
         ),
         tool(
             "bridge_copy_file",
-            "Copy a file into the vault",
-            "Copies a whole file of a manual into a file of the vault without showing the text: a `.json`, or an `.md` if the server and \
-             `limits.allow_file` allow it. Otherwise as `bridge_copy_section`.",
+            "Copy a file",
+            "Copies a whole file as `bridge_copy_section` does a section: a `.json`, or an `.md` if the server and `allow_file` allow it.",
             Effect::Changes,
             |shared, request, _| copy::copy_file(&shared.manuals, &shared.vault, request),
         ),
@@ -108,38 +105,69 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
     vec![
         tool(
             "vault_ls",
-            "List a folder of the vault",
+            "List the vault",
             "Lists one folder of the vault, not those below it.",
             Effect::Reads,
             |shared, request, _| shared.vault.ls(request).map(plain),
         ),
         tool(
-            "vault_read",
-            "Read a file of the vault",
-            "Reads a text file of the vault, or lines of it. If `truncated`, go on at `next_offset.start_line`.",
+            "vault_find",
+            "Search the vault",
+            "Searches the notes as `manual_find` does manuals.",
             Effect::Reads,
-            |shared, request, _| shared.vault.read(request).map(plain),
+            |shared, request, context| {
+                let Shared { notes, note_search, .. } = shared;
+                note::find(note_search, notes, request, &|| context.is_cancelled()).map(plain)
+            },
+        ),
+        tool(
+            "vault_read",
+            "Read a note",
+            "Reads a note, or lines of it. If `truncated`, go on at `next_offset.start_line`.",
+            Effect::Reads,
+            |shared, request, _| shared.vault.look(request).map(plain),
         ),
         tool(
             "vault_create",
-            "Create a file in the vault",
-            "Makes a new file in the vault, with its folders. If it exists, that is a `conflict`.",
+            "Create a note",
+            "Makes a new file in the vault, with its folders; one that exists is a `conflict`.",
             Effect::Adds,
             |shared, request, _| shared.vault.create(request).map(plain),
         ),
         tool(
             "vault_write",
-            "Write to a file",
-            "Replaces a file of the vault or adds to its end, on a new line. It must exist: `vault_create` makes a new one.",
+            "Write to a note",
+            "Replaces a note or adds to its end. It must exist: `vault_create` makes a new one.",
             Effect::Changes,
             |shared, request, _| shared.vault.write(request).map(plain),
         ),
         tool(
             "vault_replace",
-            "Replace text in a file",
-            "Replaces `find`, exactly as it stands in the file, by `replace`; `not_found` if it is not there.",
+            "Replace text",
+            "Replaces `find`, exactly as it stands in the note, by `replace`.",
             Effect::Changes,
             |shared, request, _| shared.vault.replace(request).map(plain),
+        ),
+        tool(
+            "vault_move",
+            "Move a note",
+            "Moves or renames a note; folders are made.",
+            Effect::Changes,
+            |shared, request, _| shared.vault.move_note(request).map(plain),
+        ),
+        tool(
+            "vault_delete",
+            "Delete a note",
+            "Deletes a note; `vault_undo` brings it back.",
+            Effect::Changes,
+            |shared, request, _| shared.vault.delete(request).map(plain),
+        ),
+        tool(
+            "vault_undo",
+            "Undo a change",
+            "Undoes the last overwrite, replacement or delete of a note, or the move to there. Twice is redo.",
+            Effect::Changes,
+            |shared, request, _| shared.vault.undo(request).map(plain),
         ),
     ]
 }
@@ -177,10 +205,14 @@ where
     let mut tool = Tool::raw(name, description, short(shown_schema::<I>()), handler)
         .unchecked()
         .title(title)
-        .output_schema(answer_schema(name, shown_schema::<O>()))
         .annotation("readOnlyHint", effect == Effect::Reads);
-    if effect != Effect::Reads {
-        tool = tool.destructive(effect == Effect::Changes).idempotent(false);
+    // A model sees answers as they are, and no schema of them; those of the bridges are specified.
+    if name.starts_with("bridge_") {
+        tool = tool.output_schema(answer_schema(shown_schema::<O>()));
+    }
+    // A tool that says nothing else may destroy something.
+    if effect == Effect::Adds {
+        tool = tool.destructive(false);
     }
     (effect, tool.open_world(false))
 }
@@ -197,10 +229,10 @@ fn shown_schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// The same schema without what no client needs: every conversation pays for it. Members that are not known are refused in
-/// any case, and say so.
+/// The same schema without what no client needs: every conversation pays for it. Members that are not known and
+/// numbers below 1 are refused in any case, and say so.
 fn short(mut schema: Value) -> Value {
-    const IDLE: [&str; 5] = ["$schema", "title", "format", "default", "additionalProperties"];
+    const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
     match &mut schema {
         Value::Object(members) => {
             // A member may be called so; then there is an object.
@@ -213,11 +245,8 @@ fn short(mut schema: Value) -> Value {
     schema
 }
 
-/// What an answer has. A model sees answers as they are, and no schema of them; those of the bridges are specified.
-fn answer_schema(name: &str, mut schema: Value) -> Value {
-    if !name.starts_with("bridge_") {
-        return json!({ "type": "object" });
-    }
+/// What an answer has.
+fn answer_schema(mut schema: Value) -> Value {
     let required = schema["required"].take();
     let mut properties = schema["properties"].take();
     for property in properties.as_object_mut().into_iter().flat_map(|all| all.values_mut()) {

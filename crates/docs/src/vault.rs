@@ -1,10 +1,12 @@
 //! The vault: what may be done to it, and doing it.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::answer::{
@@ -22,7 +24,8 @@ use crate::root::{Root, Stamp};
 use crate::section::{BOM, Outline, shortened};
 use crate::snapshot;
 use crate::temporary::{Swept, is_temporary};
-use crate::write::{self, ATTEMPTS};
+use crate::trash::Trash;
+use crate::write::{self, ATTEMPTS, NotDurable};
 
 /// Reserved: not listed, not read, not written.
 const SYSTEM: &str = ".system";
@@ -32,19 +35,20 @@ const DAILY: &str = "daily";
 /// Where copies and notes go.
 #[derive(Debug)]
 pub(crate) struct Vault {
-    root: Root,
+    pub(crate) root: Root,
     hard: HardLimits,
-    turns: Turns,
+    pub(crate) turns: Turns,
     swept: Swept,
+    pub(crate) trash: Trash,
 }
 
 /// One change of a file at a time in this process, so that few threads poll its lock; other files are not held up.
 #[derive(Debug, Default)]
-struct Turns(Mutex<HashMap<RelPath, Arc<Mutex<()>>>>);
+pub(crate) struct Turns(Mutex<HashMap<RelPath, Arc<Mutex<()>>>>);
 
 impl Turns {
     /// Does `work` when it is the turn of this call for `path`.
-    fn take<T>(&self, path: &RelPath, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn take<T>(&self, path: &RelPath, work: impl FnOnce() -> T) -> T {
         let turn = Arc::clone(self.files().entry(path.clone()).or_default());
         let outcome = {
             let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,6 +62,15 @@ impl Turns {
         outcome
     }
 
+    /// The same for two files, in an order that all calls keep to.
+    pub(crate) fn take_both<T>(&self, one: &RelPath, other: &RelPath, work: impl FnOnce() -> T) -> T {
+        match one.cmp(other) {
+            Ordering::Less => self.take(one, || self.take(other, work)),
+            Ordering::Equal => self.take(one, work),
+            Ordering::Greater => self.take(other, || self.take(one, work)),
+        }
+    }
+
     fn files(&self) -> std::sync::MutexGuard<'_, HashMap<RelPath, Arc<Mutex<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +78,7 @@ impl Turns {
 
 /// What a call is about to do with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     Look,
     Create,
     Write(Mode),
@@ -73,7 +86,7 @@ enum Use {
 
 impl Vault {
     pub(crate) fn new(root: Root, hard: HardLimits) -> Self {
-        Self { root, hard, turns: Turns::default(), swept: Swept::default() }
+        Self { root, hard, turns: Turns::default(), swept: Swept::default(), trash: Trash::default() }
     }
 
     pub(crate) fn ls(&self, request: &VaultLs) -> Result<Entries, Refusal> {
@@ -83,8 +96,7 @@ impl Vault {
         };
         let place = folder.as_ref().map_or("vault", RelPath::as_str);
         let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(place, &error))?;
-        let visible =
-            entries.into_iter().filter(|entry| !(is_system(&entry.path) || is_temporary(entry.path.name())));
+        let visible = entries.into_iter().filter(|entry| is_visible(&entry.path));
         let entry = |entry: crate::root::Entry| VaultEntry {
             path: entry.path.into(),
             entry_type: if entry.is_dir { EntryType::Dir } else { EntryType::File },
@@ -138,7 +150,7 @@ impl Vault {
                 Mode::Overwrite => {
                     let old = Locked::to_replace(dir, name).map_err(failed)?.ok_or_else(missing)?;
                     check_new_size(&path, request.content.len() as u64)?;
-                    self.swept(dir, || old.replace(&[request.content.as_bytes()])).map_err(failed)
+                    self.replace_old(&path, dir, &old, &[request.content.as_bytes()]).map_err(failed)
                 }
             }
         })?;
@@ -174,7 +186,7 @@ impl Vault {
         let kept = text.len() - replacements * request.find.len();
         check_new_size(path, kept as u64 + replacements as u64 * request.replace.len() as u64)?;
         let text = text.replacen(&request.find, &request.replace, replacements);
-        self.swept(folder.as_fd(), || old.replace(&[text.as_bytes()])).map_err(failed)?;
+        self.replace_old(path, folder.as_fd(), &old, &[text.as_bytes()]).map_err(failed)?;
         Ok(replacements)
     }
 
@@ -186,7 +198,9 @@ impl Vault {
     /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
     pub(crate) fn receive(&self, to: &RelPath, mode: Mode, text: &str, bom: &str) -> Result<u64, Refusal> {
         self.turns.take(to, || match mode {
-            Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], write::overwrite),
+            Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], |dir, name, parts| {
+                write::overwrite(dir, name, parts, |old, parts| self.replace_old(to, dir, old, parts))
+            }),
             Mode::Append => self.append_or_create(to, text.as_bytes()),
         })
     }
@@ -229,7 +243,7 @@ impl Vault {
                 if below.is_empty() || text.is_empty() || text.ends_with(['\n', '\r']) { "" } else { "\n" };
             let parts = [above, own_line, text, next_line, below];
             check_new_size(to, parts.iter().map(|part| part.len() as u64).sum())?;
-            self.swept(folder.as_fd(), || old.replace(&parts.map(str::as_bytes))).map_err(failed)?;
+            self.replace_old(to, folder.as_fd(), &old, &parts.map(str::as_bytes)).map_err(failed)?;
             Ok((own_line.len() + text.len() + next_line.len()) as u64)
         })
     }
@@ -281,7 +295,7 @@ impl Vault {
         &self,
         path: &RelPath,
         parts: &[&[u8]],
-        write: fn(BorrowedFd<'_>, &str, &[&[u8]]) -> io::Result<u64>,
+        write: impl FnOnce(BorrowedFd<'_>, &str, &[&[u8]]) -> io::Result<u64>,
     ) -> Result<u64, Refusal> {
         check_new_size(path, parts.iter().map(|part| part.len() as u64).sum())?;
         let (folder, name) = path.split();
@@ -300,8 +314,41 @@ impl Vault {
         }
     }
 
+    /// Replaces a file and keeps what it was in the trash. A disk that has no room for both has room for the new one.
+    pub(crate) fn replace_old(
+        &self,
+        path: &RelPath,
+        dir: BorrowedFd<'_>,
+        old: &Locked<'_>,
+        parts: &[&[u8]],
+    ) -> io::Result<u64> {
+        let replace = || self.swept(dir, || old.replace(parts));
+        let kept = self.trash.keep(&self.root, path, &old.file);
+        if let Err(error) = &kept {
+            tracing::warn!(path = path.as_str(), %error, "what is overwritten cannot be kept");
+        }
+        let outcome = match (replace(), kept) {
+            (Err(error), Ok(kept)) if NotDurable::of(&error).is_none() => {
+                drop(kept);
+                if !matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) {
+                    return Err(error);
+                }
+                replace()
+            }
+            (outcome, Ok(kept)) => {
+                kept.settle();
+                return outcome;
+            }
+            (outcome, Err(_)) => outcome,
+        };
+        if outcome.is_ok() {
+            self.trash.forget(&self.root, path);
+        }
+        outcome
+    }
+
     /// Why nothing was written. A file where a folder is needed is in the way.
-    fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
+    pub(crate) fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
         match self.root.file_on_the_way(path, error) {
             Some(file) => Refusal::conflict(format!("`{file}` is a file, not a folder; choose another path")),
             None => Refusal::system(path.as_str(), error),
@@ -309,7 +356,11 @@ impl Vault {
     }
 
     /// Makes a new file in a folder in which nothing unfinished is left.
-    fn swept<T>(&self, dir: BorrowedFd<'_>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn swept<T>(
+        &self,
+        dir: BorrowedFd<'_>,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
         self.swept.sweep(dir);
         let outcome = work();
         self.swept.note(dir);
@@ -329,7 +380,7 @@ fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
 }
 
 /// Checks a path's form, and that this may be done with it.
-fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
+pub(crate) fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     let path = RelPath::parse(path)?;
     if is_system(&path) {
         return Err(Refusal::forbidden("`.system/` is reserved; choose another folder"));
@@ -354,6 +405,11 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
         return Err(Refusal::forbidden(format!("`{path}` may only grow; use the mode `append`")));
     }
     Ok(())
+}
+
+/// Whether a file of the vault is there for callers.
+pub(crate) fn is_visible(path: &RelPath) -> bool {
+    !is_system(path) && !is_temporary(path.name())
 }
 
 fn is_system(path: &RelPath) -> bool {

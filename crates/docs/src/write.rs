@@ -49,11 +49,16 @@ fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> 
 }
 
 /// Gives `name` the content `parts`, whether it is there or not: all of it, or nothing happens. After a crash
-/// at any moment there is the old file or the new one.
-pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
+/// at any moment there is the old file or the new one. `replace` replaces an old one.
+pub(crate) fn overwrite(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    parts: &[&[u8]],
+    replace: impl Fn(&Locked<'_>, &[&[u8]]) -> io::Result<u64>,
+) -> io::Result<u64> {
     for _ in 0..ATTEMPTS {
         if let Some(old) = Locked::to_replace(dir, name)? {
-            return old.replace(parts);
+            return replace(&old, parts);
         }
         match create(dir, name, parts) {
             // Another process was faster: there is something to replace now.
@@ -64,14 +69,25 @@ pub(crate) fn overwrite(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io:
     Err(Errno::BUSY.into())
 }
 
+/// Gives a file another name, which must be free, to the disk itself. What might not survive a crash is taken back.
+pub(crate) fn relocate(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
+    disk::move_new(from, old, to, new)?;
+    // First where it is: a crash in between leaves two names rather than none.
+    let synced = disk::sync_folder(to).and_then(|()| disk::sync_folder(from));
+    synced.map_err(|error| match disk::move_new(to, new, from, old) {
+        Ok(()) => error,
+        Err(_) => NotDurable(error).into(),
+    })
+}
+
 /// Whether a file could not be made because its name is taken.
 pub(crate) fn is_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::EXIST)
 }
 
-/// The new file has its name, but may lose it in a crash.
+/// A file has its new name, but may lose it in a crash.
 #[derive(Debug, thiserror::Error)]
-#[error("the new text is in place, but may not survive a crash: {0}")]
+#[error("the change is made, but may not survive a crash: {0}")]
 pub(crate) struct NotDurable(#[from] io::Error);
 
 impl NotDurable {
@@ -128,7 +144,7 @@ mod tests {
         }
 
         fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            overwrite(self.handle.as_fd(), name, &[bytes])
+            overwrite(self.handle.as_fd(), name, &[bytes], |old, parts| old.replace(parts))
         }
 
         fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {

@@ -12,6 +12,7 @@ mod example;
 mod find;
 mod log;
 mod manual;
+mod note;
 mod process;
 mod quality;
 mod safety;

@@ -64,9 +64,20 @@ impl Workspace {
         String::from_utf8(self.read(path)).unwrap()
     }
 
-    /// Every file and folder of the vault, sorted.
+    /// Every file and folder of the vault, sorted, but for the server's own trash.
     pub(crate) fn vault(&self) -> Vec<String> {
-        names(&self.path("vault"))
+        let mut names = names(&self.path("vault"));
+        names.retain(|name| !name.starts_with(".system/trash"));
+        if !names.iter().any(|name| name.starts_with(".system/")) {
+            names.retain(|name| name != ".system");
+        }
+        names
+    }
+
+    /// What is in the trash, the oldest first.
+    pub(crate) fn trash(&self) -> Vec<String> {
+        let folder = self.path("vault/.system/trash");
+        if folder.exists() { names(&folder) } else { Vec::new() }
     }
 
     pub(crate) fn builder(&self) -> DocumentsBuilder {
@@ -138,8 +149,8 @@ impl Client {
         assert_eq!(result["content"].as_array().unwrap().len(), 1);
         assert_eq!(&serde_json::from_str::<Value>(text).unwrap(), structured, "{tool}");
         if result["isError"] == false {
-            let schema: Value =
-                self.documents.tools().get(tool).unwrap().output_schema.as_ref().unwrap().decode().unwrap();
+            let schema = self.documents.tools().get(tool).unwrap().output_schema.clone();
+            let schema = schema.map_or(json!({ "type": "object" }), |schema| schema.decode().unwrap());
             if let Err(error) = jsonschema::validate(&schema, structured) {
                 panic!("the answer of `{tool}` does not fit its schema: {error}: {structured}");
             }
@@ -232,6 +243,8 @@ pub(crate) fn writing(path: &str) -> Vec<(&'static str, Value)> {
         ("vault_write", json!({ "path": path, "content": "x", "mode": "append" })),
         ("vault_write", json!({ "path": path, "content": "x", "mode": "overwrite" })),
         ("vault_replace", json!({ "path": path, "find": "x", "replace": "y" })),
+        ("vault_delete", json!({ "path": path })),
+        ("vault_move", json!({ "from": path, "to": "moved.md" })),
         ("bridge_copy_section", copy("a.md", 1, path, "append")),
         ("bridge_copy_section", copy("a.md", 1, path, "overwrite")),
         ("bridge_copy_file", copy_file("a.md", path, "append")),

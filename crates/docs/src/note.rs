@@ -1,0 +1,363 @@
+//! Notes of the vault as a whole: moved, deleted, brought back, outlined.
+
+use std::io;
+use std::os::fd::AsFd as _;
+
+use rustix::io::Errno;
+use serde_json::json;
+
+use crate::answer::{
+    Deleted, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
+};
+use crate::arguments::{ManualFind, Mode, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
+use crate::excerpt::shown_title;
+use crate::find::Search;
+use crate::limit::MAX_PAGE;
+use crate::lock::Locked;
+use crate::manual::Manuals;
+use crate::path::RelPath;
+use crate::refusal::Refusal;
+use crate::root::Stamp;
+use crate::section::Outline;
+use crate::snapshot;
+use crate::trash::{self, MOST_BYTES, What};
+use crate::vault::{Use, Vault, admit};
+use crate::write::{is_taken, relocate};
+
+/// What a daily note does not allow, and nothing else.
+const CHANGE: Use = Use::Write(Mode::Overwrite);
+
+impl Vault {
+    /// The text of a note, or its headings.
+    pub(crate) fn look(&self, request: &VaultRead) -> Result<NoteView, Refusal> {
+        if request.outline != Some(true) {
+            return self.read(request).map(NoteView::Text);
+        }
+        if request.range.is_some() || request.full == Some(true) {
+            return Err(Refusal::parameter("`outline` is of the whole note; leave `range` and `full` out"));
+        }
+        self.outline(&request.path).map(NoteView::Outline)
+    }
+
+    fn outline(&self, path: &str) -> Result<NoteOutline, Refusal> {
+        let path = admit(path, Use::Look)?;
+        let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
+        let outline = Outline::of(&text);
+        let line = |section: &crate::section::Section| {
+            format!("#L{} {} {}", section.line, section.level, shown_title(path.as_str(), section))
+        };
+        let sections: Vec<_> = outline.iter().map(line).take(MAX_PAGE).collect();
+        Ok(NoteOutline { truncated: sections.len() < outline.len(), sections })
+    }
+
+    pub(crate) fn move_note(&self, request: &VaultMove) -> Result<Moved, Refusal> {
+        let (from, to) = (admit(&request.from, CHANGE)?, admit(&request.to, Use::Create)?);
+        self.turns.take_both(&from, &to, || {
+            self.move_now(&from, &to)?;
+            if let Err(error) = self.trash.note_move(&self.root, &from, &to) {
+                tracing::warn!(path = to.as_str(), %error, "the move cannot be undone by `vault_undo`");
+                self.trash.forget(&self.root, &to);
+            }
+            Ok(Moved { written_path: to.as_str().to_owned() })
+        })
+    }
+
+    fn move_now(&self, from: &RelPath, to: &RelPath) -> Result<(), Refusal> {
+        let failed = |error| self.failed(from, &error);
+        let (folder, name) = from.split();
+        let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+        // Locked, so that who appends to it has finished, and finds out that it has gone.
+        let Some(_old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
+            return Err(missing(from));
+        };
+        let (new_folder, new_name) = to.split();
+        let new_folder =
+            self.root.make_folder(new_folder.as_ref()).map_err(|error| self.failed(to, &error))?;
+        relocate(folder.as_fd(), name, new_folder.dir.as_fd(), new_name).map_err(|error| {
+            if is_taken(&error) {
+                Refusal::conflict(format!("`{to}` exists already; choose another name, or delete it first"))
+            } else {
+                not_moved(to, &error)
+            }
+        })?;
+        new_folder.keep();
+        Ok(())
+    }
+
+    pub(crate) fn delete(&self, request: &VaultPath) -> Result<Deleted, Refusal> {
+        let path = admit(&request.path, CHANGE)?;
+        self.turns.take(&path, || {
+            let failed = |error| self.failed(&path, &error);
+            let (folder, name) = path.split();
+            let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+            let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
+                return Err(missing(&path));
+            };
+            let size = Stamp::of_file(&old.file).map_err(failed)?.size;
+            if size > MOST_BYTES {
+                return Err(Refusal::forbidden(format!(
+                    "`{path}` has {size} bytes, and what is deleted is kept only up to {MOST_BYTES}; a person must delete it"
+                ))
+                .with(json!({ "size_bytes": size, "limit_bytes": MOST_BYTES })));
+            }
+            let taken = self.trash.take(&self.root, &path, folder.as_fd(), name);
+            taken.map_err(|error| not_moved(&path, &error))?;
+            Ok(Deleted { deleted_path: path.as_str().to_owned() })
+        })
+    }
+
+    /// Brings back what the last overwrite or delete took, or a note from where it was moved to.
+    pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
+        let path = admit(&request.path, CHANGE)?;
+        // Where it was is known before its turn comes; then it must still be so.
+        let other = match self.last_change(&path)? {
+            (folder, entry) if entry.what == What::Move => {
+                let origin = trash::content(folder.as_fd(), &entry);
+                let origin = origin.map_err(|error| Refusal::system(path.as_str(), &error))?;
+                Some(admit(&String::from_utf8_lossy(&origin), Use::Create)?)
+            }
+            _ => None,
+        };
+        self.turns.take_both(&path, other.as_ref().unwrap_or(&path), || {
+            let (trash, entry) = self.last_change(&path)?;
+            let (written, undone) = match (&other, entry.what) {
+                (Some(origin), What::Move) => {
+                    self.move_now(&path, origin)?;
+                    (origin, Undoing::Move)
+                }
+                (None, What::Text) => (&path, self.bring_back(&path, trash.as_fd(), &entry)?),
+                _ => {
+                    return Err(Refusal::conflict(format!(
+                        "`{path}` was changed meanwhile; look, and try again"
+                    )));
+                }
+            };
+            // What was brought back by its name is gone from here already.
+            if let Err(error) = crate::disk::unlink(trash.as_fd(), &entry.name)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(name = entry.name, %error, "entry left in the trash");
+            }
+            Ok(Undone { written_path: written.as_str().to_owned(), undone })
+        })
+    }
+
+    fn last_change(&self, path: &RelPath) -> Result<(std::os::fd::OwnedFd, trash::Entry), Refusal> {
+        let newest =
+            self.trash.newest(&self.root, path).map_err(|error| Refusal::system(".system/trash", &error))?;
+        newest.ok_or_else(|| {
+            Refusal::not_found(format!(
+                "nothing is known of `{path}` that could be undone; of a note that was moved, give the path where it is now"
+            ))
+        })
+    }
+
+    fn bring_back(
+        &self,
+        path: &RelPath,
+        trash: std::os::fd::BorrowedFd<'_>,
+        entry: &trash::Entry,
+    ) -> Result<Undoing, Refusal> {
+        let failed = |error| self.failed(path, &error);
+        let (folder, name) = path.split();
+        let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
+        let dir = folder.dir.as_fd();
+        let undone = match Locked::to_replace(dir, name).map_err(failed)? {
+            // What is there now takes its place in the trash: to undo twice is to undo nothing.
+            Some(now) => {
+                let before = trash::content(trash, entry).map_err(failed)?;
+                self.replace_old(path, dir, &now, &[&before]).map_err(failed)?;
+                Undoing::Overwrite
+            }
+            None => {
+                relocate(trash, &entry.name, dir, name).map_err(|error| not_moved(path, &error))?;
+                Undoing::Delete
+            }
+        };
+        folder.keep();
+        Ok(undone)
+    }
+}
+
+/// Searches the notes of a vault as manuals are searched.
+pub(crate) fn find(
+    search: &Search,
+    notes: &Manuals,
+    request: &VaultFind,
+    is_gone: &dyn Fn() -> bool,
+) -> Result<NotesFound, Refusal> {
+    let VaultFind { query, limit } = request;
+    let request = ManualFind { query: query.clone(), manual_id: None, limit: *limit, full: None };
+    let Found { items, total, suggestions } = search.find(notes, &request, is_gone)?;
+    let hit = |hit: Hit| {
+        let (path, line) = match hit.reference {
+            HitRef::Short(reference) => {
+                let (path, spot) = Spot::split(&reference);
+                (path.to_owned(), spot.line)
+            }
+            HitRef::Full(reference) => (reference.path, reference.start_line),
+        };
+        NoteHit { path, line, title: hit.title, within: hit.within, snippet: hit.snippet }
+    };
+    Ok(NotesFound { items: items.into_iter().map(hit).collect(), total, suggestions })
+}
+
+fn missing(path: &RelPath) -> Refusal {
+    Refusal::not_found(format!("there is no `{path}`"))
+}
+
+/// Why a file did not get another name.
+fn not_moved(path: &RelPath, error: &io::Error) -> Refusal {
+    if Errno::from_io_error(error) == Some(Errno::XDEV) {
+        return Refusal::forbidden(format!(
+            "`{path}` is on another disk, and notes are not moved between disks"
+        ));
+    }
+    Refusal::system(path.as_str(), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::arguments::VaultWrite;
+    use crate::disk::{Step, fault};
+    use crate::limit::HardLimits;
+    use crate::refusal::Code;
+    use crate::root::Root;
+
+    type Change = fn(&Vault) -> Result<(), Refusal>;
+
+    fn path(path: &str) -> VaultPath {
+        VaultPath { path: path.into() }
+    }
+
+    fn delete(vault: &Vault) -> Result<(), Refusal> {
+        vault.delete(&path("sub/a.md")).map(drop)
+    }
+
+    fn move_away(vault: &Vault) -> Result<(), Refusal> {
+        vault.move_note(&VaultMove { from: "sub/a.md".into(), to: "new/b.md".into() }).map(drop)
+    }
+
+    fn overwrite(vault: &Vault) -> Result<(), Refusal> {
+        let (path, content) = ("sub/a.md".into(), "new".into());
+        vault.write(&VaultWrite { path, content, mode: Mode::Overwrite }).map(drop)
+    }
+
+    fn undo(vault: &Vault) -> Result<(), Refusal> {
+        vault.undo(&path("sub/a.md")).map(drop)
+    }
+
+    fn undo_move(vault: &Vault) -> Result<(), Refusal> {
+        vault.undo(&path("new/b.md")).map(drop)
+    }
+
+    fn vault() -> (tempfile::TempDir, Vault) {
+        let dir = tempfile::TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        fs::write(dir.path().join("sub/a.md"), "old").unwrap();
+        let vault = Vault::new(Root::open(dir.path()).unwrap(), HardLimits::default());
+        (dir, vault)
+    }
+
+    /// Every file below a folder with its text, sorted.
+    fn content(dir: &Path) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                all.extend(content(&path));
+            } else {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                // Numbers of the trash grow.
+                let name = name.split_once('-').map_or(name, |(_, rest)| rest).to_owned();
+                all.push((name, fs::read_to_string(&path).unwrap()));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_note_has_its_new_name_on_the_disk_before_the_answer() {
+        let (_dir, vault) = vault();
+        let moved = [Step::Rename, Step::SyncFolder, Step::SyncFolder];
+        let marked = [Step::Create, Step::Write, Step::Sync, Step::Rename];
+        let kept = [Step::Create, Step::SetMode, Step::Copy, Step::Sync, Step::Rename];
+        let replaced = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
+        let steps = |change: Change| fault::steps(|| change(&vault).unwrap());
+        assert_eq!(steps(move_away), [&moved[..], &marked].concat());
+        assert_eq!(steps(undo_move), [&moved[..], &[Step::Unlink]].concat());
+        assert_eq!(steps(delete), moved);
+        assert_eq!(steps(undo), [&moved[..], &[Step::Unlink]].concat());
+        assert_eq!(steps(overwrite), [&kept[..], &replaced].concat());
+        assert_eq!(steps(undo), [&kept[..], &replaced, &[Step::Unlink]].concat());
+    }
+
+    #[test]
+    fn a_move_or_delete_or_undo_that_fails_leaves_everything_where_it_was() {
+        let rows: [(Option<Change>, Change); 5] = [
+            (None, delete),
+            (None, move_away),
+            (Some(delete), undo),
+            (Some(move_away), undo_move),
+            (Some(overwrite), undo),
+        ];
+        for (before, change) in rows {
+            for step in [Step::Rename, Step::SyncFolder] {
+                for errno in [Errno::NOSPC, Errno::IO, Errno::XDEV] {
+                    let (dir, vault) = vault();
+                    before.map_or(Ok(()), |before| before(&vault)).unwrap();
+                    let was = content(dir.path());
+                    let refusal = fault::with(step, errno, || change(&vault)).unwrap_err();
+                    let is_overwrite = before.is_some_and(|before| before == overwrite as Change);
+                    if is_overwrite && step == Step::SyncFolder {
+                        // The new text is in place, and what it replaced is kept.
+                        assert_eq!(refusal.details.unwrap()["is_written"], true);
+                        assert_eq!(content(dir.path()).len(), 3);
+                    } else {
+                        let want = if errno == Errno::XDEV && !is_overwrite {
+                            Code::Forbidden
+                        } else {
+                            refusal.code
+                        };
+                        assert_eq!(refusal.code, want, "{step:?} {errno:?}: {}", refusal.message);
+                        assert_eq!(content(dir.path()), was, "{step:?} {errno:?}");
+                    }
+                    change(&vault).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_overwrite_does_not_depend_on_keeping_what_was_there() {
+        let (dir, vault) = vault();
+        overwrite(&vault).unwrap();
+        fault::with(Step::Copy, Errno::IO, || overwrite(&vault)).unwrap();
+        // The older text would be taken for the one that is lost.
+        assert_eq!(content(dir.path()), [("a.md".to_owned(), "new".to_owned())]);
+        assert_eq!(undo(&vault).unwrap_err().code, Code::NotFound);
+        // What cannot be written at all leaves no copy either.
+        fault::with(Step::Write, Errno::NOSPC, || overwrite(&vault)).unwrap_err();
+        assert_eq!(content(dir.path()), [("a.md".to_owned(), "new".to_owned())]);
+    }
+
+    /// Some network disks cannot refuse a name that is taken; a second link can.
+    #[test]
+    fn a_disk_that_cannot_rename_without_replacing_moves_all_the_same() {
+        for errno in [Errno::INVAL, Errno::NOSYS] {
+            let (dir, vault) = vault();
+            fault::with(Step::Rename, errno, || move_away(&vault)).unwrap();
+            assert_eq!(fs::read_to_string(dir.path().join("new/b.md")).unwrap(), "old");
+            assert!(!dir.path().join("sub/a.md").exists());
+            fs::write(dir.path().join("sub/a.md"), "other").unwrap();
+            let refusal = fault::with(Step::Rename, errno, || move_away(&vault)).unwrap_err();
+            assert_eq!(refusal.code, Code::Conflict, "{}", refusal.message);
+            assert_eq!(fs::read_to_string(dir.path().join("new/b.md")).unwrap(), "old");
+        }
+    }
+}

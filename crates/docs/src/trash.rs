@@ -1,0 +1,249 @@
+//! What was deleted, overwritten or moved, for a while: files in `.system/trash`.
+//!
+//! A name there has a number that grows, what happened, the hash of the note's path to find it by, and the path for people.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::attributes;
+use crate::disk;
+use crate::limit::MAX_SOURCE_BYTES;
+use crate::path::RelPath;
+use crate::print::Hash;
+use crate::root::{NewFolder, Root, Stamp, check_regular, open_name, stat_name};
+use crate::temporary::{Swept, Temporary};
+use crate::write::relocate;
+
+/// How many are kept, and how many bytes they have in all; the oldest go first.
+const MOST_ENTRIES: usize = 100;
+pub(crate) const MOST_BYTES: u64 = MAX_SOURCE_BYTES;
+
+/// What common filesystems take.
+const MAX_NAME_BYTES: usize = 255;
+
+/// What happened to a note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// It was deleted or overwritten; the entry is what it was.
+    Text,
+    /// It was moved; the entry is where it was.
+    Move,
+}
+
+impl What {
+    const LETTERS: [(char, Self); 2] = [('t', Self::Text), ('m', Self::Move)];
+
+    fn letter(self) -> char {
+        if self == Self::Text { 't' } else { 'm' }
+    }
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    number: u64,
+    pub(crate) what: What,
+    key: u64,
+    size: u64,
+}
+
+impl Entry {
+    fn parse(name: &str, size: u64) -> Option<Self> {
+        let (number, rest) = name.split_once('-')?;
+        let (head, _) = rest.split_once('-')?;
+        let what = What::LETTERS.into_iter().find(|(letter, _)| head.starts_with(*letter))?.1;
+        let key = u64::from_str_radix(head.get(1..)?, 16).ok()?;
+        Some(Self { name: name.to_owned(), number: number.parse().ok()?, what, key, size })
+    }
+}
+
+/// The folder, which is made when it is needed.
+#[derive(Debug)]
+pub(crate) struct Trash {
+    path: RelPath,
+    swept: Swept,
+}
+
+impl Default for Trash {
+    fn default() -> Self {
+        let path = RelPath::parse(".system/trash").expect("a plain path");
+        Self { path, swept: Swept::default() }
+    }
+}
+
+impl Trash {
+    /// Keeps a copy of a note that is about to be replaced.
+    pub(crate) fn keep(&self, root: &Root, path: &RelPath, file: &File) -> io::Result<Keeping> {
+        let size = Stamp::of_file(file)?.size;
+        if size > MOST_BYTES {
+            return Err(Errno::FBIG.into());
+        }
+        self.put(root, path, What::Text, |to| {
+            attributes::keep(file, to)?;
+            disk::copy(file, to, size).map(drop)
+        })
+    }
+
+    /// Remembers where a note was that has been moved to `path`.
+    pub(crate) fn note_move(&self, root: &Root, from: &RelPath, path: &RelPath) -> io::Result<()> {
+        self.put(root, path, What::Move, |to| disk::write_all(to, from.as_str().as_bytes()))
+            .map(Keeping::settle)
+    }
+
+    /// Takes the note itself.
+    pub(crate) fn take(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        dir: BorrowedFd<'_>,
+        name: &str,
+    ) -> io::Result<()> {
+        let folder = self.folder(root)?;
+        let entry = new_name(folder.dir.as_fd(), What::Text, path)?;
+        relocate(dir, name, folder.dir.as_fd(), &entry)?;
+        purge(folder.dir.as_fd());
+        folder.keep();
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        what: What,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<Keeping> {
+        let folder = self.folder(root)?;
+        let name = new_name(folder.dir.as_fd(), what, path)?;
+        {
+            let temporary = Temporary::create(folder.dir.as_fd(), Mode::from_raw_mode(0o600))?;
+            fill(&temporary.file)?;
+            disk::sync(&temporary.file)?;
+            temporary.take_new_name(&name)?;
+        }
+        Ok(Keeping { folder: Some(folder), name })
+    }
+
+    fn folder(&self, root: &Root) -> io::Result<NewFolder> {
+        let folder = root.make_folder(Some(&self.path))?;
+        self.swept.sweep(folder.dir.as_fd());
+        Ok(folder)
+    }
+
+    /// The last thing that happened to a note, with the folder it is in.
+    pub(crate) fn newest(&self, root: &Root, path: &RelPath) -> io::Result<Option<(OwnedFd, Entry)>> {
+        let folder = match root.folder(Some(&self.path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            folder => folder?,
+        };
+        let key = key(path);
+        let newest = entries(folder.as_fd())?.into_iter().rfind(|entry| entry.key == key);
+        Ok(newest.map(|entry| (folder, entry)))
+    }
+
+    /// Drops what is older than a change that could not be kept: it would be taken for that.
+    pub(crate) fn forget(&self, root: &Root, path: &RelPath) {
+        while let Ok(Some((folder, entry))) = self.newest(root, path) {
+            if disk::unlink(folder.as_fd(), &entry.name).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A copy that goes again, unless what it is a copy of has been replaced.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    folder: Option<NewFolder>,
+    name: String,
+}
+
+impl Keeping {
+    pub(crate) fn settle(mut self) {
+        if let Some(folder) = self.folder.take() {
+            purge(folder.dir.as_fd());
+            folder.keep();
+        }
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder
+            && let Err(error) = disk::unlink(folder.dir.as_fd(), &self.name)
+        {
+            tracing::warn!(name = self.name, %error, "copy left in the trash");
+        }
+    }
+}
+
+/// What an entry holds.
+pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>> {
+    let file = File::from(open_name(dir, &entry.name, OFlags::RDONLY, Mode::empty())?);
+    check_regular(&rustix::fs::fstat(&file)?)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Removes the oldest entries, but never the newest.
+fn purge(dir: BorrowedFd<'_>) {
+    let Ok(entries) = entries(dir) else { return };
+    let (mut count, mut bytes) = (entries.len(), entries.iter().map(|entry| entry.size).sum::<u64>());
+    for entry in entries {
+        if count <= 1 || count <= MOST_ENTRIES && bytes <= MOST_BYTES {
+            return;
+        }
+        // Another process may have been faster.
+        if let Err(error) = disk::unlink(dir, &entry.name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(name = entry.name, %error, "entry left in the trash");
+        }
+        (count, bytes) = (count - 1, bytes - entry.size);
+    }
+}
+
+/// All entries, the oldest first.
+fn entries(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for found in Dir::read_from(dir)? {
+        let found = found?;
+        let Ok(name) = found.file_name().to_str() else { continue };
+        if let Some(stat) = stat_name(dir, name)?
+            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        {
+            entries.extend(Entry::parse(name, Stamp::of(&stat).size));
+        }
+    }
+    entries.sort_by(|one, other| (one.number, &one.name).cmp(&(other.number, &other.name)));
+    Ok(entries)
+}
+
+fn key(path: &RelPath) -> u64 {
+    Hash::of(path.as_str().as_bytes()).value()
+}
+
+/// A name that is newer than all others.
+fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<String> {
+    let number = entries(dir)?.last().map_or(0, |last| last.number) + 1;
+    let mut name = format!("{number:06}-{}{:016x}-", what.letter(), key(path));
+    for char in path.as_str().chars() {
+        let mut plain = [0; 4];
+        let shown = match char {
+            '/' => "%2F",
+            '%' => "%25",
+            char => char.encode_utf8(&mut plain),
+        };
+        if name.len() + shown.len() > MAX_NAME_BYTES {
+            break;
+        }
+        name.push_str(shown);
+    }
+    Ok(name)
+}
