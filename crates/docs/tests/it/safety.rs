@@ -255,7 +255,6 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
                 ("vault_move", json!({ "from": "new.md", "to": "dir/secret.md" })),
                 ("vault_delete", json!({ "path": "dir/secret.md" })),
                 ("vault_undo", json!({ "path": "dir/secret.md" })),
-                ("vault_delete", json!({ "path": "file.md" })),
                 ("vault_undo", json!({ "path": "file.md" })),
                 ("vault_find", json!({ "query": "secret swordfish" })),
                 ("vault_read", json!({ "path": "dir/secret.md" })),
