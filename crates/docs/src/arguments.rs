@@ -161,6 +161,16 @@ names! {
         File,
     }
 
+    /// What goes along with a copy.
+    enum Along {
+        // Links lead where they led.
+        Links,
+        // Pictures are copied too.
+        Pictures,
+        // A line says where it is from.
+        Origin,
+    }
+
     /// What to do with a target.
     enum Mode {
         // Replace what is there.
@@ -331,6 +341,8 @@ objects! {
         mode: Mode,
         /// With `append`: at the end of this section.
         under: Option<String>,
+        /// More than the bytes: `links` that lead where they led, `pictures` too, a line of `origin`.
+        with: Option<Vec<Along>>,
         /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
         limits: Option<Limits>,
     }
@@ -344,6 +356,9 @@ objects! {
         to_path: String,
         /// Replace, or add on a new line.
         mode: Mode,
+        // As for a section.
+        #[schemars(skip)]
+        with: Option<Vec<Along>>,
         /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
         limits: Option<Limits>,
     }

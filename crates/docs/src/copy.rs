@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::answer::{CopiedFile, CopiedSection, FileType};
-use crate::arguments::{CopyFile, CopySection, Mode, Ref, Spot};
+use crate::arguments::{Along, CopyFile, CopySection, Mode, Ref, Spot};
+use crate::carry::Carrier;
+use crate::documents::Shared;
 use crate::excerpt::{Excerpt, Take};
 use crate::log::Note;
 use crate::manual::Manuals;
@@ -14,10 +16,10 @@ use crate::vault::Vault;
 
 /// Copies one section of an `.md`, or a whole `.json`; or several of them, of which all are read before anything is written.
 pub(crate) fn copy_section(
-    manuals: &Manuals,
-    vault: &Vault,
+    shared: &Shared,
     request: &CopySection,
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
+    let Shared { manuals, vault, .. } = shared;
     let to = match &request.under {
         None => Vault::destination(&request.to_path, request.mode)?,
         Some(_) if request.mode == Mode::Overwrite => {
@@ -35,10 +37,18 @@ pub(crate) fn copy_section(
         ))
         .with(json!({ "sections": refs.len(), "limit_sections": most })));
     }
-    let mut excerpts = refs.iter().map(|reference| take(manuals, reference, request));
-    let mut all = excerpts.next().unwrap_or_else(|| Err(Refusal::parameter("`from_ref` names nothing")))?;
+    let taken =
+        refs.iter().map(|reference| take(manuals, reference, request)).collect::<Result<Vec<_>, _>>()?;
+    let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
+    let mut excerpts = taken.into_iter().zip(refs).map(|(taken, reference)| {
+        let Taken { from, excerpt, file_type, room } = taken;
+        match file_type {
+            FileType::Md => carrier.prepare(&from, excerpt, reference.spot.offset > 0, room),
+            FileType::Json => excerpt,
+        }
+    });
+    let mut all = excerpts.next().ok_or_else(|| Refusal::parameter("`from_ref` names nothing"))?;
     for more in excerpts {
-        let more = more?;
         if !all.text.is_empty() && !all.text.ends_with(['\n', '\r']) {
             all.text.push('\n');
         }
@@ -54,12 +64,12 @@ pub(crate) fn copy_section(
     }
     let written_sections = refs.len() as u64;
     let note = match &request.under {
-        None => put(vault, to, request.mode, &all)?,
+        None => put(vault, &to, request.mode, &all)?,
         Some(title) => {
             let written_bytes = vault.receive_under(&to, title, &all.text)?;
             let truncated = all.truncated;
             Note {
-                written_path: to.into(),
+                written_path: to.as_str().to_owned(),
                 mode: request.mode,
                 written_bytes,
                 written_sections: None,
@@ -69,16 +79,29 @@ pub(crate) fn copy_section(
     };
     let note = Note { written_sections: Some(written_sections), ..note };
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
-    let (title, next) = (all.title, all.next);
-    Ok((CopiedSection { written_path, written_bytes, written_sections, truncated, title, next }, Some(note)))
+    let (title, next, carried) = (all.title, all.next, carrier.done());
+    let copied =
+        CopiedSection { written_path, written_bytes, written_sections, truncated, title, next, carried };
+    Ok((copied, Some(note)))
+}
+
+/// What was read, and from where.
+struct Taken {
+    from: RelPath,
+    excerpt: Excerpt,
+    file_type: FileType,
+    /// How many bytes may be added to it.
+    room: usize,
 }
 
 /// Reads one section, or a whole `.json`; what goes on is a whole reference.
-fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Excerpt, Refusal> {
+fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Taken, Refusal> {
     let source = manuals.open_ref(reference)?;
-    let max_chars = manuals.hard.copied_chars(request.limits, source.file_type);
+    let (file_type, from) = (source.file_type, source.path.clone());
+    check_with(&from, file_type, request.with.as_deref())?;
+    let max_chars = manuals.hard.copied_chars(request.limits, file_type);
     let spot = &reference.spot;
-    let take = match source.file_type {
+    let take = match file_type {
         FileType::Md => Take::Section(manuals.hard.copied_sections(request.limits)),
         // A later line asks for a part, but would get the whole.
         FileType::Json if spot.line.is_some_and(|line| line > 1) => {
@@ -89,18 +112,22 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Exc
         }
         FileType::Json => Take::File(None),
     };
-    let path = source.path.clone();
     let excerpt = manuals.take(source, spot, take, max_chars)?;
-    let next = excerpt.next.map(|next| format!("{}{next}", path.as_str()));
-    Ok(Excerpt { next, ..excerpt })
+    let next = excerpt.next.map(|next| format!("{}{next}", from.as_str()));
+    Ok(Taken { from, excerpt: Excerpt { next, ..excerpt }, file_type, room: max_chars.chars })
+}
+
+/// What is no text with links has nothing that could go along.
+fn check_with(from: &RelPath, file_type: FileType, with: Option<&[Along]>) -> Result<(), Refusal> {
+    if file_type == FileType::Md || with.is_none_or(<[_]>::is_empty) {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::InvalidScope, format!("`{from}` is copied as it is; leave `with` out")))
 }
 
 /// Copies a whole file.
-pub(crate) fn copy_file(
-    manuals: &Manuals,
-    vault: &Vault,
-    request: &CopyFile,
-) -> Result<(CopiedFile, Option<Note>), Refusal> {
+pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFile, Option<Note>), Refusal> {
+    let Shared { manuals, vault, .. } = shared;
     let to = Vault::destination(&request.to_path, request.mode)?;
     let (from_path, spot) = match Spot::split(&request.from_path) {
         // Only what a copy that was cut gave as `next` is more than a path.
@@ -108,22 +135,29 @@ pub(crate) fn copy_file(
         _ => (request.from_path.as_str(), Spot::default()),
     };
     let source = manuals.open(&request.manual_id, from_path)?;
-    if source.file_type == FileType::Md {
+    let (file_type, from) = (source.file_type, source.path.clone());
+    check_with(&from, file_type, request.with.as_deref())?;
+    if file_type == FileType::Md {
         manuals.admit_file(request.limits)?;
     }
-    let max_chars = manuals.hard.copied_chars(request.limits, source.file_type);
+    let max_chars = manuals.hard.copied_chars(request.limits, file_type);
     let take = Take::File(manuals.hard.copied_sections(request.limits));
-    let excerpt = manuals.take(source, &spot, take, max_chars)?;
-    let note = put(vault, to, request.mode, &excerpt)?;
+    let mut excerpt = manuals.take(source, &spot, take, max_chars)?;
+    let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
+    if file_type == FileType::Md {
+        excerpt = carrier.prepare(&from, excerpt, spot.offset > 0, max_chars.chars);
+    }
+    let note = put(vault, &to, request.mode, &excerpt)?;
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
     let next = excerpt.next.map(|next| format!("{from_path}{next}"));
-    Ok((CopiedFile { written_path, written_bytes, truncated, next }, Some(note)))
+    let carried = carrier.done();
+    Ok((CopiedFile { written_path, written_bytes, truncated, next, carried }, Some(note)))
 }
 
-fn put(vault: &Vault, to: RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {
+fn put(vault: &Vault, to: &RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {
     // Of a file that is copied as a whole.
     let bom = if excerpt.has_bom { BOM } else { "" };
-    let written_bytes = vault.receive(&to, mode, &excerpt.text, bom)?;
+    let written_bytes = vault.receive(to, mode, &excerpt.text, bom)?;
     let truncated = excerpt.truncated;
-    Ok(Note { written_path: to.into(), mode, written_bytes, written_sections: None, truncated })
+    Ok(Note { written_path: to.as_str().to_owned(), mode, written_bytes, written_sections: None, truncated })
 }

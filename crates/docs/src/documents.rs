@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) notes: Manuals,
     pub(crate) note_search: Search,
     pub(crate) log: Log,
+    /// The way from the vault to the manuals, for links.
+    pub(crate) route: Option<String>,
 }
 
 impl Documents {

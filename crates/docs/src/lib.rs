@@ -16,7 +16,7 @@
 //! may change), `section.rs` and `print.rs` (what a section
 //! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
 //! `fold.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
-//! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (what a model is told).
+//! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (what a model is told).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
 #[doc(hidden)]
@@ -26,6 +26,7 @@ mod answer;
 mod arguments;
 mod attributes;
 mod builder;
+mod carry;
 mod copy;
 mod disk;
 mod documents;
@@ -35,6 +36,7 @@ mod find;
 mod fold;
 mod index;
 mod limit;
+mod link;
 mod lock;
 mod log;
 mod manual;

@@ -299,21 +299,20 @@ mod tests {
 
     #[test]
     fn a_move_or_delete_or_undo_that_fails_leaves_everything_where_it_was() {
-        let rows: [(Option<Change>, Change); 5] = [
-            (None, delete),
-            (None, move_away),
-            (Some(delete), undo),
-            (Some(move_away), undo_move),
-            (Some(overwrite), undo),
+        let rows: [(Option<Change>, Change, bool); 5] = [
+            (None, delete, false),
+            (None, move_away, false),
+            (Some(delete), undo, false),
+            (Some(move_away), undo_move, false),
+            (Some(overwrite), undo, true),
         ];
-        for (before, change) in rows {
+        for (before, change, is_overwrite) in rows {
             for step in [Step::Rename, Step::SyncFolder] {
                 for errno in [Errno::NOSPC, Errno::IO, Errno::XDEV] {
                     let (dir, vault) = vault();
                     before.map_or(Ok(()), |before| before(&vault)).unwrap();
                     let was = content(dir.path());
                     let refusal = fault::with(step, errno, || change(&vault)).unwrap_err();
-                    let is_overwrite = before.is_some_and(|before| before == overwrite as Change);
                     if is_overwrite && step == Step::SyncFolder {
                         // The new text is in place, and what it replaced is kept.
                         assert_eq!(refusal.details.unwrap()["is_written"], true);

@@ -165,6 +165,15 @@ impl Root {
         Ok(folder)
     }
 
+    /// Removes a folder that has nothing in it.
+    pub(crate) fn remove_folder(&self, path: &RelPath) {
+        let (above, name) = path.split();
+        if let Ok(above) = self.folder(above.as_ref()) {
+            // It stays if something is in it.
+            _ = rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR);
+        }
+    }
+
     /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that no
     /// call could use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {

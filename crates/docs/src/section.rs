@@ -175,7 +175,7 @@ fn headings(text: &str, start: usize) -> Vec<Section> {
 }
 
 /// CommonMark ends a line at a lone CR, the parser does not. Same length, so positions stay.
-fn with_line_feeds(text: &str) -> Cow<'_, str> {
+pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
     let is_lone = |bytes: &[u8], place: usize| bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n');
     let Some(first) = (0..text.len()).find(|place| is_lone(text.as_bytes(), *place)) else {
         return Cow::Borrowed(text);

@@ -89,14 +89,14 @@ fn bridge_tools() -> Vec<(Effect, Tool)> {
              it. File and folders are made. What has changed since it was found is refused, and the nearest named. What is too long \
              is cut: append the rest with `next` as `from_ref`. `daily/YYYY-MM-DD.md` can only be appended to.",
             Effect::Changes,
-            |shared, request, _| copy::copy_section(&shared.manuals, &shared.vault, request),
+            |shared, request, _| copy::copy_section(shared, request),
         ),
         tool(
             "bridge_copy_file",
             "Copy a file",
             "Copies a whole file as `bridge_copy_section` does a section: a `.json`, or an `.md` if the server and `allow_file` allow it.",
             Effect::Changes,
-            |shared, request, _| copy::copy_file(&shared.manuals, &shared.vault, request),
+            |shared, request, _| copy::copy_file(shared, request),
         ),
     ]
 }
@@ -202,7 +202,7 @@ where
         }
     };
     // Wrong arguments are refused in the words of these tools.
-    let mut tool = Tool::raw(name, description, short(shown_schema::<I>()), handler)
+    let mut tool = Tool::raw(name, description, short(shown_schema::<I>(), false), handler)
         .unchecked()
         .title(title)
         .annotation("readOnlyHint", effect == Effect::Reads);
@@ -231,27 +231,38 @@ fn shown_schema<T: JsonSchema>() -> Value {
 
 /// The same schema without what no client needs: every conversation pays for it. Members that are not known and
 /// numbers below 1 are refused in any case, and say so.
-fn short(mut schema: Value) -> Value {
+///
+/// What may be left out may be null as well; that is said only of `limits`, where it is specified.
+fn short(mut schema: Value, says_null: bool) -> Value {
     const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
     match &mut schema {
         Value::Object(members) => {
             // A member may be called so; then there is an object.
             members.retain(|name, value| !IDLE.contains(&name.as_str()) || value.is_object());
-            members.values_mut().for_each(|member| *member = short(member.take()));
+            for (name, member) in members {
+                if let Some(list) =
+                    member.as_array_mut().filter(|_| !says_null && matches!(name.as_str(), "type" | "enum"))
+                {
+                    list.retain(|item| !item.is_null() && item != "null");
+                    if let [only] = &mut list[..] {
+                        *member = only.take();
+                    }
+                }
+                *member = short(member.take(), says_null || name == "limits");
+            }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = short(item.take())),
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = short(item.take(), says_null)),
         _ => {}
     }
     schema
 }
 
-/// What an answer has.
+/// What an answer always has.
 fn answer_schema(mut schema: Value) -> Value {
     let required = schema["required"].take();
-    let mut properties = schema["properties"].take();
-    for property in properties.as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
-        *property = json!({ "type": property["type"] });
-    }
+    let names = required.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let types = names.map(|name| (name.to_owned(), json!({ "type": schema["properties"][name]["type"] })));
+    let properties = Value::Object(types.collect());
     json!({ "type": "object", "properties": properties, "required": required })
 }
 

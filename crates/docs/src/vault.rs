@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +13,13 @@ use crate::answer::{
     Entries, EntryType, FileType, Replaced, TruncatedReason, VaultEntry, VaultText, Written,
 };
 use crate::arguments::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
+use crate::disk;
 use crate::fold::fold_name;
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
 use crate::lock::Locked;
 use crate::manual::file_type;
 use crate::path::RelPath;
+use crate::print::Hash;
 use crate::range;
 use crate::refusal::{Code, Refusal, shown};
 use crate::root::{Root, Stamp};
@@ -246,6 +248,48 @@ impl Vault {
             self.replace_old(to, folder.as_fd(), &old, &parts.map(str::as_bytes)).map_err(failed)?;
             Ok((own_line.len() + text.len() + next_line.len()) as u64)
         })
+    }
+
+    /// Puts a picture beside a note, unless it is there already; under another name if that one is taken by something
+    /// else. Where it is, and whether it is new.
+    pub(crate) fn receive_picture(&self, path: &RelPath, bytes: &[u8]) -> Result<(RelPath, bool), Refusal> {
+        let (folder, name) = path.split();
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+        let other = format!("{stem}-{:016x}.{ending}", Hash::of(bytes).value());
+        for name in [name, &other] {
+            let Some(path) = RelPath::child(folder.as_ref(), name) else { continue };
+            match self.turns.take(&path, || self.put(&path, &[bytes], write::create)) {
+                Ok(_) => return Ok((path, true)),
+                Err(refusal) if refusal.code == Code::Conflict => {
+                    if self.has_bytes(&path, bytes) {
+                        return Ok((path, false));
+                    }
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(Refusal::conflict(format!("`{path}` exists already")))
+    }
+
+    fn has_bytes(&self, path: &RelPath, bytes: &[u8]) -> bool {
+        let mut found = Vec::new();
+        let read = self
+            .root
+            .read(path)
+            .and_then(|(file, _)| file.take(bytes.len() as u64 + 1).read_to_end(&mut found));
+        read.is_ok() && found == bytes
+    }
+
+    /// Takes a file away again that a call has made, and its folder if that has nothing else.
+    pub(crate) fn take_back(&self, path: &RelPath, is_folder_new: bool) {
+        let (folder, name) = path.split();
+        let taken = self.root.folder(folder.as_ref()).and_then(|dir| disk::unlink(dir.as_fd(), name));
+        if let Err(error) = taken {
+            tracing::warn!(path = path.as_str(), %error, "file left behind");
+        }
+        if let Some(folder) = folder.filter(|_| is_folder_new) {
+            self.root.remove_folder(&folder);
+        }
     }
 
     fn append_or_create(&self, path: &RelPath, text: &[u8]) -> Result<u64, Refusal> {

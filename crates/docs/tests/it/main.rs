@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
 
+mod carry;
 mod copy;
 mod example;
 mod find;
