@@ -268,12 +268,18 @@ pub(crate) struct Replaced {
 pub(crate) struct Moved {
     /// Where it is now, relative to the vault.
     pub(crate) written_path: String,
+    /// How many notes have links to where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) linked_from: Option<usize>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Deleted {
     /// Relative to the vault.
     pub(crate) deleted_path: String,
+    /// How many notes have links to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) linked_from: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

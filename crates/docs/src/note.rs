@@ -7,21 +7,22 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::answer::{
-    Deleted, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
+    Deleted, FileType, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
 };
 use crate::arguments::{ManualFind, Mode, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
 use crate::excerpt::shown_title;
 use crate::find::Search;
 use crate::limit::MAX_PAGE;
+use crate::link::{Fate, Place, encode_path, relink, resolve};
 use crate::lock::Locked;
-use crate::manual::Manuals;
+use crate::manual::{Manuals, file_type};
 use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::root::Stamp;
 use crate::section::Outline;
 use crate::snapshot;
 use crate::trash::{self, MOST_BYTES, What};
-use crate::vault::{Use, Vault, admit};
+use crate::vault::{Use, Vault, admit, is_visible};
 use crate::write::{is_taken, relocate};
 
 /// What a daily note does not allow, and nothing else.
@@ -58,8 +59,9 @@ impl Vault {
                 tracing::warn!(path = to.as_str(), %error, "the move cannot be undone by `vault_undo`");
                 self.trash.forget(&self.root, &to);
             }
-            Ok(Moved { written_path: to.as_str().to_owned() })
-        })
+            Ok(())
+        })?;
+        Ok(Moved { linked_from: self.linked_from(&from), written_path: to.into() })
     }
 
     fn move_now(&self, from: &RelPath, to: &RelPath) -> Result<(), Refusal> {
@@ -102,8 +104,39 @@ impl Vault {
             }
             let taken = self.trash.take(&self.root, &path, folder.as_fd(), name);
             taken.map_err(|error| not_moved(&path, &error))?;
-            Ok(Deleted { deleted_path: path.as_str().to_owned() })
-        })
+            Ok(())
+        })?;
+        Ok(Deleted { linked_from: self.linked_from(&path), deleted_path: path.into() })
+    }
+
+    /// How many notes have links to a file; `None` if there are none. Notes that cannot be read have none.
+    fn linked_from(&self, path: &RelPath) -> Option<usize> {
+        let names: Vec<_> = path.names().map(str::to_owned).collect();
+        let encoded = encode_path(&[path.name().to_owned()]);
+        let stem = path.name().rsplit_once('.').map_or(path.name(), |(stem, _)| stem);
+        let wiki = ["]]", "|", "#"].map(|end| format!("[[{stem}{end}"));
+        let has_link = |note: &RelPath| {
+            let Ok(text) = snapshot::read(note.as_str(), || self.root.read(note)) else { return false };
+            if wiki.iter().any(|link| text.contains(link)) {
+                return true;
+            }
+            // Most notes are told apart without being parsed.
+            if !text.contains(path.name()) && !text.contains(&encoded) {
+                return false;
+            }
+            let folder = note.split().0;
+            let folder: Vec<_> = folder.iter().flat_map(|folder| folder.names()).collect();
+            let leads_there = |dest: &str| match Place::of(dest) {
+                Place::File(path, _) => resolve(&folder, path).is_some_and(|found| found == names),
+                _ => false,
+            };
+            let lost = |dest: &str| if leads_there(dest) { Fate::Lose } else { Fate::Stay };
+            relink(&text, None, false, 0, |_, dest| lost(dest)).left > 0
+        };
+        let notes = self.root.walk(None).ok()?;
+        let notes = notes.iter().map(|entry| &entry.path).filter(|note| is_visible(note) && *note != path);
+        let count = notes.filter(|note| file_type(note) == Some(FileType::Md) && has_link(note)).count();
+        (count > 0).then_some(count)
     }
 
     /// Brings back what the last overwrite or delete took, or a note from where it was moved to.

@@ -303,3 +303,26 @@ fn nothing_that_is_appended_is_lost_while_a_note_moves() {
     let want: Vec<_> = (0..200).map(|line| format!("line {line}")).collect();
     assert_eq!(lines, want);
 }
+
+#[test]
+fn whoever_moves_or_deletes_a_note_is_told_how_many_link_to_it() {
+    let workspace = Workspace::new();
+    workspace.note("sub/the note.md", "text");
+    for (name, text) in [
+        ("inline.md", "[a](sub/the%20note.md#x) [b](sub/the%20note.md)"),
+        ("sub/near.md", "![a][r]\n\n[r]: <the note.md>\n"),
+        ("sub/deep/wiki.md", "[[the note|alias]]"),
+        ("html.md", "<a href=\"./sub/the note.md\">x</a>"),
+        // None of these leads there.
+        ("other.md", "[a](the%20note.md) the note.md `[a](sub/the%20note.md)` https://a.b/sub/the%20note.md"),
+        (".system/hidden.md", "[a](../sub/the%20note.md)"),
+    ] {
+        workspace.note(name, text);
+    }
+    workspace.note("bad.md", b"[a](sub/the%20note.md)\xff");
+    let client = workspace.open();
+    let answer = client.ok("vault_move", &moved("sub/the note.md", "x.md"));
+    assert_eq!(answer, json!({ "written_path": "x.md", "linked_from": 4 }));
+    assert_eq!(client.ok("vault_delete", &path("x.md")), json!({ "deleted_path": "x.md" }));
+    assert_eq!(client.ok("vault_delete", &path("inline.md")), json!({ "deleted_path": "inline.md" }));
+}
