@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::arguments::{Scope, Target};
+use crate::format::Format;
 use crate::print::Print;
 
 /// A list under one name.
@@ -20,8 +21,8 @@ pub(crate) struct ManualItem {
     pub(crate) manual_id: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+/// Which rules hold for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileType {
     Md,
     Json,
@@ -34,7 +35,7 @@ pub(crate) struct FileItem {
     /// The file, relative to the manual.
     pub(crate) path: String,
     /// What it is.
-    pub(crate) file_type: FileType,
+    pub(crate) file_type: Format,
 }
 
 /// A place in a manual, to be passed on as it is.

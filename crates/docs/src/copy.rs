@@ -7,6 +7,7 @@ use crate::arguments::{Along, CopyFile, CopySection, Mode, Ref, Spot};
 use crate::carry::Carrier;
 use crate::documents::Shared;
 use crate::excerpt::{Excerpt, Take};
+use crate::format::Format;
 use crate::log::Note;
 use crate::manual::Manuals;
 use crate::path::RelPath;
@@ -41,10 +42,11 @@ pub(crate) fn copy_section(
         refs.iter().map(|reference| take(manuals, reference, request)).collect::<Result<Vec<_>, _>>()?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     let mut excerpts = taken.into_iter().zip(refs).map(|(taken, reference)| {
-        let Taken { from, excerpt, file_type, room } = taken;
-        match file_type {
-            FileType::Md => carrier.prepare(&from, excerpt, reference.spot.offset > 0, room),
-            FileType::Json => excerpt,
+        let Taken { from, excerpt, format, room } = taken;
+        if format.is_markdown() {
+            carrier.prepare(&from, excerpt, reference.spot.offset > 0, room)
+        } else {
+            excerpt
         }
     });
     let mut all = excerpts.next().ok_or_else(|| Refusal::parameter("`from_ref` names nothing"))?;
@@ -89,7 +91,7 @@ pub(crate) fn copy_section(
 struct Taken {
     from: RelPath,
     excerpt: Excerpt,
-    file_type: FileType,
+    format: Format,
     /// How many bytes may be added to it.
     room: usize,
 }
@@ -97,8 +99,8 @@ struct Taken {
 /// Reads one section, or a whole `.json`; what goes on is a whole reference.
 fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Taken, Refusal> {
     let source = manuals.open_ref(reference)?;
-    let (file_type, from) = (source.file_type, source.path.clone());
-    check_with(&from, file_type, request.with.as_deref())?;
+    let (file_type, format, from) = (source.file_type, source.format, source.path.clone());
+    check_with(&from, format, request.with.as_deref())?;
     let max_chars = manuals.hard.copied_chars(request.limits, file_type);
     let spot = &reference.spot;
     let take = match file_type {
@@ -114,15 +116,18 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
     };
     let excerpt = manuals.take(source, spot, take, max_chars)?;
     let next = excerpt.next.map(|next| format!("{}{next}", from.as_str()));
-    Ok(Taken { from, excerpt: Excerpt { next, ..excerpt }, file_type, room: max_chars.chars })
+    Ok(Taken { from, excerpt: Excerpt { next, ..excerpt }, format, room: max_chars.chars })
 }
 
-/// What is no text with links has nothing that could go along.
-fn check_with(from: &RelPath, file_type: FileType, with: Option<&[Along]>) -> Result<(), Refusal> {
-    if file_type == FileType::Md || with.is_none_or(<[_]>::is_empty) {
+/// What is no Markdown has nothing that could go along.
+fn check_with(from: &RelPath, format: Format, with: Option<&[Along]>) -> Result<(), Refusal> {
+    if format.is_markdown() || with.is_none_or(<[_]>::is_empty) {
         return Ok(());
     }
-    Err(Refusal::new(Code::InvalidScope, format!("`{from}` is copied as it is; leave `with` out")))
+    Err(Refusal::new(
+        Code::InvalidScope,
+        format!("`{from}` is no Markdown and is copied as it is; leave `with` out"),
+    ))
 }
 
 /// Copies a whole file.
@@ -135,8 +140,8 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
         _ => (request.from_path.as_str(), Spot::default()),
     };
     let source = manuals.open(&request.manual_id, from_path)?;
-    let (file_type, from) = (source.file_type, source.path.clone());
-    check_with(&from, file_type, request.with.as_deref())?;
+    let (file_type, format, from) = (source.file_type, source.format, source.path.clone());
+    check_with(&from, format, request.with.as_deref())?;
     if file_type == FileType::Md {
         manuals.admit_file(request.limits)?;
     }
@@ -144,7 +149,7 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
     let take = Take::File(manuals.hard.copied_sections(request.limits));
     let mut excerpt = manuals.take(source, &spot, take, max_chars)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
-    if file_type == FileType::Md {
+    if format.is_markdown() {
         excerpt = carrier.prepare(&from, excerpt, spot.offset > 0, max_chars.chars);
     }
     let note = put(vault, &to, request.mode, &excerpt)?;

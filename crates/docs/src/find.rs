@@ -236,14 +236,13 @@ impl Library {
                 let place = Place { file, section: None, title, parent: None, body: 0..text.len() };
                 self.places.push(place);
             }
-            FileType::Md => self.shelve_sections(&file, &text),
+            FileType::Md => self.shelve_sections(&file, &text, &source.format.outline(&text)),
         }
         Ok(Shelved { stamp, is_settled, docs: start..self.next() })
     }
 
     /// Each section by its own text: a word counts for the section it stands in, not for all those around.
-    fn shelve_sections(&mut self, file: &Arc<Volume>, text: &str) {
-        let outline = Outline::of(text);
+    fn shelve_sections(&mut self, file: &Arc<Volume>, text: &str, outline: &Outline) {
         let start = self.next();
         let page = file.title.as_str();
         for section in outline.iter() {

@@ -15,6 +15,7 @@ use crate::answer::{
 };
 use crate::arguments::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope, Spot};
 use crate::excerpt::{Excerpt, Missed, Picked, Take, pick, shown_title, suffix, valid_prefix};
+use crate::format::{ENDINGS, Format};
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars, page};
 use crate::path::RelPath;
 use crate::print::Print;
@@ -45,7 +46,7 @@ struct Given {
 }
 
 /// Files, and what they are.
-type Readable = Vec<(Entry, FileType)>;
+type Readable = Vec<(Entry, Format)>;
 
 impl Given {
     /// More than a model remembers.
@@ -72,6 +73,7 @@ pub(crate) struct Source {
     stamp: Stamp,
     /// Relative to all manuals.
     pub(crate) path: RelPath,
+    pub(crate) format: Format,
     pub(crate) file_type: FileType,
 }
 
@@ -115,7 +117,7 @@ impl Manuals {
         let after = request.after.as_deref().map(RelPath::parse).transpose()?;
         let mut left =
             files.into_iter().skip_while(|(entry, _)| after.as_ref().is_some_and(|it| entry.path <= *it));
-        let item = |(entry, file_type): (Entry, FileType)| FileItem {
+        let item = |(entry, file_type): (Entry, Format)| FileItem {
             manual_id: entry.path.first().to_owned(),
             path: entry.path.below_first().to_owned(),
             file_type,
@@ -141,13 +143,13 @@ impl Manuals {
         let mut toc = Page { items: Vec::new(), next: None };
         let mut count = 0;
         let mut last = String::new();
-        for (entry, file_type) in self.files_at(&manual, request.path.as_deref())? {
+        for (entry, format) in self.files_at(&manual, request.path.as_deref())? {
             if after.as_ref().is_some_and(|after| entry.path < *after) {
                 continue;
             }
             let begun = if after.as_ref() == Some(&entry.path) { after_line } else { 0 };
             let path = entry.path.below_first();
-            let outline = match file_type {
+            let outline = match format.file_type() {
                 FileType::Json => None,
                 FileType::Md => match self.reopen(&entry.path).and_then(|source| self.outline(source)) {
                     Ok(outline) => Some(outline),
@@ -286,9 +288,9 @@ impl Manuals {
     pub(crate) fn reopen(&self, path: &RelPath) -> Result<Source, Refusal> {
         #[cfg(test)]
         tests::fault(path)?;
-        let Some(file_type) = file_type(path) else {
+        let Some(format) = Format::of(path) else {
             return Err(Refusal::parameter(format!(
-                "`{}` is neither `.md` nor `.json`, nor `.markdown` or `.mdx`, and manuals have no other files",
+                "`{}` is none of {ENDINGS}, and manuals have no other files",
                 shown(path.below_first())
             )));
         };
@@ -297,7 +299,7 @@ impl Manuals {
             Refusal::system(path.as_str(), &error)
         })?;
         snapshot::check_size(path.as_str(), stamp.size)?;
-        Ok(Source { file, stamp, path: path.clone(), file_type })
+        Ok(Source { file, stamp, path: path.clone(), format, file_type: format.file_type() })
     }
 
     /// All files that can be read, of one manual or of all, sorted.
@@ -317,7 +319,7 @@ impl Manuals {
             if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
         };
         for entry in files.into_iter().filter(|entry| is_listed(&entry.path)) {
-            match file_type(&entry.path) {
+            match Format::of(&entry.path) {
                 Some(kind) if entry.stamp.size <= MAX_SOURCE_BYTES => usable.push((entry, kind)),
                 Some(_) => *left_out.entry("too large".into()).or_default() += 1,
                 None => {
@@ -330,18 +332,18 @@ impl Manuals {
     }
 
     /// The files of one manual, or of a folder of it, or one of them.
-    fn files_at(&self, manual: &RelPath, path: Option<&str>) -> Result<Vec<(Entry, FileType)>, Refusal> {
+    fn files_at(&self, manual: &RelPath, path: Option<&str>) -> Result<Readable, Refusal> {
         let Some(path) = path.filter(|path| !matches!(*path, "" | "." | "./")) else {
             return self.files(Some(manual.as_str()));
         };
         let path = manual.join(&RelPath::parse(path.trim_end_matches(['/', '\\']))?);
-        if let Some(file_type) = file_type(&path) {
+        if let Some(format) = Format::of(&path) {
             let stamp = self.reopen(&path)?.stamp;
-            return Ok(vec![(Entry { path, is_dir: false, stamp }, file_type)]);
+            return Ok(vec![(Entry { path, is_dir: false, stamp }, format)]);
         }
         let files = self.root.walk(Some(&path)).map_err(|error| Refusal::system(path.as_str(), &error))?;
         let usable = files.into_iter().filter(|entry| entry.stamp.size <= MAX_SOURCE_BYTES);
-        Ok(usable.filter_map(|entry| file_type(&entry.path).map(|kind| (entry, kind))).collect())
+        Ok(usable.filter_map(|entry| Format::of(&entry.path).map(|format| (entry, format))).collect())
     }
 
     /// The bytes of a picture, if it has no more than `most`.
@@ -390,6 +392,7 @@ impl Manuals {
         for _ in 0..snapshot::ATTEMPTS {
             let is_settled = source.stamp.is_settled();
             if let Some(text) = snapshot::attempt(&source.file, source.path.as_str(), &source.stamp)? {
+                let text = source.format.text(&source.path, text)?;
                 return Ok(Reading { source, text, is_settled });
             }
             source = self.reopen(&source.path)?;
@@ -418,7 +421,7 @@ impl Manuals {
     /// Reads the whole file and remembers where its sections are.
     fn parse(&self, source: Source) -> Result<(Reading, Arc<Outline>), Refusal> {
         let reading = self.text(source)?;
-        let outline = Arc::new(Outline::of(&reading.text));
+        let outline = Arc::new(reading.source.format.outline(&reading.text));
         if reading.is_settled {
             let mut outlines = self.outlines.lock().unwrap_or_else(PoisonError::into_inner);
             let source = &reading.source;
@@ -439,7 +442,7 @@ impl Manuals {
             let reading = self.text(source)?;
             let mut end = None;
             if reading.source.file_type == FileType::Md && (spot.line.is_some() || most.is_some()) {
-                let outline = Outline::of(&reading.text);
+                let outline = reading.source.format.outline(&reading.text);
                 // Of the whole file too, what a reference names must be there.
                 if spot.offset == 0 {
                     self.pick(&outline, &reading.source, spot, take)?;
@@ -451,7 +454,8 @@ impl Manuals {
             return Excerpt::whole(reading, end, spot, max_chars);
         }
         for _ in 0..snapshot::ATTEMPTS {
-            let Some(outline) = self.known_outline(&source) else {
+            let known = self.known_outline(&source).filter(|_| !source.format.is_converted());
+            let Some(outline) = known else {
                 let (reading, outline) = self.parse(source)?;
                 let picked = self.pick(&outline, &reading.source, spot, take)?;
                 let text = valid_prefix(&reading.text.as_bytes()[picked.range.clone()]);
@@ -474,16 +478,6 @@ impl Manuals {
     }
 }
 
-/// What a file's name says it is.
-pub(crate) fn file_type(path: &RelPath) -> Option<FileType> {
-    const KNOWN: [(&str, FileType); 4] =
-        [("md", FileType::Md), ("markdown", FileType::Md), ("mdx", FileType::Md), ("json", FileType::Json)];
-    let (_, extension) = path.name().rsplit_once('.')?;
-    KNOWN
-        .into_iter()
-        .find_map(|(known, file_type)| extension.eq_ignore_ascii_case(known).then_some(file_type))
-}
-
 impl Source {
     fn bytes(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
@@ -493,6 +487,11 @@ impl Source {
 
     /// The text at these bytes, unless the file has changed since it had that stamp.
     pub(crate) fn text_at(&self, range: Range<usize>, stamp: &Stamp) -> Option<String> {
+        if self.format.is_converted() {
+            let content = snapshot::attempt(&self.file, self.path.as_str(), stamp).ok()??;
+            let text = self.format.text(&self.path, content).ok()?;
+            return Some(valid_prefix(text.as_bytes().get(range)?).to_owned());
+        }
         let bytes = self.bytes(range).ok()?;
         (self.stamp == *stamp && self.is_unchanged()).then(|| valid_prefix(&bytes).to_owned())
     }

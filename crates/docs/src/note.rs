@@ -7,19 +7,19 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::answer::{
-    Deleted, FileType, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
+    Deleted, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
 };
 use crate::arguments::{ManualFind, Mode, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
 use crate::excerpt::shown_title;
 use crate::find::Search;
+use crate::format::Format;
 use crate::limit::MAX_PAGE;
 use crate::link::{Fate, Place, encode_path, relink, resolve};
 use crate::lock::Locked;
-use crate::manual::{Manuals, file_type};
+use crate::manual::Manuals;
 use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::root::Stamp;
-use crate::section::Outline;
 use crate::snapshot;
 use crate::trash::{self, MOST_BYTES, What};
 use crate::vault::{Use, Vault, admit, is_visible};
@@ -43,7 +43,8 @@ impl Vault {
     fn outline(&self, path: &str) -> Result<NoteOutline, Refusal> {
         let path = admit(path, Use::Look)?;
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
-        let outline = Outline::of(&text);
+        let format = Format::of(&path).unwrap_or(Format::Md);
+        let outline = format.outline(&format.text(&path, text)?);
         let line = |section: &crate::section::Section| {
             format!("#L{} {} {}", section.line, section.level, shown_title(path.as_str(), section))
         };
@@ -135,7 +136,8 @@ impl Vault {
         };
         let notes = self.root.walk(None).ok()?;
         let notes = notes.iter().map(|entry| &entry.path).filter(|note| is_visible(note) && *note != path);
-        let count = notes.filter(|note| file_type(note) == Some(FileType::Md) && has_link(note)).count();
+        let count =
+            notes.filter(|note| Format::of(note).is_some_and(Format::is_markdown) && has_link(note)).count();
         (count > 0).then_some(count)
     }
 

@@ -69,7 +69,7 @@ impl Hash {
         Self(bytes.iter().fold(self.0, step))
     }
 
-    pub(crate) fn value(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         self.0
     }
 

@@ -4,6 +4,7 @@
 //! source, so that what is copied are the source's own bytes.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, TagEnd};
@@ -68,10 +69,51 @@ impl std::ops::Deref for Outline {
     }
 }
 
+/// Where a section begins.
+pub(crate) struct Heading {
+    pub(crate) level: u8,
+    pub(crate) title: String,
+    pub(crate) start: usize,
+    /// Where the heading ends.
+    pub(crate) text_start: usize,
+}
+
 impl Outline {
+    /// Of Markdown.
     pub(crate) fn of(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
-        let mut outline = headings(text, start);
+        Self::new(text, start, headings(text, start))
+    }
+
+    /// Of MDX: what begins with `import` or `export` is code up to the next blank line.
+    pub(crate) fn of_mdx(text: &str) -> Self {
+        let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
+        let mut headings = headings(text, start);
+        let mut code = HashSet::new();
+        let (mut at, mut is_free, mut is_code) = (start, true, false);
+        for line in split_lines(&text[start..]) {
+            is_code = !is_blank(line)
+                && (is_code || is_free && (line.starts_with("import ") || line.starts_with("export ")));
+            is_free = is_blank(line);
+            if is_code {
+                code.insert(at);
+            }
+            at += line.len();
+        }
+        headings.retain(|section| !code.contains(&section.range.start));
+        Self::new(text, start, headings)
+    }
+
+    /// Of a text with these headings.
+    pub(crate) fn with(text: &str, headings: Vec<Heading>) -> Self {
+        let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
+        let section = |one: Heading| {
+            Section::new(one.level, one.title, one.start.max(start)..text.len(), one.text_start)
+        };
+        Self::new(text, start, headings.into_iter().map(section).collect())
+    }
+
+    fn new(text: &str, start: usize, mut outline: Vec<Section>) -> Self {
         let first = outline.first().map_or(text.len(), |section| section.range.start);
         if outline.is_empty() || !is_blank(&text[start..first]) {
             outline.insert(0, Section::new(0, String::new(), start..text.len(), start));

@@ -226,7 +226,7 @@ fn entries(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
 }
 
 fn key(path: &RelPath) -> u64 {
-    Hash::of(path.as_str().as_bytes()).value()
+    Hash::of(path.as_str().as_bytes()).number()
 }
 
 /// A name that is newer than all others.

@@ -15,9 +15,9 @@ use crate::answer::{
 use crate::arguments::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
 use crate::disk;
 use crate::fold::fold_name;
+use crate::format::Format;
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
 use crate::lock::Locked;
-use crate::manual::file_type;
 use crate::path::RelPath;
 use crate::print::Hash;
 use crate::range;
@@ -116,7 +116,7 @@ impl Vault {
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
         // What holds for a `.json` of a manual is "as much as the server allows".
         let kind =
-            if full || file_type(&path) == Some(FileType::Json) { FileType::Json } else { FileType::Md };
+            if full || Format::of(&path) == Some(Format::Json) { FileType::Json } else { FileType::Md };
         let max_chars = self.hard.chars(request.limits, kind);
         let reason = if max_chars.is_hard { TruncatedReason::HardLimit } else { TruncatedReason::MaxChars };
         range::lines(&text, request.range, max_chars.chars, reason)
@@ -255,7 +255,7 @@ impl Vault {
     pub(crate) fn receive_picture(&self, path: &RelPath, bytes: &[u8]) -> Result<(RelPath, bool), Refusal> {
         let (folder, name) = path.split();
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
-        let other = format!("{stem}-{:016x}.{ending}", Hash::of(bytes).value());
+        let other = format!("{stem}-{:016x}.{ending}", Hash::of(bytes).number());
         for name in [name, &other] {
             let Some(path) = RelPath::child(folder.as_ref(), name) else { continue };
             match self.turns.take(&path, || self.put(&path, &[bytes], write::create)) {

@@ -267,7 +267,7 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
         ("a.md", "m/../m", "invalid_path"),
         ("a.md", "", "invalid_path"),
         ("a.md.", "m", "invalid_path"),
-        ("a.txt", "m", "invalid_parameter"),
+        ("a.pdf", "m", "invalid_parameter"),
     ];
     for (path, manual, code) in rows {
         let mut call = copy_file(path, "new/x.md", "append");
@@ -288,7 +288,7 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
 fn a_reference_that_does_not_fit_the_kind_of_file_has_its_code() {
     let workspace = Workspace::with("# A\na\n# B\n");
     workspace.manual("a.json", "{}");
-    workspace.manual("a.txt", "text");
+    workspace.manual("a.pdf", "text");
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let section = |path: &str, line: Value, json_path: Value| {
         let mut call = copy(path, line, "x.md", "overwrite");
@@ -312,12 +312,12 @@ fn a_reference_that_does_not_fit_the_kind_of_file_has_its_code() {
         (section("a.json", json!(2.5), none.clone()), Some("invalid_parameter")),
         (section("a.json", none.clone(), json!("$.a")), Some("invalid_parameter")),
         // Manuals have no files of other kinds.
-        (section("a.txt", none.clone(), none.clone()), Some("invalid_parameter")),
-        (section("a.txt", json!(1), json!("$.a")), Some("invalid_parameter")),
+        (section("a.pdf", none.clone(), none.clone()), Some("invalid_parameter")),
+        (section("a.pdf", json!(1), json!("$.a")), Some("invalid_parameter")),
         (section("none.json", json!(99), none.clone()), Some("not_found")),
         (file("a.md"), None),
         (file("a.json"), None),
-        (file("a.txt"), Some("invalid_parameter")),
+        (file("a.pdf"), Some("invalid_parameter")),
         (file("a"), Some("invalid_parameter")),
         (file("none.md"), Some("not_found")),
     ];

@@ -63,6 +63,19 @@ fn words_are_found_in_every_form() {
     ] {
         assert_eq!(titles(&client, query), [want], "{query}");
     }
+    // And the other way round.
+    let workspace = Workspace::with("# classes\n\n# cache\n\n# processes\n\n# match\n\n# indexes\n\n# alias\n");
+    let client = workspace.open();
+    for (query, want) in [
+        ("class", "classes"),
+        ("caching", "cache"),
+        ("process", "processes"),
+        ("matches", "match"),
+        ("index", "indexes"),
+        ("aliases", "alias"),
+    ] {
+        assert_eq!(titles(&client, query), [want], "{query}");
+    }
 }
 
 #[test]

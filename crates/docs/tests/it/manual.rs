@@ -174,17 +174,113 @@ fn markdown_has_more_than_one_ending() {
     let workspace = Workspace::new();
     workspace.manual("a.mdx", "import X from 'x'\n\n# Tabs\n\n<X>\n\n## Inside\n\n</X>\n");
     workspace.manual("b.Markdown", "# Long ending\n");
-    workspace.manual("c.rst", "Title\n=====\n");
-    workspace.manual("d.rst", "");
+    workspace.manual("c.pdf", "");
+    workspace.manual("d.PDF", "");
     workspace.manual("LICENSE", "");
     let client = workspace.open();
     let listed = client.ok("manual_ls", &json!({}));
-    assert_eq!(listed["left_out"], json!({ "rst": 2, "no ending": 1 }));
+    assert_eq!(listed["left_out"], json!({ "pdf": 2, "no ending": 1 }));
     let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
     assert_eq!(types, ["md", "md"]);
     assert_eq!(client.copy("a.mdx", 7, "x.md", "overwrite")["title"], "Inside");
     assert_eq!(client.ok("manual_find", &json!({ "query": "tabs" }))["items"][0]["title"], "Tabs");
     assert_eq!(client.ok("manual_find", &json!({ "query": "long ending" }))["total"], 1);
+}
+
+/// Imports and front matter of MDX stand before the first heading, and what looks like one in code is none.
+#[test]
+fn mdx_has_imports_and_front_matter() {
+    let text = "---\ntitle: Tabs\n---\n\nimport X from 'x'\n\nexport const a = `\n# no\n`\n\n## Use\n\n<X>\n# not here\n</X>\n\n{/* # nor here */}\n";
+    let workspace = Workspace::new();
+    workspace.manual("a.mdx", text);
+    let client = workspace.open();
+    let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    let lines = lines(&toc);
+    assert_eq!(lines.first().map(String::as_str), Some("m/a.mdx#L1 0 a.mdx"));
+    assert!(lines.contains(&"m/a.mdx#L11 2 Use".to_owned()), "{lines:?}");
+    client.copy("a.mdx", 11, "x.mdx", "overwrite");
+    assert_eq!(workspace.text("x.mdx"), &text[text.find("## Use").unwrap()..]);
+    let found = client.ok("manual_find", &json!({ "query": "use", "full": true }));
+    assert_eq!((&found["items"][0]["title"], &found["items"][0]["in"]), (&json!("Use"), &json!("Tabs")));
+}
+
+#[test]
+fn other_formats_have_sections_too() {
+    let workspace = Workspace::new();
+    let rst = "Guide\n=====\n\nIntro.\n\nInstall\n-------\n\nRun the *installer*.\r\n\nUse\n---\n\nSee `Install`_.\n";
+    workspace.manual("guide.rst", rst);
+    workspace.manual("readme.TXT", "\u{feff}# not a heading\nzebra\n");
+    let notebook = json!({ "metadata": { "kernelspec": { "language": "python" } }, "cells": [
+        { "cell_type": "markdown", "source": ["# Plot\n", "Draw a giraffe: [how](guide.rst).\n"] },
+        { "cell_type": "code", "source": ["draw()\n", "# no heading\n"], "outputs": [{ "text": ["elephant"] }] },
+        { "cell_type": "markdown", "source": "## Colours" },
+    ] });
+    workspace.manual("plot.ipynb", notebook.to_string());
+    workspace.manual("broken.ipynb", "{}");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let listed = client.ok("manual_ls", &json!({}));
+    let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
+    assert_eq!(types, ["ipynb", "rst", "ipynb", "txt"]);
+    assert_eq!(
+        lines(&client.ok("manual_toc", &json!({ "manual_id": "m" }))),
+        [
+            "m/guide.rst#L1 1 Guide",
+            "m/guide.rst#L6 2 Install",
+            "m/guide.rst#L11 2 Use",
+            "m/plot.ipynb#L1 1 Plot",
+            "m/plot.ipynb#L9 2 Colours",
+            "m/readme.TXT#L1 0 readme.TXT",
+        ]
+    );
+    // The sources' own bytes; a notebook's text is Markdown.
+    let plot =
+        "# Plot\nDraw a giraffe: [how](guide.rst).\n\n```python\ndraw()\n# no heading\n```\n\n## Colours\n";
+    // Twice: the second time its sections are known already.
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    for _ in 0..2 {
+        for (path, line, want) in [
+            ("guide.rst", 6, "Install\n-------\n\nRun the *installer*.\r\n\n"),
+            ("guide.rst", 1, rst),
+            ("readme.TXT", 1, "# not a heading\nzebra\n"),
+            ("plot.ipynb", 1, plot),
+            ("plot.ipynb", 9, "## Colours\n"),
+        ] {
+            assert_eq!(client.ok("manual_read", &read(path, line, "section"))["text"], want, "{path} {line}");
+            client.copy(path, line, "x", "overwrite");
+            assert_eq!(workspace.text("x"), want, "{path} {line}");
+        }
+    }
+    let whole = crate::support::copy_file("plot.ipynb", "plot.md", "overwrite");
+    client.ok("bridge_copy_file", &whole);
+    assert_eq!(workspace.text("plot.md"), plot);
+    for (query, title, snippet) in [
+        ("installer", "Install", "… *installe…"),
+        ("giraffe", "Plot", "Draw a giraffe: [how](guide.rst)."),
+        ("zebra", "readme.TXT", "zebra"),
+    ] {
+        let found = client.ok("manual_find", &json!({ "query": query, "full": true }));
+        assert_eq!(
+            (&found["items"][0]["title"], &found["items"][0]["snippet"]),
+            (&json!(title), &json!(snippet))
+        );
+    }
+    // Outputs are left out.
+    assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
+    // What goes on after a cut is of the same text.
+    let mut part = crate::support::copy("plot.ipynb", 1, "part.md", "overwrite");
+    part["limits"] = json!({ "max_chars": 50 });
+    let copied = client.ok("bridge_copy_section", &part);
+    client.ok(
+        "bridge_copy_section",
+        &json!({ "from_ref": copied["next"], "to_path": "part.md", "mode": "append" }),
+    );
+    assert_eq!(workspace.text("part.md"), plot);
+    let error = client.refused("manual_read", &json!({ "ref": "m/broken.ipynb" }));
+    assert_eq!(error["code"], "io_error");
+    // Links are Markdown's.
+    assert_eq!(client.copy("plot.ipynb", 1, "x", "overwrite")["links_left"], 1);
+    let call = json!({ "from_ref": "m/guide.rst", "to_path": "x", "mode": "overwrite", "with": ["links"] });
+    assert_eq!(client.code("bridge_copy_section", &call), "invalid_scope");
 }
 
 #[test]

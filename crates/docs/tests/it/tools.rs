@@ -216,7 +216,10 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         ),
         (with("/from_ref", json!({ "target": "manual", "path": "a.md" })), "missing field `manual_id`"),
         (with("/from_ref", json!({ "manual_id": "m", "path": "a.md" })), "missing field `target`"),
-        (with("/from_ref/path", json!("a.txt")), "`a.txt` is neither `.md` nor `.json`"),
+        (
+            with("/from_ref/path", json!("a.pdf")),
+            "`a.pdf` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.rst`, `.txt`, `.ipynb`",
+        ),
         (with("/from_ref/start_line", json!("1")), "`from_ref.start_line`"),
         (
             with("/from_ref/start_line", json!([1])),
@@ -260,7 +263,7 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         ("bridge_copy_file", json!({ "from_path": "a.md", "to_path": "b.md", "mode": "append" })),
         (
             "bridge_copy_file",
-            json!({ "from_path": "a.txt", "manual_id": "m", "to_path": "b", "mode": "append" }),
+            json!({ "from_path": "a.pdf", "manual_id": "m", "to_path": "b", "mode": "append" }),
         ),
     ];
     for (tool, arguments) in rows {

@@ -1,0 +1,311 @@
+//! Kinds of files besides Markdown and JSON: where their sections are, and what their text is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::FileType;
+use crate::path::RelPath;
+use crate::refusal::{Code, Refusal, shown};
+use crate::section::{Heading, Outline, split_lines};
+
+/// What a file's name says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Format {
+    Md,
+    /// Markdown with code of its own.
+    #[serde(rename = "md")]
+    Mdx,
+    Json,
+    /// Plain text: one section.
+    Txt,
+    /// reStructuredText: sections by their underlined titles, copied as they are.
+    Rst,
+    /// A notebook: its cells as Markdown.
+    Ipynb,
+}
+
+/// All endings that are read, for people.
+pub(crate) const ENDINGS: &str = "`.md`, `.markdown`, `.mdx`, `.json`, `.rst`, `.txt`, `.ipynb`";
+
+impl Format {
+    pub(crate) fn of(path: &RelPath) -> Option<Self> {
+        const KNOWN: [(&str, Format); 7] = [
+            ("md", Format::Md),
+            ("markdown", Format::Md),
+            ("mdx", Format::Mdx),
+            ("json", Format::Json),
+            ("txt", Format::Txt),
+            ("rst", Format::Rst),
+            ("ipynb", Format::Ipynb),
+        ];
+        let (_, ending) = path.name().rsplit_once('.')?;
+        KNOWN.into_iter().find_map(|(known, format)| ending.eq_ignore_ascii_case(known).then_some(format))
+    }
+
+    /// Which rules hold for it: those of files with sections, or those of files that are one whole.
+    pub(crate) fn file_type(self) -> FileType {
+        if self == Self::Json { FileType::Json } else { FileType::Md }
+    }
+
+    /// Whether its text is not the file's own bytes, so that places in the one are none in the other.
+    pub(crate) fn is_converted(self) -> bool {
+        self == Self::Ipynb
+    }
+
+    /// Whether its text is Markdown, with links and headings of it.
+    pub(crate) fn is_markdown(self) -> bool {
+        matches!(self, Self::Md | Self::Mdx | Self::Ipynb)
+    }
+
+    /// The text that is read and copied.
+    pub(crate) fn text(self, path: &RelPath, content: String) -> Result<String, Refusal> {
+        if self != Self::Ipynb {
+            return Ok(content);
+        }
+        notebook(&content).map_err(|error| {
+            Refusal::new(Code::IoError, format!("`{}` is no notebook: {error}", shown(path.as_str())))
+                .lasting()
+        })
+    }
+
+    pub(crate) fn outline(self, text: &str) -> Outline {
+        match self {
+            Self::Md | Self::Ipynb => Outline::of(text),
+            Self::Mdx => Outline::of_mdx(text),
+            Self::Rst => Outline::with(text, titles(text)),
+            Self::Txt | Self::Json => Outline::with(text, Vec::new()),
+        }
+    }
+}
+
+/// The titles of reStructuredText: a line of text with a line of one punctuation character below it, or above and below.
+/// Levels are in the order in which the characters come.
+fn titles(text: &str) -> Vec<Heading> {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    for line in split_lines(text) {
+        lines.push((at, line.trim_end(), at + line.len()));
+        at += line.len();
+    }
+    let line = |place: usize| lines.get(place).map_or("", |(_, line, _)| *line);
+    let mut levels: Vec<(char, bool)> = Vec::new();
+    let mut titles = Vec::new();
+    let mut place = 0;
+    while place < lines.len() {
+        let is_free = place == 0 || line(place - 1).is_empty();
+        let over = adornment(line(place));
+        let found = match over {
+            _ if !is_free => None,
+            Some((char, length)) => {
+                let (title, under) = (line(place + 1).trim(), adornment(line(place + 2)));
+                let is_title =
+                    under == Some((char, length)) && is_title(title) && title.chars().count() <= length;
+                is_title.then_some((char, true, title, 3))
+            }
+            None => {
+                let title = line(place);
+                let is_flush = !title.starts_with(char::is_whitespace);
+                // A short line is taken for a title too, but not a very short one.
+                let under =
+                    adornment(line(place + 1)).filter(|(_, length)| *length >= title.chars().count().min(4));
+                under.filter(|_| is_flush && is_title(title)).map(|(char, _)| (char, false, title, 2))
+            }
+        };
+        let Some((char, is_over, title, count)) = found else {
+            place += 1;
+            continue;
+        };
+        let level = levels.iter().position(|known| *known == (char, is_over)).unwrap_or_else(|| {
+            levels.push((char, is_over));
+            levels.len() - 1
+        });
+        let level = u8::try_from(level + 1).unwrap_or(u8::MAX);
+        let (start, text_start) = (lines[place].0, lines[place + count - 1].2);
+        titles.push(Heading { level, title: title.to_owned(), start, text_start });
+        place += count;
+    }
+    titles
+}
+
+fn is_title(line: &str) -> bool {
+    !line.is_empty() && adornment(line).is_none()
+}
+
+/// A line of one punctuation character, and how long it is.
+fn adornment(line: &str) -> Option<(char, usize)> {
+    let char = line.chars().next().filter(char::is_ascii_punctuation)?;
+    (line.len() >= 2 && line.chars().all(|other| other == char)).then_some((char, line.len()))
+}
+
+#[derive(Deserialize)]
+struct Notebook {
+    cells: Vec<Cell>,
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Cell {
+    cell_type: String,
+    source: Source,
+}
+
+/// One text, or a list of its lines.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Source {
+    Whole(String),
+    Lines(Vec<String>),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    language_info: Language,
+    kernelspec: Kernel,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Language {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Kernel {
+    language: String,
+}
+
+/// A notebook as Markdown: text as it is, code in fences, no output of it.
+fn notebook(content: &str) -> Result<String, serde_json::Error> {
+    let Notebook { cells, metadata } = serde_json::from_str(content.trim_start_matches('\u{feff}'))?;
+    let named = [metadata.language_info.name, metadata.kernelspec.language];
+    let language = named.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+    let language: String =
+        language.chars().filter(|char| char.is_alphanumeric() || "+#-_.".contains(*char)).collect();
+    let mut text = String::new();
+    for Cell { cell_type, source } in cells {
+        let source = match source {
+            Source::Whole(text) => text,
+            Source::Lines(lines) => lines.concat(),
+        };
+        if source.trim().is_empty() {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let source = source.trim_end_matches('\n');
+        if cell_type == "markdown" {
+            text.push_str(source);
+            text.push('\n');
+        } else {
+            let language = if cell_type == "code" { language.as_str() } else { "" };
+            let longest = source.split(|char| char != '`').map(str::len).max().unwrap_or_default();
+            let fence = "`".repeat(longest.max(2) + 1);
+            text.push_str(&format!("{fence}{language}\n{source}\n{fence}\n"));
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(format: Format, text: &str) -> Vec<(usize, u8, String, String)> {
+        let outline = format.outline(text);
+        let section = |one: &crate::section::Section| {
+            (one.line, one.level, one.title.clone(), text[one.range.clone()].to_owned())
+        };
+        outline.iter().map(section).collect()
+    }
+
+    fn row(line: usize, level: u8, title: &str, text: &str) -> (usize, u8, String, String) {
+        (line, level, title.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn titles_of_restructured_text_are_sections() {
+        let text = "=====\n Top\n=====\n\nIntro\n\nOne\n---\nfirst\r\n\r\nDeep\n~~~~\n\nTwo\n---\n";
+        assert_eq!(
+            shown(Format::Rst, text),
+            [
+                row(1, 1, "Top", text),
+                row(7, 2, "One", "One\n---\nfirst\r\n\r\nDeep\n~~~~\n\n"),
+                row(11, 3, "Deep", "Deep\n~~~~\n\n"),
+                row(14, 2, "Two", "Two\n---\n"),
+            ]
+        );
+        // The same character above and below is another level than below alone.
+        assert_eq!(
+            shown(Format::Rst, "==\nA\n==\n\nB\n==\n").iter().map(|row| row.1).collect::<Vec<_>>(),
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn rules_tables_code_and_paragraphs_are_no_titles() {
+        for text in [
+            "text\n\n----\n\ntext\n",
+            "====  ====\na     b\n====  ====\n",
+            "+---+\n| a |\n+---+\n",
+            "Code::\n\n    Not a title\n    -----------\n",
+            "a paragraph\nof two lines\n------------\n",
+            "Long title\n--\n",
+            ".. note::\n\n   Inside\n   ------\n",
+            "",
+        ] {
+            let shown = shown(Format::Rst, text);
+            assert!(shown.len() == 1 && shown[0].1 == 0, "{text:?}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn plain_text_is_one_section() {
+        assert_eq!(shown(Format::Txt, "# no\n\nTitle\n=====\n"), [row(1, 0, "", "# no\n\nTitle\n=====\n")]);
+    }
+
+    #[test]
+    fn a_notebook_is_its_cells_as_markdown() {
+        let cells = serde_json::json!({
+            "nbformat": 4,
+            "metadata": { "language_info": { "name": "python" } },
+            "cells": [
+                { "cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "\n", "Text"] },
+                { "cell_type": "code", "source": "# no heading\nprint('```')\n", "outputs": [{ "text": "secret" }] },
+                { "cell_type": "code", "source": [] },
+                { "cell_type": "raw", "source": "raw" },
+                { "cell_type": "markdown", "source": "## Part" },
+            ],
+        });
+        let text = notebook(&cells.to_string()).unwrap();
+        assert_eq!(
+            text,
+            "# Title\n\nText\n\n````python\n# no heading\nprint('```')\n````\n\n```\nraw\n```\n\n## Part\n"
+        );
+        let titles: Vec<_> = shown(Format::Ipynb, &text).into_iter().map(|row| row.2).collect();
+        assert_eq!(titles, ["Title", "Part"]);
+        let path = RelPath::parse("m/a.ipynb").unwrap();
+        for wrong in ["", "{}", "[]", "{\"cells\":[{}]}", "{\"worksheets\":[]}"] {
+            let refusal = Format::Ipynb.text(&path, wrong.into()).unwrap_err();
+            assert!(refusal.is_lasting && refusal.message.contains("is no notebook"), "{}", refusal.message);
+        }
+    }
+
+    proptest! {
+        /// Sections of the top level tile the text, whatever it is.
+        #[test]
+        fn sections_of_restructured_text_tile_it(text in "([a-c=~\\- \n\r]){0,60}") {
+            let outline = Format::Rst.outline(&text);
+            let tops = outline.iter().filter(|section| section.parent.is_none());
+            let joined: String = tops.map(|section| &text[section.range.clone()]).collect();
+            // Blank lines before the first title belong to nothing.
+            prop_assert!(text.ends_with(&joined) && text[..text.len() - joined.len()].trim().is_empty());
+        }
+    }
+}
