@@ -107,5 +107,9 @@ def test_what_was_confirmed_is_there_after_a_power_loss_and_nothing_is_half(
             # What was confirmed last, or what was being written.
             possible = [content(versions, number, mode) for number in (confirmed, confirmed + 1)]
             assert text in possible, f"{len(text)} bytes: half a file, or {confirmed} was confirmed and is gone"
-            others = [path.name for path in (disk / "vault").iterdir() if path.name != "x.md"]
+            others = [path.name for path in (disk / "vault").iterdir() if path.name not in ("x.md", ".system")]
             assert len(others) <= 1, others
+            # What is kept of what was overwritten is whole as well.
+            kept = [path for path in (disk / "vault").glob(".system/trash/*") if not path.name.startswith(".")]
+            whole = [content(versions, number, mode) for number in range(1, confirmed + 2)]
+            assert all(path.read_text() in whole for path in kept), kept

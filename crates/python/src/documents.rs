@@ -31,6 +31,8 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `read_only`: Whether the tools that write are left out.
 ///     `hard_max_sections`: How many sections no call exceeds; 20 by default.
 ///     `hard_max_chars`: How many characters no call exceeds; 20,000 by default.
+///     `hard_max_copy_chars`: How many characters no copy exceeds, and how many one has that does not say; as for reading
+///         by default. What is copied costs no tokens, so this may be far more.
 ///     `log_level`: Which calls are logged: `info` (all), `warn` (those that failed) or `error` (because of the disk).
 ///     init: Whether the folders are made where they are missing, and an example manual where there is none.
 ///
@@ -55,6 +57,7 @@ impl Documents {
         read_only = false,
         hard_max_sections = None,
         hard_max_chars = None,
+        hard_max_copy_chars = None,
         log_level = None,
         init = false,
     ))]
@@ -68,6 +71,7 @@ impl Documents {
         read_only: bool,
         hard_max_sections: Option<i64>,
         hard_max_chars: Option<i64>,
+        hard_max_copy_chars: Option<i64>,
         log_level: Option<&str>,
         init: bool,
     ) -> PyResult<Self> {
@@ -77,6 +81,8 @@ impl Documents {
             .log_to(LogLines);
         let hard_max_sections = hard_max_sections.map(|most| count("hard_max_sections", most)).transpose()?;
         let hard_max_chars = hard_max_chars.map(|most| count("hard_max_chars", most)).transpose()?;
+        let hard_max_copy_chars =
+            hard_max_copy_chars.map(|most| count("hard_max_copy_chars", most)).transpose()?;
         let level = log_level.map(str::parse).transpose();
         let log_level = level.map_err(|error| invalid(format!("`log_level`: {error}")))?;
         set! { builder:
@@ -85,6 +91,7 @@ impl Documents {
             vault = vault,
             hard_max_sections = hard_max_sections,
             hard_max_chars = hard_max_chars,
+            hard_max_copy_chars = hard_max_copy_chars,
             log_level = log_level,
         }
         // The disk may take its time.

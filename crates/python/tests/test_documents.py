@@ -33,8 +33,14 @@ SECTION = f"## Descaling\n\nMix acid and water.\n{SECRET}\n\n"
 REF = {"target": "manual", "manual_id": "machine", "path": "guide.md", "start_line": 5}
 COPY = {"from_ref": REF, "to_path": "notes/descale.md", "mode": "overwrite"}
 
-READING = {"manual_list", "manual_ls", "manual_toc", "manual_find", "manual_read", "vault_ls", "vault_read"}
-WRITING = {"vault_create", "vault_write", "vault_replace", "bridge_copy_section", "bridge_copy_file"}
+READING = {
+    *("manual_list", "manual_ls", "manual_toc", "manual_find", "manual_read"),
+    *("vault_ls", "vault_find", "vault_read"),
+}
+WRITING = {
+    *("vault_create", "vault_write", "vault_replace", "vault_move", "vault_delete", "vault_undo"),
+    *("bridge_copy_section", "bridge_copy_file"),
+}
 
 FIND_AND_COPY = (
     'call manual_find {"query": "Descaling"}\n---\n'
@@ -244,6 +250,13 @@ def test_limits_hold(workspace: Path) -> None:
         allowed = bridge.call("bridge_copy_file", **whole, limits={"allow_file": True})
         assert not allowed.get("isError")
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION[:10]
+    documents = Documents(workspace, hard_max_chars=10, hard_max_copy_chars=100_000)
+    with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
+        assert bridge.call("bridge_copy_section", **COPY)["structuredContent"]["truncated"] is False
+        assert bridge.call("manual_read", ref=REF)["structuredContent"]["truncated"] is True
+        undone = bridge.call("vault_undo", path="notes/descale.md")["structuredContent"]
+        assert undone == {"written_path": "notes/descale.md", "undone": "overwrite"}
+    assert (workspace / "vault/notes/descale.md").read_text() == SECTION[:10]
     with (
         Session(Documents(workspace), directory=workspace) as session,
         Bridge(session.mcp_config()) as bridge,
@@ -260,6 +273,7 @@ def test_limits_hold(workspace: Path) -> None:
         ({"manuals": "manuals/machine/guide.md"}, "cannot be opened"),
         ({"hard_max_chars": 0}, "`hard_max_chars` is `0`, which is not a whole number from 1 upwards"),
         ({"hard_max_sections": -1}, "`hard_max_sections` is `-1`, which is not a whole number"),
+        ({"hard_max_copy_chars": 0}, "`hard_max_copy_chars` is `0`, which is not a whole number"),
         ({"log_level": "loud"}, "`log_level`: `loud` is not `error`, `warn` or `info`"),
     ],
 )

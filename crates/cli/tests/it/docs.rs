@@ -93,8 +93,16 @@ fn signals_end_it_and_read_only_offers_no_writing_tool() {
     command.arg("--read-only");
     let mut client = serving(command);
     let names = tools(&mut client);
-    let want =
-        ["manual_find", "manual_list", "manual_ls", "manual_read", "manual_toc", "vault_ls", "vault_read"];
+    let want = [
+        "manual_find",
+        "manual_list",
+        "manual_ls",
+        "manual_read",
+        "manual_toc",
+        "vault_find",
+        "vault_ls",
+        "vault_read",
+    ];
     let mut sorted = names;
     sorted.sort();
     assert_eq!(sorted, want);

@@ -81,6 +81,7 @@ class Documents:
         read_only: bool = False,
         hard_max_sections: int | None = None,
         hard_max_chars: int | None = None,
+        hard_max_copy_chars: int | None = None,
         log_level: Literal["error", "warn", "info"] | None = None,
         init: bool = False,
     ) -> Documents: ...
