@@ -1,5 +1,6 @@
 //! What goes along with a copy if the call asks for it: links that lead where they led, pictures, a line of origin.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use crate::answer::Carried;
@@ -24,9 +25,7 @@ const MAX_PICTURES_BYTES: u64 = 64 * 1024 * 1024;
 pub(crate) struct Carrier<'a> {
     shared: &'a Shared,
     to: &'a RelPath,
-    links: bool,
-    pictures: bool,
-    origin: bool,
+    with: &'a [Along],
     left: usize,
     /// Where each picture is now, by its place in the manuals, if it could be copied.
     placed: HashMap<String, Option<String>>,
@@ -36,20 +35,21 @@ pub(crate) struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    pub(crate) fn new(shared: &'a Shared, to: &'a RelPath, with: Option<&[Along]>) -> Self {
-        let has = |along| with.is_some_and(|with| with.contains(&along));
+    pub(crate) fn new(shared: &'a Shared, to: &'a RelPath, with: Option<&'a [Along]>) -> Self {
         Self {
             shared,
             to,
-            links: has(Along::Links),
-            pictures: has(Along::Pictures),
-            origin: has(Along::Origin),
+            with: with.unwrap_or_default(),
             left: 0,
             placed: HashMap::new(),
             placed_bytes: 0,
             made: Vec::new(),
             is_folder_new: false,
         }
+    }
+
+    fn has(&self, along: Along) -> bool {
+        self.with.contains(&along)
     }
 
     /// What a text of `from` becomes at the target; `is_begun` if what stands before it was copied by another call.
@@ -61,7 +61,7 @@ impl<'a> Carrier<'a> {
         room: usize,
     ) -> Excerpt {
         excerpt.text = self.relinked(from, excerpt.text, room);
-        if self.origin && !is_begun {
+        if self.has(Along::Origin) && !is_begun {
             excerpt.text = with_origin(&excerpt.text, from, excerpt.title.as_deref());
         }
         excerpt
@@ -77,8 +77,8 @@ impl<'a> Carrier<'a> {
             })
             .flatten();
         let definitions = whole.as_ref().map(|reading| Definitions::of(&reading.text, from.name()));
-        let anchors = Anchors::of(&text);
-        let carry = self.links;
+        let anchors = LazyCell::new(|| Anchors::of(&text));
+        let carry = self.has(Along::Links);
         let linked = relink(&text, definitions.as_ref(), carry, room, |role, dest| match Place::of(dest) {
             Place::Anywhere => Fate::Stay,
             Place::Here(name) if anchors.has(name) => Fate::Stay,
@@ -88,7 +88,7 @@ impl<'a> Carrier<'a> {
             }
             Place::File(path, rest) => {
                 let folder = from.split().0;
-                let folder: Vec<_> = folder.iter().flat_map(|folder| folder.names()).collect();
+                let folder: Vec<_> = folder.iter().flat_map(RelPath::names).collect();
                 match resolve(&folder, path) {
                     Some(names) => match self.picture(role, &names) {
                         Some(placed) => Fate::Become(placed),
@@ -105,7 +105,7 @@ impl<'a> Carrier<'a> {
     /// The way from the note to a file of the manuals.
     fn lead(&self, names: &[String], rest: &str) -> Fate {
         match &self.shared.route {
-            Some(route) if self.links => {
+            Some(route) if self.has(Along::Links) => {
                 let up = "../".repeat(self.to.names().count() - 1);
                 Fate::Become(format!("{up}{route}/{}{rest}", encode_path(names)))
             }
@@ -115,7 +115,7 @@ impl<'a> Carrier<'a> {
 
     /// Where a picture is beside the note, which it is copied to.
     fn picture(&mut self, role: Role, names: &[String]) -> Option<String> {
-        if role != Role::Picture || !self.pictures {
+        if role != Role::Picture || !self.has(Along::Pictures) {
             return None;
         }
         let path = RelPath::parse(&names.join("/")).ok()?;

@@ -81,9 +81,16 @@ pub(crate) fn copy_section(
     };
     let note = Note { written_sections: Some(written_sections), ..note };
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
-    let (title, next, carried) = (all.title, all.next, carrier.done());
-    let copied =
-        CopiedSection { written_path, written_bytes, written_sections, truncated, title, next, carried };
+    let (title, next) = (all.title, all.next);
+    let copied = CopiedSection {
+        written_path,
+        written_bytes,
+        written_sections,
+        truncated,
+        title,
+        next,
+        carried: carrier.done(),
+    };
     Ok((copied, Some(note)))
 }
 
@@ -155,8 +162,8 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
     let note = put(vault, &to, request.mode, &excerpt)?;
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
     let next = excerpt.next.map(|next| format!("{from_path}{next}"));
-    let carried = carrier.done();
-    Ok((CopiedFile { written_path, written_bytes, truncated, next, carried }, Some(note)))
+    let copied = CopiedFile { written_path, written_bytes, truncated, next, carried: carrier.done() };
+    Ok((copied, Some(note)))
 }
 
 fn put(vault: &Vault, to: &RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {

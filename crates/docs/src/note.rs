@@ -126,7 +126,7 @@ impl Vault {
                 return false;
             }
             let folder = note.split().0;
-            let folder: Vec<_> = folder.iter().flat_map(|folder| folder.names()).collect();
+            let folder: Vec<_> = folder.iter().flat_map(RelPath::names).collect();
             let leads_there = |dest: &str| match Place::of(dest) {
                 Place::File(path, _) => resolve(&folder, path).is_some_and(|found| found == names),
                 _ => false,
@@ -197,17 +197,14 @@ impl Vault {
         let (folder, name) = path.split();
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
         let dir = folder.dir.as_fd();
-        let undone = match Locked::to_replace(dir, name).map_err(failed)? {
+        let undone = if let Some(now) = Locked::to_replace(dir, name).map_err(failed)? {
             // What is there now takes its place in the trash: to undo twice is to undo nothing.
-            Some(now) => {
-                let before = trash::content(trash, entry).map_err(failed)?;
-                self.replace_old(path, dir, &now, &[&before]).map_err(failed)?;
-                Undoing::Overwrite
-            }
-            None => {
-                relocate(trash, &entry.name, dir, name).map_err(|error| not_moved(path, &error))?;
-                Undoing::Delete
-            }
+            let before = trash::content(trash, entry).map_err(failed)?;
+            self.replace_old(path, dir, &now, &[&before]).map_err(failed)?;
+            Undoing::Overwrite
+        } else {
+            relocate(trash, &entry.name, dir, name).map_err(|error| not_moved(path, &error))?;
+            Undoing::Delete
         };
         folder.keep();
         Ok(undone)

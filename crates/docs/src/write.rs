@@ -144,7 +144,11 @@ mod tests {
         }
 
         fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            overwrite(self.handle.as_fd(), name, &[bytes], |old, parts| old.replace(parts))
+            let replace = |old: &Locked<'_>, parts: &[&[u8]]| {
+                let parts = parts.to_vec();
+                old.replace(&parts)
+            };
+            overwrite(self.handle.as_fd(), name, &[bytes], replace)
         }
 
         fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {

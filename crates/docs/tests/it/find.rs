@@ -64,7 +64,8 @@ fn words_are_found_in_every_form() {
         assert_eq!(titles(&client, query), [want], "{query}");
     }
     // And the other way round.
-    let workspace = Workspace::with("# classes\n\n# cache\n\n# processes\n\n# match\n\n# indexes\n\n# alias\n");
+    let workspace =
+        Workspace::with("# classes\n\n# cache\n\n# processes\n\n# match\n\n# indexes\n\n# alias\n");
     let client = workspace.open();
     for (query, want) in [
         ("class", "classes"),

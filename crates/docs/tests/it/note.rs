@@ -223,7 +223,7 @@ fn the_trash_is_bounded() {
 #[test]
 fn a_trash_that_is_a_link_or_no_folder_is_not_used() {
     for make in [(|at| symlink("../outside", at).unwrap()) as fn(&std::path::Path), |at| {
-        fs::write(at, "file").unwrap()
+        fs::write(at, "file").unwrap();
     }] {
         let workspace = Workspace::new();
         fs::create_dir_all(workspace.path("outside/trash")).unwrap();
@@ -271,7 +271,7 @@ fn nothing_that_is_appended_is_lost_while_a_note_moves() {
     let done = AtomicBool::new(false);
     let (mut appended, mut moves) = (0, 0);
     std::thread::scope(|scope| {
-        let mover = scope.spawn(|| {
+        let other = scope.spawn(|| {
             let client = workspace.open();
             let mut moves = 0;
             while !done.load(Ordering::Relaxed) {
@@ -295,7 +295,7 @@ fn nothing_that_is_appended_is_lost_while_a_note_moves() {
                 }
             }
         }
-        moves = mover.join().unwrap();
+        moves = other.join().unwrap();
     });
     assert!(appended == 200 && moves > 0, "{appended} appended, {moves} moves");
     let text: String = workspace.vault().iter().map(|file| workspace.text(file)).collect();
