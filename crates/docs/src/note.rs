@@ -168,11 +168,7 @@ impl Vault {
                 }
             };
             // What was brought back by its name is gone from here already.
-            if let Err(error) = crate::disk::unlink(trash.as_fd(), &entry.name)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(name = entry.name, %error, "entry left in the trash");
-            }
+            trash::remove(trash.as_fd(), &entry);
             Ok(Undone { written_path: written.as_str().to_owned(), undone })
         })
     }

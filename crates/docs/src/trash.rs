@@ -20,6 +20,8 @@ use crate::write::relocate;
 
 /// How many are kept, and how many bytes they have in all; the oldest go first.
 const MOST_ENTRIES: usize = 100;
+/// How many of one note, so that one that is overwritten all the time does not drive out what was deleted.
+const MOST_OF_ONE: usize = 10;
 pub(crate) const MOST_BYTES: u64 = MAX_SOURCE_BYTES;
 
 /// What common filesystems take.
@@ -104,10 +106,9 @@ impl Trash {
         name: &str,
     ) -> io::Result<()> {
         let folder = self.folder(root)?;
-        let entry = new_name(folder.dir.as_fd(), What::Text, path)?;
+        let (entry, others) = new_name(folder.dir.as_fd(), What::Text, path)?;
         relocate(dir, name, folder.dir.as_fd(), &entry)?;
-        purge(folder.dir.as_fd());
-        folder.keep();
+        Keeping { folder: Some(folder), name: entry, others }.settle();
         Ok(())
     }
 
@@ -119,14 +120,14 @@ impl Trash {
         fill: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<Keeping> {
         let folder = self.folder(root)?;
-        let name = new_name(folder.dir.as_fd(), what, path)?;
+        let (name, others) = new_name(folder.dir.as_fd(), what, path)?;
         {
             let temporary = Temporary::create(folder.dir.as_fd(), Mode::from_raw_mode(0o600))?;
             fill(&temporary.file)?;
             disk::sync(&temporary.file)?;
             temporary.take_new_name(&name)?;
         }
-        Ok(Keeping { folder: Some(folder), name })
+        Ok(Keeping { folder: Some(folder), name, others })
     }
 
     fn folder(&self, root: &Root) -> io::Result<NewFolder> {
@@ -161,12 +162,18 @@ impl Trash {
 pub(crate) struct Keeping {
     folder: Option<NewFolder>,
     name: String,
+    /// What was there before.
+    others: Vec<Entry>,
 }
 
 impl Keeping {
     pub(crate) fn settle(mut self) {
         if let Some(folder) = self.folder.take() {
-            purge(folder.dir.as_fd());
+            let dir = folder.dir.as_fd();
+            let size = stat_name(dir, &self.name).ok().flatten().map_or(0, |stat| Stamp::of(&stat).size);
+            if let Some(new) = Entry::parse(&self.name, size) {
+                purge(dir, std::mem::take(&mut self.others), &new);
+            }
             folder.keep();
         }
     }
@@ -191,21 +198,35 @@ pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Removes the oldest entries, but never the newest.
-fn purge(dir: BorrowedFd<'_>) {
-    let Ok(entries) = entries(dir) else { return };
-    let (mut count, mut bytes) = (entries.len(), entries.iter().map(|entry| entry.size).sum::<u64>());
-    for entry in entries {
-        if count <= 1 || count <= MOST_ENTRIES && bytes <= MOST_BYTES {
+/// Removes the oldest of those that were there before the new one: first of the same note, then of all.
+fn purge(dir: BorrowedFd<'_>, mut others: Vec<Entry>, new: &Entry) {
+    let mut too_many =
+        (1 + others.iter().filter(|entry| entry.key == new.key).count()).saturating_sub(MOST_OF_ONE);
+    others.retain(|entry| {
+        let goes = entry.key == new.key && too_many > 0;
+        if goes {
+            too_many -= 1;
+            remove(dir, entry);
+        }
+        !goes
+    });
+    let (mut count, mut bytes) =
+        (others.len() + 1, new.size + others.iter().map(|entry| entry.size).sum::<u64>());
+    for entry in others {
+        if count <= MOST_ENTRIES && bytes <= MOST_BYTES {
             return;
         }
-        // Another process may have been faster.
-        if let Err(error) = disk::unlink(dir, &entry.name)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(name = entry.name, %error, "entry left in the trash");
-        }
+        remove(dir, &entry);
         (count, bytes) = (count - 1, bytes - entry.size);
+    }
+}
+
+/// Another process may have been faster.
+pub(crate) fn remove(dir: BorrowedFd<'_>, entry: &Entry) {
+    if let Err(error) = disk::unlink(dir, &entry.name)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(name = entry.name, %error, "entry left in the trash");
     }
 }
 
@@ -229,9 +250,10 @@ fn key(path: &RelPath) -> u64 {
     Hash::of(path.as_str().as_bytes()).number()
 }
 
-/// A name that is newer than all others.
-fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<String> {
-    let number = entries(dir)?.last().map_or(0, |last| last.number) + 1;
+/// A name that is newer than all others, and those.
+fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<(String, Vec<Entry>)> {
+    let others = entries(dir)?;
+    let number = others.last().map_or(0, |last| last.number) + 1;
     let mut name = format!("{number:06}-{}{:016x}-", what.letter(), key(path));
     for char in path.as_str().chars() {
         let mut plain = [0; 4];
@@ -245,5 +267,5 @@ fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<Strin
         }
         name.push_str(shown);
     }
-    Ok(name)
+    Ok((name, others))
 }

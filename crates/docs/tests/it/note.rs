@@ -198,6 +198,16 @@ fn the_trash_is_bounded() {
     assert_eq!(workspace.trash().len(), 100);
     assert_eq!(client.code("vault_undo", &path("2.md")), "not_found");
     client.ok("vault_undo", &path("3.md"));
+    // One that is overwritten all the time drives nothing else out.
+    workspace.note("often.md", "x");
+    for number in 0..20 {
+        client.ok(
+            "vault_write",
+            &json!({ "path": "often.md", "content": format!("{number}"), "mode": "overwrite" }),
+        );
+    }
+    assert_eq!(workspace.trash().iter().filter(|name| name.ends_with("-often.md")).count(), 10);
+    client.ok("vault_undo", &path("20.md"));
     // Holes: they cost nothing.
     let size = |name: &str, bytes: u64| {
         fs::File::create(workspace.path("vault").join(name)).unwrap().set_len(bytes).unwrap();
