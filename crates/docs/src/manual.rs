@@ -285,6 +285,19 @@ impl Manuals {
         Ok(Source { file, stamp, path: path.clone(), file_type })
     }
 
+    /// The manuals themselves.
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Whether a file can be read, as far as its name and its size say.
+    pub(crate) fn is_readable(entry: &Entry) -> bool {
+        // A file that lies in no manual has no reference.
+        !entry.path.below_first().is_empty()
+            && file_type(&entry.path).is_some()
+            && entry.stamp.size <= MAX_SOURCE_BYTES
+    }
+
     /// All files that can be read, of one manual or of all, sorted.
     pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Readable, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
@@ -463,10 +476,10 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The text at these bytes, unless the file has changed since it had that stamp.
-    pub(crate) fn text_at(&self, range: Range<usize>, stamp: &Stamp) -> Option<String> {
+    /// The text at these bytes, unless the file has changed since it was opened.
+    pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
         let bytes = self.bytes(range).ok()?;
-        (self.stamp == *stamp && self.is_unchanged()).then(|| valid_prefix(&bytes).to_owned())
+        self.is_unchanged().then(|| valid_prefix(&bytes).to_owned())
     }
 
     pub(crate) fn stamp(&self) -> Stamp {

@@ -73,6 +73,10 @@ impl Hash {
         self.with(&other.0.to_le_bytes())
     }
 
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     fn digits(self, digits: u32) -> u32 {
         let bits = digits * BITS;
         // The upper half has had more of the mixing.
