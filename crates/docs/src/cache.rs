@@ -54,7 +54,7 @@ impl Place {
 pub(crate) struct Cache {
     folder: PathBuf,
     name: String,
-    key: String,
+    pub(crate) key: String,
     least_bytes: u64,
 }
 

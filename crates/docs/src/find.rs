@@ -44,8 +44,15 @@ const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The manuals' index, and searching it.
-#[derive(Debug, Default)]
-pub(crate) struct Search(Arc<Mutex<Library>>);
+#[derive(Debug)]
+pub(crate) struct Search(pub(crate) Arc<Mutex<Library>>);
+
+/// Without a place where its index is kept.
+impl Default for Search {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
 
 /// A section that was found.
 #[derive(Debug, Clone)]
@@ -327,6 +334,8 @@ mod tests {
         for name in ["b", "c", "d"] {
             fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
         }
+        // The last one to be written, so that all are settled when it is.
+        shelf.write(b"# key\n");
         settle(&shelf.manuals);
         for (patience, want) in [(2, 2), (0, 2), (1, 3), (1, 4)] {
             let request = serde_json::from_value(json!({ "query": "key" })).unwrap();

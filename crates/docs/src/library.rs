@@ -1,5 +1,8 @@
 //! The index of all manuals, and keeping it up to date.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -40,7 +43,7 @@ const MERGED_AT_ONCE_BYTES: u64 = 512 * 1024;
 pub(crate) type Parts = Vec<(Arc<Segment>, Live)>;
 
 /// The index of all manuals. Nothing is read before the first [`refresh`](Self::refresh).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Library {
     parts: Arc<Parts>,
     cache: Option<Arc<Cache>>,
@@ -51,6 +54,8 @@ pub(crate) struct Library {
     watching: Watching,
     changes: Changes,
     is_merging: bool,
+    /// From so many files on they are watched.
+    watched_from: u32,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +70,16 @@ enum Watching {
 
 impl Library {
     pub(crate) fn new(cache: Option<Cache>) -> Self {
-        Self { cache: cache.map(Arc::new), ..Self::default() }
+        Self {
+            parts: Arc::default(),
+            cache: cache.map(Arc::new),
+            is_loaded: false,
+            is_kept: false,
+            watching: Watching::default(),
+            changes: Changes::default(),
+            is_merging: false,
+            watched_from: WATCHED_FILES,
+        }
     }
 
     /// The index as it is now.
@@ -97,7 +111,7 @@ impl Library {
         let changes = std::mem::take(&mut self.changes);
         self.apply(manuals, &changes, is_gone)?;
         // Only now it is known how many there are.
-        if matches!(self.watching, Watching::No) && self.live_files() >= WATCHED_FILES {
+        if matches!(self.watching, Watching::No) && self.live_files() >= self.watched_from {
             self.apply(manuals, &Changes { everything: true, ..Changes::default() }, is_gone)?;
         }
         Ok(())
@@ -126,7 +140,7 @@ impl Library {
     fn look(&mut self, manuals: &Manuals, changes: &Changes) -> Result<Vec<RelPath>, Refusal> {
         let mut stale = Vec::new();
         if changes.everything {
-            if matches!(self.watching, Watching::No) && self.live_files() >= WATCHED_FILES {
+            if matches!(self.watching, Watching::No) && self.live_files() >= self.watched_from {
                 self.watching = Watch::new().map_or(Watching::Never, Watching::Yes);
             }
             self.walk(manuals, None, &mut stale).map_err(|error| Refusal::system("manuals", &error))?;

@@ -214,6 +214,8 @@ impl Root {
     }
 
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        #[cfg(test)]
+        tests::OPENED.set(tests::OPENED.get() + 1);
         let opened = if self.by_steps {
             open_by_steps(self.dir.as_fd(), path, flags, mode)
         } else {
@@ -383,11 +385,21 @@ impl Drop for NewFolder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    thread_local! {
+        pub(super) static OPENED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// How many files and folders this thread has opened so far.
+    pub(crate) fn opened() -> usize {
+        OPENED.get()
+    }
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text).unwrap()

@@ -29,7 +29,15 @@ mod inotify {
     use rustix::io::Errno;
 
     use super::Changes;
+    #[cfg(test)]
+    use super::fault::step;
     use crate::path::RelPath;
+
+    #[cfg(not(test))]
+    #[expect(clippy::unnecessary_wraps, reason = "in tests, any step can fail")]
+    fn step() -> Result<(), Errno> {
+        Ok(())
+    }
 
     const EVENTS: WatchFlags = WatchFlags::CREATE
         .union(WatchFlags::DELETE)
@@ -76,13 +84,14 @@ mod inotify {
     impl Watch {
         /// `None` where the system has no more of them.
         pub(crate) fn new() -> Option<Self> {
-            let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+            let inotify = step().and_then(|()| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK));
             let told = inotify.map_err(|error| tracing::info!(%error, "the manuals are not watched"));
             Some(Self { inotify: told.ok()?, folders: HashMap::new(), local: None })
         }
 
         /// Watches a folder from now on. Fails where not every change would be told of.
         pub(crate) fn add(&mut self, folder: BorrowedFd<'_>, path: Option<&RelPath>) -> Result<(), Errno> {
+            step()?;
             let device = i128::from(rustix::fs::fstat(folder)?.st_dev);
             if self.local != Some(device) {
                 #[expect(clippy::cast_sign_loss, reason = "only compared, as 32 bits")]
@@ -179,6 +188,36 @@ mod nowhere {
 
         pub(crate) fn forget(&mut self, _: &RelPath) {
             match *self {}
+        }
+    }
+}
+
+/// Lets the watch fail in tests.
+#[cfg(test)]
+pub(crate) mod fault {
+    use std::cell::Cell;
+
+    use rustix::io::Errno;
+
+    thread_local! {
+        static FAULT: Cell<Option<(usize, Errno)>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` while there can be so many watched folders less one, and then `errno`; none at all if that is zero.
+    pub(crate) fn with(steps: usize, errno: Errno, work: impl FnOnce()) {
+        FAULT.set(Some((steps, errno)));
+        work();
+        FAULT.set(None);
+    }
+
+    pub(super) fn step() -> Result<(), Errno> {
+        match FAULT.get() {
+            Some((0, errno)) => Err(errno),
+            Some((left, errno)) => {
+                FAULT.set(Some((left - 1, errno)));
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 }
