@@ -27,6 +27,11 @@ impl<'a> Taker<'a> {
 
     #[inline]
     pub(super) fn number(&mut self) -> Result<u64, Broken> {
+        // Most are small.
+        if let [byte @ ..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Ok(u64::from(*byte));
+        }
         let (mut number, mut shift) = (0_u64, 0);
         loop {
             let [byte] = self.array::<1>()?;

@@ -36,6 +36,8 @@ pub(crate) struct Draft {
     stemmer: Stemmer,
     /// By the word as it stands in the text: to find the stem takes far longer than to look it up.
     words: HashMap<Box<str>, u32, RandomState>,
+    /// The same for words that are short, as nearly all are: nothing else has to be looked at to compare one.
+    short: HashMap<u128, u32, RandomState>,
     terms: HashMap<Box<str>, u32, RandomState>,
     /// By term.
     postings: Vec<List>,
@@ -51,6 +53,7 @@ impl Default for Draft {
         Self {
             stemmer: Stemmer::create(Algorithm::English),
             words: HashMap::default(),
+            short: HashMap::default(),
             terms: HashMap::default(),
             postings: Vec::new(),
             lengths: Vec::new(),
@@ -118,7 +121,12 @@ impl Draft {
     }
 
     fn word(&mut self, word: &str) -> u32 {
-        if let Some(term) = self.words.get(word) {
+        let packed = packed(word);
+        let known = match packed {
+            Some(packed) => self.short.get(&packed),
+            None => self.words.get(word),
+        };
+        if let Some(term) = known {
             return *term;
         }
         let term = match stem(&self.stemmer, word) {
@@ -126,7 +134,10 @@ impl Draft {
             std::borrow::Cow::Owned(stem) => self.term(&stem),
         };
         self.bytes += word.len() + 40;
-        self.words.insert(word.into(), term);
+        match packed {
+            Some(packed) => self.short.insert(packed, term),
+            None => self.words.insert(word.into(), term),
+        };
         term
     }
 
@@ -160,4 +171,12 @@ impl Draft {
         }
         sink.finish(key)
     }
+}
+
+/// A word of up to fifteen bytes as a number of its own: its bytes, and how many.
+fn packed(word: &str) -> Option<u128> {
+    let mut bytes = [0; 16];
+    bytes[..15].get_mut(..word.len())?.copy_from_slice(word.as_bytes());
+    bytes[15] = u8::try_from(word.len()).ok()?;
+    Some(u128::from_le_bytes(bytes))
 }

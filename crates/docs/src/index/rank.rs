@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::FIELDS;
 use super::posting::{Posting, Postings};
 use super::segment::{
     BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
 };
+use super::{BODY, FIELDS};
 
 /// How fast more of the same word stops to matter, and how much long texts are held back.
 const K1: f64 = 1.2;
@@ -158,6 +158,7 @@ impl<'a> Query<'a> {
                 alternatives.iter().map(|sought| Cursor::new(sought, part, docs.start, bm25)).collect(),
             );
         }
+        let is_whole = live.is_whole();
         let mut top = Top::new(most);
         let mut window = Window::new();
         // Where nothing is left is the end.
@@ -173,7 +174,7 @@ impl<'a> Query<'a> {
                 for cursor in alternatives.iter_mut() {
                     while let Some(posting) = cursor.next.filter(|posting| posting.doc < end) {
                         cursor.next = cursor.postings.next();
-                        if !live.has_doc(posting.doc) {
+                        if !is_whole && !live.has_doc(posting.doc) {
                             continue;
                         }
                         let score = bm25.score(cursor.rarity, posting, segment) * cursor.weight;
@@ -233,17 +234,26 @@ impl Bm25 {
     }
 
     #[inline]
+    fn norm(&self, field: usize, length: u32) -> f64 {
+        match self.norms[field].get(length as usize) {
+            Some(norm) => *norm,
+            None => norm(f64::from(length), self.mean[field]),
+        }
+    }
+
+    #[inline]
     fn score(&self, rarity: f64, posting: Posting, segment: &Segment) -> f64 {
+        if posting.counts[..BODY] == [0; BODY] {
+            let count = f64::from(posting.counts[BODY]);
+            let norm = self.norm(BODY, segment.body_length(posting.doc));
+            return WEIGHTS[BODY] * rarity * count * (K1 + 1.0) / (count + norm);
+        }
         let lengths = segment.lengths(posting.doc);
         let mut sum = 0.0;
         for field in 0..FIELDS {
             if posting.counts[field] > 0 {
                 let count = f64::from(posting.counts[field]);
-                let length = lengths[field];
-                let norm = match self.norms[field].get(length as usize) {
-                    Some(norm) => *norm,
-                    None => norm(f64::from(length), self.mean[field]),
-                };
+                let norm = self.norm(field, lengths[field]);
                 sum += WEIGHTS[field] * rarity * count * (K1 + 1.0) / (count + norm);
             }
         }
