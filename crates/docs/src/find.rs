@@ -306,15 +306,13 @@ mod tests {
         }
 
         /// How many files are known, and how many sections are kept for them, dead or alive.
-        fn known(&self) -> (u32, u32) {
+        fn known(&self) -> (u32, usize) {
             let parts = self.search.0.lock().unwrap().parts();
-            let docs = |segment: &crate::index::Segment| {
-                (0..segment.file_count()).map(|file| segment.docs_in(file).len() as u32).sum::<u32>()
-            };
-            (
-                parts.iter().map(|(_, live)| live.live_files).sum(),
-                parts.iter().map(|(segment, _)| docs(segment)).sum(),
-            )
+            let files = parts.iter().map(|(_, live)| live.file_count).sum();
+            let docs = parts
+                .iter()
+                .flat_map(|(segment, _)| (0..segment.file_count()).map(|file| segment.docs_in(file).len()));
+            (files, docs.sum())
         }
     }
 

@@ -54,9 +54,9 @@ impl Stamp {
     pub(crate) fn numbers(&self) -> [i64; 4] {
         let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
         let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
-        // Only compared, so it does not matter what it is as a number with a sign.
-        let [inode, size] = [self.identity.1 as i64, self.size.cast_signed()];
-        [inode, size, times[0], times[1]]
+        let inode = u64::try_from(self.identity.1).unwrap_or_default();
+        // Only compared, so it does not matter what they are as numbers with a sign.
+        [inode.cast_signed(), self.size.cast_signed(), times[0], times[1]]
     }
 
     /// The stamp that an open file has now.

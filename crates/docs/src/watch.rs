@@ -47,7 +47,7 @@ mod inotify {
         .union(WatchFlags::EXCL_UNLINK)
         .union(WatchFlags::ONLYDIR);
 
-    const EVENT_BYTES: usize = 32 * 1024;
+    const EVENT_BYTES: usize = 8 * 1024;
 
     /// Filesystems that only this system changes, so that it sees every change: ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlay,
     /// f2fs, zfs, bcachefs, jfs, reiserfs, squashfs, erofs, iso9660, vfat, exfat, ntfs.

@@ -5,10 +5,10 @@ use super::segment::Broken;
 /// Seven bits in each byte, the lowest first; the highest bit says that more come.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        out.push(number as u8 | 0x80);
+        out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
     }
-    out.push(number as u8);
+    out.push(number.to_le_bytes()[0]);
 }
 
 pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {

@@ -44,7 +44,7 @@ pub(crate) fn merge(
     let mut sink = Sink::new(out)?;
     let mut parts: Vec<_> = parts.iter().map(|(segment, live)| Part::new(segment, live)).collect();
     let mut next = 0;
-    while let Some(first) = first(&parts, |part| part.path(), |one, other| compare_paths(one, other)) {
+    while let Some(first) = first(&parts, |part| part.path(), compare_paths) {
         let part = &mut parts[first];
         let (segment, file) = (part.segment, part.file);
         let docs = segment.docs_in(file);
@@ -54,7 +54,7 @@ pub(crate) fn merge(
         sink.file(&segment.file(file), &segment.doc_bytes(file)?, lengths.into_iter())?;
         part.file += 1;
         part.skip_dead();
-        if part.starts.len() % 1000 == 0 && is_gone() {
+        if part.starts.len().is_multiple_of(1000) && is_gone() {
             return Err(Unmerged::GivenUp);
         }
     }
@@ -63,9 +63,7 @@ pub(crate) fn merge(
     }
     let mut merged = Vec::new();
     let mut count = 0_usize;
-    while let Some(first) =
-        first(&parts, |part| part.term().map(|term| term.text.as_str()), |one, other| one.cmp(other))
-    {
+    while let Some(first) = first(&parts, |part| part.term().map(|term| term.text.as_str()), Ord::cmp) {
         let text = parts[first].term().map(|term| term.text.clone()).unwrap_or_default();
         merged.clear();
         for part in parts.iter_mut().filter(|part| part.term().is_some_and(|term| term.text == text)) {
@@ -75,11 +73,13 @@ pub(crate) fn merge(
         merged.sort_by_key(|posting: &Posting| posting.doc);
         if !merged.is_empty() {
             let mut list = List::default();
-            merged.iter().for_each(|posting| list.push(*posting));
+            for posting in &merged {
+                list.push(*posting);
+            }
             sink.term(&text, &list)?;
         }
         count += 1;
-        if count % 1000 == 0 && is_gone() {
+        if count.is_multiple_of(1000) && is_gone() {
             return Err(Unmerged::GivenUp);
         }
     }

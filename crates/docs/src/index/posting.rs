@@ -73,11 +73,8 @@ impl Iterator for Postings<'_> {
             IN_BODY => [counts[BODY]] = self.bytes.array::<1>().ok()?,
             _ => {
                 let [mask] = self.bytes.array::<1>().ok()?;
-                for (field, count) in
-                    counts.iter_mut().enumerate().filter(|(field, _)| mask >> field & 1 == 1)
-                {
-                    _ = field;
-                    [*count] = self.bytes.array::<1>().ok()?;
+                for field in (0..FIELDS).filter(|field| mask >> field & 1 == 1) {
+                    [counts[field]] = self.bytes.array::<1>().ok()?;
                 }
             }
         }
@@ -96,7 +93,9 @@ mod tests {
         fn postings_are_read_as_they_were_written(docs in prop::collection::btree_map(any::<u32>(), any::<[u8; FIELDS]>(), 0..50)) {
             let postings: Vec<_> = docs.into_iter().map(|(doc, counts)| Posting { doc, counts }).collect();
             let mut list = List::default();
-            postings.iter().for_each(|posting| list.push(*posting));
+            for posting in &postings {
+                list.push(*posting);
+            }
             prop_assert_eq!(list.count as usize, postings.len());
             prop_assert_eq!(Postings::of(&list.bytes).collect::<Vec<_>>(), postings);
         }

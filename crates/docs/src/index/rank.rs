@@ -27,7 +27,8 @@ const MOST_ALIKE: usize = 3;
 const TYPO_WEIGHT: f64 = 0.7;
 
 /// So many documents are looked at together: what is known of them stays in the processor's cache.
-const WINDOW: usize = 4096;
+const WINDOW: DocId = 4096;
+const WINDOW_DOCS: usize = WINDOW as usize;
 /// For texts of up to so many words, how much each is held back is worked out once.
 const COMMON_WORDS: usize = 1024;
 
@@ -77,11 +78,11 @@ impl<'a> Sought<'a> {
             let list = match segment.term(term)? {
                 Some(Term { postings, count, .. }) => {
                     let list = postings.read(&segment.blob)?;
-                    sought.documents += match live.is_whole() {
-                        true => u64::from(count),
-                        false => {
-                            Postings::of(&list).filter(|posting| live.has_doc(posting.doc)).count() as u64
-                        }
+                    let is_live = |posting: &Posting| live.has_doc(posting.doc);
+                    sought.documents += if live.is_whole() {
+                        u64::from(count)
+                    } else {
+                        Postings::of(&list).filter(is_live).count() as u64
                     };
                     list
                 }
@@ -168,7 +169,7 @@ impl<'a> Query<'a> {
             if start >= docs.end {
                 break;
             }
-            let end = docs.end.min(start.saturating_add(WINDOW as DocId));
+            let end = docs.end.min(start.saturating_add(WINDOW));
             for alternatives in &mut cursors {
                 let is_one = alternatives.len() == 1;
                 for cursor in alternatives.iter_mut() {
@@ -188,7 +189,7 @@ impl<'a> Query<'a> {
             }
             window.drain(|slot, score, found| {
                 counts[found] += 1;
-                top.push(score * shares[found], start + slot as DocId);
+                top.push(score * shares[found], start + slot);
             });
         }
         top.finish()
@@ -270,7 +271,7 @@ struct Window {
     scores: Vec<f64>,
     found: Vec<u32>,
     /// Which of them have anything, one bit for each.
-    touched: [u64; WINDOW / 64],
+    touched: [u64; WINDOW_DOCS / 64],
     /// The best of the alternatives of one word: they are one word.
     best: Vec<f64>,
     offered: Vec<usize>,
@@ -279,10 +280,10 @@ struct Window {
 impl Window {
     fn new() -> Self {
         Self {
-            scores: vec![0.0; WINDOW],
-            found: vec![0; WINDOW],
-            touched: [0; WINDOW / 64],
-            best: vec![0.0; WINDOW],
+            scores: vec![0.0; WINDOW_DOCS],
+            found: vec![0; WINDOW_DOCS],
+            touched: [0; WINDOW_DOCS / 64],
+            best: vec![0.0; WINDOW_DOCS],
             offered: Vec::new(),
         }
     }
@@ -310,15 +311,16 @@ impl Window {
     }
 
     /// Gives what was found, and is empty again.
-    fn drain(&mut self, mut each: impl FnMut(usize, f64, usize)) {
-        for word in 0..self.touched.len() {
+    fn drain(&mut self, mut each: impl FnMut(DocId, f64, usize)) {
+        for (word, first) in (0..self.touched.len()).zip((0..).step_by(64)) {
             let mut bits = std::mem::take(&mut self.touched[word]);
             while bits != 0 {
-                let slot = word * 64 + bits.trailing_zeros() as usize;
+                let place = first + bits.trailing_zeros();
+                let slot = place as usize;
                 bits &= bits - 1;
                 let (score, found) =
                     (std::mem::take(&mut self.scores[slot]), std::mem::take(&mut self.found[slot]));
-                each(slot, score, found as usize);
+                each(place, score, found as usize);
             }
         }
     }

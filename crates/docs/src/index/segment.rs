@@ -237,20 +237,21 @@ impl Dead {
 pub(crate) struct Live {
     files: Dead,
     docs: Dead,
-    pub(crate) live_files: u32,
+    /// How many files are alive.
+    pub(crate) file_count: u32,
     pub(crate) totals: Totals,
 }
 
 impl Live {
     pub(crate) fn all(segment: &Segment) -> Self {
         let (files, docs) = (Dead::default(), Dead::default());
-        Self { files, docs, live_files: segment.file_count(), totals: segment.totals }
+        Self { files, docs, file_count: segment.file_count(), totals: segment.totals }
     }
 
     /// A file has changed, or is gone.
     pub(crate) fn bury(&mut self, segment: &Segment, file: FileId) {
         if self.files.add(file) {
-            self.live_files -= 1;
+            self.file_count -= 1;
             for doc in segment.docs_in(file) {
                 self.docs.add(doc);
                 self.totals.remove(segment.lengths(doc));
@@ -344,7 +345,7 @@ impl Segment {
         if u64::from(docs_end.0) != totals.docs {
             return Err(Broken);
         }
-        Ok(Self { size, totals, blocks, shapes, lengths, files, places, docs_end, blob })
+        Ok(Self { blob, size, totals, blocks, shapes, lengths, files, places, docs_end })
     }
 
     pub(crate) fn file_count(&self) -> FileId {
@@ -552,7 +553,7 @@ impl<'a> Sink<'a> {
 
     /// Terms come sorted.
     pub(super) fn term(&mut self, text: &str, postings: &List) -> io::Result<()> {
-        if self.terms % BLOCK_TERMS == 0 {
+        if self.terms.is_multiple_of(BLOCK_TERMS) {
             self.blocks.push((text.to_owned(), self.dictionary.len(), self.at));
             self.last.clear();
         }

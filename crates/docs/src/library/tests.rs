@@ -54,13 +54,6 @@ impl Desk {
         Search::new(Some(self.cache()))
     }
 
-    /// One that follows changes by a watch, however few files there are.
-    fn watching(&self, cache: Option<Cache>) -> Search {
-        let search = Search::new(cache);
-        lock(&search.0).watched_from = 0;
-        search
-    }
-
     fn answers(&self, search: &Search) -> Vec<Value> {
         let find = |query: &&str| {
             let request = serde_json::from_value(json!({ "query": query, "full": true })).unwrap();
@@ -102,6 +95,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
+/// A search that follows changes by a watch, however few files there are.
+fn watching(cache: Option<Cache>) -> Search {
+    let search = Search::new(cache);
+    lock(&search.0).watched_from = 0;
+    search
+}
+
 fn refresh(search: &Search, manuals: &Manuals) {
     lock(&search.0).refresh(manuals, &|| false).unwrap();
 }
@@ -111,7 +111,7 @@ fn merge_now(search: &Search) {
     let mut library = lock(&search.0);
     if let Some(plan) = library.plan() {
         let merged = plan.run(&|| false);
-        library.take(plan, merged);
+        library.take(&plan, merged);
     }
 }
 
@@ -261,7 +261,7 @@ fn an_index_that_cannot_be_written_leaves_the_one_before() {
         refresh(&search, &desk.manuals);
         lock(&search.0).is_kept = false;
         fault::with(step, Errno::NOSPC, || merge_now(&search));
-        assert_eq!(fs::read(&desk.index_file()).unwrap(), before, "{step:?}");
+        assert_eq!(fs::read(desk.index_file()).unwrap(), before, "{step:?}");
         assert_eq!(desk.answers(&search), desk.truth(), "{step:?}");
     }
 }
@@ -288,7 +288,7 @@ fn watched(search: &Search) -> Option<usize> {
 #[test]
 fn a_watch_tells_of_every_change() {
     let desk = Desk::new();
-    let search = desk.watching(None);
+    let search = watching(None);
     let at = |path: &str| desk.path("manuals").join(path);
     let check = |what: &str| assert_eq!(desk.answers(&search), desk.truth(), "{what}");
     check("at first");
@@ -326,7 +326,7 @@ fn a_watch_tells_of_every_change() {
 #[test]
 fn what_does_not_change_is_not_looked_at_where_it_is_watched() {
     let desk = Desk::new();
-    let search = desk.watching(None);
+    let search = watching(None);
     refresh(&search, &desk.manuals);
     let opened = || crate::root::tests::opened();
     let before = opened();
@@ -341,7 +341,7 @@ fn what_does_not_change_is_not_looked_at_where_it_is_watched() {
 #[test]
 fn more_changes_than_the_system_remembers_are_all_seen() {
     let desk = Desk::new();
-    let search = desk.watching(None);
+    let search = watching(None);
     refresh(&search, &desk.manuals);
     let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let files = ["m/a.md", "m/x.tmp"].map(|name| fs::File::create(desk.path("manuals").join(name)).unwrap());
@@ -365,7 +365,7 @@ fn without_a_watch_every_search_looks_at_all_files() {
     // No room for more folders; a filesystem that others change too; the system has no watch at all.
     for (errno, folder) in [(Errno::NOSPC, 1), (Errno::NOTSUP, 1), (Errno::NOSPC, 3), (Errno::MFILE, 0)] {
         let desk = Desk::new();
-        let search = desk.watching(None);
+        let search = watching(None);
         watch::fault::with(folder, errno, || refresh(&search, &desk.manuals));
         assert!(watched(&search).is_none());
         fs::write(desk.path("manuals/m/a.md"), "# blue door\n").unwrap();
@@ -443,7 +443,7 @@ proptest! {
     fn after_any_changes_the_answers_are_those_of_a_new_index(changes in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..8)) {
         let desk = Desk::new();
         let mut searches =
-            [Search::default(), desk.keeping(), desk.watching(None), desk.watching(Some(desk.cache()))];
+            [Search::default(), desk.keeping(), watching(None), watching(Some(desk.cache()))];
         for changes in changes {
             for change in &changes {
                 change.happen(&desk.path("manuals"));
@@ -451,7 +451,7 @@ proptest! {
                     Change::Merge => searches.iter().for_each(merge_now),
                     Change::Restart => {
                         searches[1] = desk.keeping();
-                        searches[3] = desk.watching(Some(desk.cache()));
+                        searches[3] = watching(Some(desk.cache()));
                     }
                     _ => {}
                 }
