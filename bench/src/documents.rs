@@ -1,5 +1,6 @@
 //! The document tools beside the plain system calls that they cannot do without.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -42,19 +43,27 @@ pub(crate) fn measure(toolbridge: &Path, rounds: usize) -> Result<Vec<Beside>> {
 }
 
 /// `toolbridge docs`.
-struct Server(Process);
+pub(crate) struct Server(Process);
 
 impl Server {
-    fn start(toolbridge: &Path, workspace: &Path) -> Result<Self> {
+    pub(crate) fn start(toolbridge: &Path, workspace: &Path, more: &[&OsStr]) -> Result<Self> {
         let mut command = Command::new(toolbridge);
-        command.args(["docs", "--log-level", "error", "--workspace"]).arg(workspace);
+        command.args(["docs", "--log-level", "error", "--workspace"]).arg(workspace).args(more);
         let mut client = Client::new(Process::start("toolbridge docs", command)?);
         client.initialize()?;
         Ok(Self(client.wire))
     }
 
+    pub(crate) fn resident_bytes(&self) -> Result<f64> {
+        self.0.resident_bytes()
+    }
+
+    pub(crate) fn most_resident_bytes(&self) -> Result<f64> {
+        self.0.most_resident_bytes()
+    }
+
     /// Calls a tool; its structured content, and the seconds it took.
-    fn call(&mut self, tool: &str, arguments: &Value) -> Result<(Value, f64)> {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<(Value, f64)> {
         let params = json!({ "name": tool, "arguments": arguments });
         let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
         let started = Instant::now();
@@ -122,13 +131,13 @@ fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     let [mut first, mut later] = <[Seconds; 2]>::default();
     let (source, target) = (workspace.join("manuals/m/large.md"), workspace.join("vault/plain.md"));
     for _ in 0..rounds {
-        let mut server = Server::start(toolbridge, workspace)?;
+        let mut server = Server::start(toolbridge, workspace, &[])?;
         let found = server.call("manual_toc", &json!({ "manual_id": "m", "full": true, "limit": 1000 }))?.0;
         let section = found["items"].as_array().and_then(|items| items.get(items.len() / 2)).cloned();
         let copy = json!({ "from_ref": section.context("no sections")?["ref"], "to_path": "copy.md",
             "mode": "overwrite", "limits": { "max_chars": 20_000 } });
         drop(server);
-        let mut server = Server::start(toolbridge, workspace)?;
+        let mut server = Server::start(toolbridge, workspace, &[])?;
         let (copied, took) = server.call("bridge_copy_section", &copy)?;
         ensure!(copied["truncated"] == false, "{copied}");
         let bytes = copied["written_bytes"].as_u64().context("no `written_bytes`")?;
@@ -157,7 +166,7 @@ fn plain_copy(source: &Path, target: &Path, bytes: u64) -> Result<()> {
 fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Seconds; 3]> {
     let [mut list, mut first, mut later] = <[Seconds; 3]>::default();
     for _ in 0..rounds {
-        let mut server = Server::start(toolbridge, workspace)?;
+        let mut server = Server::start(toolbridge, workspace, &[])?;
         first.0.push(whole_toc(&mut server)?);
         for _ in 0..3 {
             // One page: each of them walks the folder.
@@ -208,7 +217,7 @@ fn finding(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     let [mut first, mut later] = <[Seconds; 2]>::default();
     for _ in 0..rounds {
         let started = Instant::now();
-        let mut server = Server::start(toolbridge, workspace)?;
+        let mut server = Server::start(toolbridge, workspace, &[])?;
         server.call("manual_find", &json!({ "query": "printer 42" }))?;
         first.0.push(started.elapsed().as_secs_f64());
         for query in ["backup number 10", "会議室", "network in file 7"] {

@@ -58,6 +58,8 @@ pub(crate) struct Effort {
     /// Runs with the real CLI; the quick run has none, which need another environment.
     pub(crate) talks: usize,
     pub(crate) documents: usize,
+    /// How many files are searched.
+    pub(crate) search_files: usize,
     /// The last of the decades of calls.
     pub(crate) growth_calls: usize,
     pub(crate) growth_tools: &'static [usize],
@@ -89,6 +91,7 @@ impl Effort {
             first_calls: count([100, 5]),
             talks: count([20, 0]),
             documents: count([20, 1]),
+            search_files: count([100_000, 1_000]),
             growth_calls: count([100_000, 1_000]),
             growth_tools: either(is_quick, [&[1, 10, 100, 1_000, 10_000], &[1, 100]]),
             growth_sessions: either(is_quick, [&[1, 10, 50, 100, 200], &[1, 10]]),

@@ -27,6 +27,8 @@ pub(crate) enum Runtime {
     Node,
     /// Python with the vendor's SDK, and the CLI that it brings along.
     Sdk,
+    /// Python with engines that search.
+    Search,
 }
 
 impl Runtime {
@@ -38,6 +40,7 @@ impl Runtime {
             Self::Toolbridge => ("bench/toolbridge", "bench/peers/toolbridge.txt"),
             Self::Node => ("bench/node", "bench/peers/package.json"),
             Self::Sdk => ("bench/sdk", "bench/peers/sdk.txt"),
+            Self::Search => ("bench/search", "bench/peers/search.txt"),
         }
     }
 
@@ -112,7 +115,8 @@ mod tests {
     #[test]
     fn every_environment_pins_its_versions() {
         let root = Project::find().unwrap().root;
-        for runtime in [Runtime::Mcp, Runtime::FastMcp, Runtime::Toolbridge, Runtime::Node, Runtime::Sdk] {
+        let python = [Runtime::Mcp, Runtime::FastMcp, Runtime::Toolbridge, Runtime::Sdk, Runtime::Search];
+        for runtime in python.into_iter().chain([Runtime::Node]) {
             let versions = runtime.versions(&root).unwrap();
             assert!(!versions.is_empty(), "{runtime:?}");
             for version in versions {

@@ -9,6 +9,7 @@ mod call;
 mod chart;
 mod client;
 mod contender;
+mod corpus;
 mod documents;
 mod earlier;
 mod effort;
@@ -31,6 +32,7 @@ mod report;
 mod round_trip;
 mod row;
 mod sample;
+mod search;
 mod section;
 mod stage;
 mod start;
@@ -138,6 +140,10 @@ fn measure(
     }
     if wants(Part::Documents) {
         report.documents = documents::measure(&programs.toolbridge, effort.documents)?;
+    }
+    if wants(Part::Search) && contenders.iter().any(|one| one.runtime.is_some()) {
+        let files = options.search_files.unwrap_or(effort.search_files);
+        report.search = search::measure(&programs.toolbridge, files, &options.profile)?;
     }
     if wants(Part::Http) {
         report.http = http::measure(programs, &contenders, &effort)?;

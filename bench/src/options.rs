@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// Only these parts.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     only: Vec<Part>,
+    /// How many files are searched [default: 100,000, and 1,000 with --quick].
+    #[arg(long, value_name = "N")]
+    pub(crate) search_files: Option<usize>,
     /// One JSON object on stdout instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -53,6 +56,7 @@ pub(crate) enum Part {
     First,
     Growth,
     Documents,
+    Search,
     Http,
     Proxy,
     Nats,

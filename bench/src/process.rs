@@ -103,7 +103,12 @@ impl Process {
         self.memory("status", "VmRSS:")
     }
 
-    /// The same, but what several processes share, such as an executable's pages, is divided among them.
+    /// The most it has held at any time.
+    pub(crate) fn most_resident_bytes(&self) -> Result<f64> {
+        self.memory("status", "VmHWM:")
+    }
+
+    /// What it holds, but what several processes share, such as an executable's pages, is divided among them.
     pub(crate) fn proportional_bytes(&self) -> Result<f64> {
         self.memory("smaps_rollup", "Pss:")
     }

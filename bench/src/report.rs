@@ -11,6 +11,7 @@ use crate::growth::Curve;
 use crate::machine::Machine;
 use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row, Unit};
+use crate::search::{ENGINES, SearchRow};
 
 /// What the rows mean; a figure without it says nothing.
 const EXPLANATION: [(&str, &str); 11] = [
@@ -59,6 +60,8 @@ pub(crate) struct Report {
     pub(crate) growth: Vec<Curve>,
     pub(crate) python: Vec<PythonRow>,
     pub(crate) documents: Vec<Beside>,
+    /// Searching many files, beside others' engines.
+    pub(crate) search: Vec<SearchRow>,
     /// Calls over HTTP.
     pub(crate) http: Vec<Row>,
     /// Servers, and the way through `toolbridge serve` beside the direct one.
@@ -160,6 +163,7 @@ impl Report {
             "growth": object(self.growth.iter().map(|curve| (curve.of, curve_json(curve)))),
             "python": object(self.python.iter().map(|row| (row.key, python_json(row)))),
             "documents": beside_json(&self.documents, "plain"),
+            "search": object(self.search.iter().map(|row| (row.key, search_json(row)))),
             "http": object(self.http.iter().map(|row| (row.key, row_json(row)))),
             "proxy": beside_json(self.proxy.iter().map(|(_, row)| row), "direct"),
             "nats": beside_json(&self.nats, "beside"),
@@ -188,6 +192,12 @@ fn beside_json<'a>(rows: impl IntoIterator<Item = &'a Beside>, other: &str) -> V
         let figures = json!({ "ours": row.ours, other: row.other });
         (row.key, json!({ "label": row.label, "unit": Unit::Time, "figures": figures }))
     }))
+}
+
+fn search_json(row: &SearchRow) -> Value {
+    let figures: Value =
+        ENGINES.iter().zip(row.values).map(|(engine, value)| (*engine, json!(value))).collect();
+    json!({ "label": row.label, "unit": row.unit, "figures": figures })
 }
 
 fn python_json(row: &PythonRow) -> Value {

@@ -6,6 +6,7 @@ use crate::growth::Curve;
 use crate::report::Report;
 use crate::row::{Beside, Row, Unit};
 use crate::sample::Figure;
+use crate::search::ENGINES;
 use crate::table::Table;
 
 const NOTHING: &str = "–";
@@ -93,7 +94,27 @@ impl Report {
         ];
         tables.extend(self.growth.iter().map(curve_table));
         tables.push(beside_table(documents, "what", "plain", &self.documents));
+        tables.push(self.search_table());
         tables
+    }
+
+    fn search_table(&self) -> Table {
+        let title = "Searching many files, beside engines of others";
+        let head = [&["what"], &ENGINES[..], &["× best"]].concat();
+        let mut table = Table::new(1, title, &head);
+        for row in &self.search {
+            let show = |value: f64| row.unit.map_or_else(|| format!("{value:.3}"), |unit| unit.show(value));
+            let others = row.values[1..].iter().flatten().copied();
+            // Of times and sizes the least is the best, of the rest the most.
+            let best = match row.unit {
+                Some(_) => others.min_by(f64::total_cmp),
+                None => others.max_by(f64::total_cmp),
+            };
+            let ratio = row.values[0].zip(best).map(|(ours, best)| ours / best);
+            let values = row.values.iter().map(|value| value.map_or(NOTHING.into(), show));
+            table.add(std::iter::once(row.label.clone()).chain(values).chain([times(ratio)]));
+        }
+        table
     }
 
     fn python_table(&self) -> Table {

@@ -123,7 +123,7 @@ It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the ser
                                                   add them to Claude Code
 
 Flags win over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it never holds text of a document.")]
+HARD_MAX_CHARS, DOCS_CACHE and LOG_LEVEL. One JSON line for each call goes to stderr; it never holds text of a document.")]
     Docs(DocsArgs),
     /// Check that everything is there: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
@@ -388,6 +388,9 @@ pub(crate) struct DocsArgs {
     /// No copy gets more characters than this, and one that does not say gets as many [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
+    /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
     /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,

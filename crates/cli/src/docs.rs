@@ -59,7 +59,11 @@ fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
         hard_max_copy_chars = args.hard_max_copy_chars,
         log_level = args.log_level,
     }
-    Ok(builder)
+    Ok(match &args.cache {
+        None => builder,
+        Some(off) if off.as_os_str() == "off" => builder.without_cache(),
+        Some(dir) => builder.cache(dir),
+    })
 }
 
 /// The two folders, and what may be done with them.

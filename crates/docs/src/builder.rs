@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use crate::cache::{self, Cache};
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
 use crate::find::Search;
@@ -19,6 +20,7 @@ use crate::vault::Vault;
 use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
+const EXPECTED_OUTSIDE: &str = "a folder outside of the manuals and the vault";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
 const EXAMPLE_MANUAL: &str = "getting-started";
@@ -36,11 +38,12 @@ pub struct DocumentsBuilder {
     read_only: bool,
     hard: HardLimits,
     log: Log,
+    cache: cache::Place,
 }
 
 impl DocumentsBuilder {
     /// The settings that this process's environment gives: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`,
-    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. What is
+    /// `DOCS_CACHE`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. What is
     /// not set, or set to nothing, has its default.
     ///
     /// # Errors
@@ -61,6 +64,11 @@ impl DocumentsBuilder {
             workspace: get("WORKSPACE_ROOT").map(Into::into),
             manuals: get("MANUALS_ROOT").map(Into::into),
             vault: get("VAULT_ROOT").map(Into::into),
+            cache: match get("DOCS_CACHE") {
+                None => cache::Place::Usual,
+                Some(off) if off == "off" => cache::Place::Nowhere,
+                Some(dir) => cache::Place::Named(dir.into()),
+            },
             ..Self::default()
         };
         let Self { allow_file_scope, hard, log, .. } = &mut builder;
@@ -94,6 +102,20 @@ impl DocumentsBuilder {
     /// Where copies go; `vault` in the workspace by default.
     pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
         self.vault = Some(dir.into());
+        self
+    }
+
+    /// Where the index of the manuals is kept, so that the next start need not read them all. It must lie outside of manuals and
+    /// vault, and is made if it is missing; what is in it may be deleted at any time. By default that is `toolbridge` in the
+    /// user's folder for caches (`XDG_CACHE_HOME`, or `~/.cache`), and only indexes of more than 4 MB are kept.
+    pub fn cache(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.cache = cache::Place::Named(dir.into());
+        self
+    }
+
+    /// Keeps the index in memory only.
+    pub fn without_cache(mut self) -> Self {
+        self.cache = cache::Place::Nowhere;
         self
     }
 
@@ -221,12 +243,13 @@ impl DocumentsBuilder {
             path: vault_path.clone(),
             source,
         })?;
+        let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault: Vault::new(vault, self.hard),
-            search: Search::default(),
+            search: Search::new(cache),
             route: self.route(),
             log: self.log,
         };
@@ -243,6 +266,33 @@ fn way(within: &Path, from: &Path, to: &Path) -> Option<String> {
         names.push(encode_path(&[name.as_os_str().to_str()?.to_owned()]));
     }
     Some(names.join("/"))
+}
+
+impl DocumentsBuilder {
+    /// Where the index is kept: never in one of the roots, where models could read or write it.
+    fn place_cache(&self, manuals: &Path, roots: &[&Root]) -> Result<Option<Cache>, DocsError> {
+        let is_named = matches!(self.cache, cache::Place::Named(_));
+        let Some(folder) = self.cache.folder(|name| std::env::var_os(name)) else { return Ok(None) };
+        let Ok(folder) = std::path::absolute(folder) else { return Ok(None) };
+        // What is missing of it will be made below what is there.
+        let nearest = folder.ancestors().find_map(|path| Root::open(path).ok());
+        // Where that cannot be told, it is better not kept.
+        let is_within =
+            |root: &&Root| nearest.as_ref().is_none_or(|nearest| nearest.is_within(root).unwrap_or(true));
+        if roots.iter().any(is_within) {
+            if is_named {
+                let value = folder.display().to_string();
+                return Err(DocsError::InvalidSetting { name: "cache", value, expected: EXPECTED_OUTSIDE });
+            }
+            return Ok(None);
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "only to tell the indexes of several roots apart, by what whoever starts the server has named"
+        )]
+        let manuals = std::fs::canonicalize(manuals).ok();
+        Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))
+    }
 }
 
 fn open_root(root: &'static str, path: &Path) -> Result<Root, DocsError> {

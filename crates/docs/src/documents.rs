@@ -59,9 +59,19 @@ impl Documents {
     }
 
     pub(crate) fn new(shared: Shared, read_only: bool) -> Self {
-        let builder = Toolset::builder().state(Arc::new(shared));
+        let shared = Arc::new(shared);
+        prepare(Arc::clone(&shared));
+        let builder = Toolset::builder().state(shared);
         let tools = tools(read_only).fold(builder, ToolsetBuilder::with).build();
         Self { tools: tools.expect("each tool has a name of its own, and a schema") }
+    }
+}
+
+/// Reads all manuals in the background, as long as there is anybody who could search them.
+fn prepare(shared: Arc<Shared>) {
+    let prepare = move || shared.search.prepare(&shared.manuals, &|| Arc::strong_count(&shared) == 1);
+    if let Err(error) = std::thread::Builder::new().name("toolbridge-docs".into()).spawn(prepare) {
+        tracing::debug!(%error, "the manuals are read at the first search");
     }
 }
 

@@ -14,8 +14,8 @@
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading files that
 //! may change), `section.rs`, `format.rs` and `print.rs` (what a section
-//! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `find.rs`, `index.rs`
-//! `fold.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
+//! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`, `watch.rs`,
+//! `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
 //! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (what a model is told).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
@@ -26,6 +26,7 @@ mod answer;
 mod arguments;
 mod attributes;
 mod builder;
+mod cache;
 mod carry;
 mod copy;
 mod disk;
@@ -36,6 +37,7 @@ mod find;
 mod fold;
 mod format;
 mod index;
+mod library;
 mod limit;
 mod link;
 mod lock;
@@ -51,9 +53,11 @@ mod section;
 mod snapshot;
 mod snippet;
 mod temporary;
+mod term;
 mod tools;
 mod trash;
 mod vault;
+mod watch;
 mod write;
 
 pub use builder::DocumentsBuilder;

@@ -302,6 +302,23 @@ impl Manuals {
         Ok(Source { file, stamp, path: path.clone(), format, file_type: format.file_type() })
     }
 
+    /// The manuals themselves.
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Whether a file can be read, as far as its name and its size say.
+    pub(crate) fn is_readable(&self, entry: &Entry) -> bool {
+        self.is_listed(&entry.path)
+            && Format::of(&entry.path).is_some()
+            && entry.stamp.size <= MAX_SOURCE_BYTES
+    }
+
+    fn is_listed(&self, path: &RelPath) -> bool {
+        // A file that lies in no manual has no reference.
+        if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
+    }
+
     /// All files that can be read, of one manual or of all, sorted.
     pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Readable, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
@@ -314,11 +331,7 @@ impl Manuals {
         let files = self.root.walk(manual).map_err(|error| Refusal::system(place, &error))?;
         let mut left_out = BTreeMap::new();
         let mut usable = Vec::new();
-        let is_listed = |path: &RelPath| {
-            // A file that lies in no manual has no reference.
-            if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
-        };
-        for entry in files.into_iter().filter(|entry| is_listed(&entry.path)) {
+        for entry in files.into_iter().filter(|entry| self.is_listed(&entry.path)) {
             match Format::of(&entry.path) {
                 Some(kind) if entry.stamp.size <= MAX_SOURCE_BYTES => usable.push((entry, kind)),
                 Some(_) => *left_out.entry("too large".into()).or_default() += 1,
@@ -485,15 +498,15 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The text at these bytes, unless the file has changed since it had that stamp.
-    pub(crate) fn text_at(&self, range: Range<usize>, stamp: &Stamp) -> Option<String> {
+    /// The text at these bytes, unless the file has changed since it was opened.
+    pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
         if self.format.is_converted() {
-            let content = snapshot::attempt(&self.file, self.path.as_str(), stamp).ok()??;
+            let content = snapshot::attempt(&self.file, self.path.as_str(), &self.stamp).ok()??;
             let text = self.format.text(&self.path, content).ok()?;
             return Some(valid_prefix(text.as_bytes().get(range)?).to_owned());
         }
         let bytes = self.bytes(range).ok()?;
-        (self.stamp == *stamp && self.is_unchanged()).then(|| valid_prefix(&bytes).to_owned())
+        self.is_unchanged().then(|| valid_prefix(&bytes).to_owned())
     }
 
     pub(crate) fn stamp(&self) -> Stamp {

@@ -114,6 +114,10 @@ impl RelPath {
         Self(format!("{}/{}", self.0, other.0))
     }
 
+    pub(crate) fn is_at_or_below(&self, folder: &Self) -> bool {
+        self.0.strip_prefix(&folder.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// What comes after the first name.
     pub(crate) fn below_first(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, rest)| rest)

@@ -69,12 +69,12 @@ impl Hash {
         Self(bytes.iter().fold(self.0, step))
     }
 
-    pub(crate) fn number(self) -> u64 {
-        self.0
-    }
-
     pub(crate) fn and(self, other: Self) -> Self {
         self.with(&other.0.to_le_bytes())
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 
     fn digits(self, digits: u32) -> u32 {

@@ -50,6 +50,15 @@ impl Stamp {
         }
     }
 
+    /// What another process can compare: devices are numbered anew at each start of the system.
+    pub(crate) fn numbers(&self) -> [i64; 4] {
+        let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
+        let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
+        let inode = u64::try_from(self.identity.1).unwrap_or_default();
+        // Only compared, so it does not matter what they are as numbers with a sign.
+        [inode.cast_signed(), self.size.cast_signed(), times[0], times[1]]
+    }
+
     /// The stamp that an open file has now.
     pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         Ok(Self::of(&rustix::fs::fstat(file)?))
@@ -177,40 +186,50 @@ impl Root {
     /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that no
     /// call could use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
-        let folder = self.folder(path)?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&folder)? {
-            let entry = entry?;
-            let usable =
-                matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
-            if usable && let Ok(name) = entry.file_name().to_str() {
-                names.extend(RelPath::child(path, name));
-            }
-        }
-        let mut entries = look_at(folder.as_fd(), names)?;
-        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
-        Ok(entries)
+        list_in(self.folder(path)?.as_fd(), path)
+    }
+
+    /// What is at a path, if it is a regular file or a folder.
+    pub(crate) fn entry(&self, path: &RelPath) -> io::Result<Option<Entry>> {
+        let folder = self.folder(path.split().0.as_ref())?;
+        Ok(look_at_each(folder.as_fd(), vec![path.clone()])?.pop())
     }
 
     /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
     pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
-        let mut left = self.list(from)?;
         let mut files = Vec::new();
-        while let Some(entry) = left.pop() {
-            if !entry.is_dir {
-                files.push(entry);
-                continue;
-            }
-            match self.list(Some(&entry.path)) {
-                Ok(entries) => left.extend(entries),
-                Err(error) => tracing::debug!(folder = entry.path.as_str(), %error, "folder left out"),
-            }
-        }
-        files.sort_by(|one, other| one.path.cmp(&other.path));
+        self.visit(from, &mut files)?;
         Ok(files)
     }
 
+    /// Shows all folders and regular files below a folder, sorted by path.
+    pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
+        let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
+            let folder = self.folder(path)?;
+            visitor.enter(folder.as_fd(), path);
+            Ok(list_in(folder.as_fd(), path)?.into_iter().rev())
+        };
+        // The next one is the last.
+        let mut left: Vec<_> = look(from, visitor)?.collect();
+        while let Some(entry) = left.pop() {
+            if !entry.is_dir {
+                visitor.file(entry);
+                continue;
+            }
+            match look(Some(&entry.path), visitor) {
+                Ok(entries) => left.extend(entries),
+                Err(error) => {
+                    tracing::debug!(folder = entry.path.as_str(), %error, "folder left out");
+                    visitor.miss(entry.path);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        #[cfg(test)]
+        tests::OPENED.set(tests::OPENED.get() + 1);
         let opened = if self.by_steps {
             open_by_steps(self.dir.as_fd(), path, flags, mode)
         } else {
@@ -232,6 +251,38 @@ impl Root {
     fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
         Err(Errno::NOSYS)
     }
+}
+
+/// Who is shown what lies below a folder.
+pub(crate) trait Visitor {
+    /// A folder, before it is read.
+    fn enter(&mut self, _folder: BorrowedFd<'_>, _path: Option<&RelPath>) {}
+
+    fn file(&mut self, file: Entry);
+
+    /// A folder that could not be read.
+    fn miss(&mut self, _path: RelPath) {}
+}
+
+impl Visitor for Vec<Entry> {
+    fn file(&mut self, file: Entry) {
+        self.push(file);
+    }
+}
+
+fn list_in(folder: BorrowedFd<'_>, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let usable =
+            matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
+        if usable && let Ok(name) = entry.file_name().to_str() {
+            names.extend(RelPath::child(path, name));
+        }
+    }
+    let mut entries = look_at(folder, names)?;
+    entries.sort_unstable_by(|one, other| one.path.name().cmp(other.path.name()));
+    Ok(entries)
 }
 
 /// Looks at every file; what is gone by now, or is no regular file or folder, is left out.
@@ -348,11 +399,21 @@ impl Drop for NewFolder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    thread_local! {
+        pub(super) static OPENED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// How many files and folders this thread has opened so far.
+    pub(crate) fn opened() -> usize {
+        OPENED.get()
+    }
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text).unwrap()

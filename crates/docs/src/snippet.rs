@@ -1,8 +1,9 @@
 //! The line of a section that shows why it was found.
 
 use crate::fold::fold;
-use crate::index::terms_in;
+
 use crate::section::split_lines;
+use crate::term::terms_in;
 
 /// How long a snippet is at most; and never more than half of the section, which is not to be read here.
 pub(crate) const MAX_CHARS: usize = 100;
@@ -48,7 +49,7 @@ fn window(line: &str, terms: &[String], most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::query_terms;
+    use crate::term::query_terms;
 
     #[test]
     fn a_snippet_is_the_line_that_shows_why() {

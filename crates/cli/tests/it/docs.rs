@@ -21,7 +21,9 @@ fn workspace() -> TempDir {
 
 fn docs(workspace: &Path) -> Command {
     let mut command = toolbridge();
-    for name in ["WORKSPACE_ROOT", "MANUALS_ROOT", "VAULT_ROOT", "ALLOW_FILE_SCOPE", "LOG_LEVEL"] {
+    for name in
+        ["WORKSPACE_ROOT", "MANUALS_ROOT", "VAULT_ROOT", "ALLOW_FILE_SCOPE", "DOCS_CACHE", "LOG_LEVEL"]
+    {
         command.env_remove(name);
     }
     command.arg("docs").arg("--workspace").arg(workspace);

@@ -151,3 +151,15 @@ fn documents_can_be_shared_and_shown() {
     assert_eq!(documents.tools().len(), clone.tools().len());
     assert!(format!("{documents:?}").starts_with("Documents {"));
 }
+
+#[test]
+fn an_index_is_never_kept_in_one_of_the_roots() {
+    let workspace = Workspace::with("# key\n");
+    for place in ["vault", "vault/deep/er", "manuals/m", "manuals"] {
+        let error = workspace.builder().cache(workspace.path(place)).open().unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("`cache`") && said.contains("outside of the manuals and the vault"), "{said}");
+    }
+    assert_eq!(names(&workspace.path("vault")), Vec::<String>::new());
+    workspace.builder().cache(workspace.path("kept")).open().unwrap();
+}

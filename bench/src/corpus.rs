@@ -1,0 +1,90 @@
+//! A large folder of Markdown whose words are as unevenly spread as those of a language.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+/// About how large a file is.
+pub(crate) const FILE_BYTES: usize = 5_000;
+const MANUALS: usize = 20;
+const FOLDERS: usize = 50;
+const WORDS: usize = 60_000;
+/// Words in the order of a text, of which files take pieces.
+const POOL: usize = 2_000_000;
+const LINE_WORDS: usize = 12;
+
+/// Words from the most frequent to the rarest; the same in every run.
+pub(crate) fn words() -> Vec<String> {
+    let mut random = Random(7);
+    let syllables: Vec<_> =
+        "bdfgklmnprstvz".chars().flat_map(|one| "aeiou".chars().map(move |other| [one, other])).collect();
+    let word = |random: &mut Random| {
+        let count = 2 + random.below(4);
+        (0..count).flat_map(|_| syllables[random.below(syllables.len())]).collect::<String>()
+    };
+    let mut seen = std::collections::HashSet::new();
+    let mut words = Vec::new();
+    while words.len() < WORDS {
+        let word = word(&mut random);
+        if seen.insert(word.clone()) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+/// Writes so many files below `manuals`.
+pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
+    let words = words();
+    let mut random = Random(11);
+    // Zipf's law: a word is as frequent as its place in the list says, `1 / place`.
+    let mut sums: Vec<f64> = Vec::with_capacity(words.len());
+    for place in 1..=words.len() {
+        sums.push(sums.last().copied().unwrap_or_default() + 1.0 / place as f64);
+    }
+    let all = sums[sums.len() - 1];
+    let mut draw = || sums.partition_point(|sum| *sum < random.fraction() * all).min(words.len() - 1);
+    let pool: Vec<usize> = (0..POOL).map(|_| draw()).collect();
+    for file in 0..files {
+        let folder = manuals.join(format!("manual{:02}/part{:02}", file % MANUALS, file / MANUALS % FOLDERS));
+        fs::create_dir_all(&folder)?;
+        let mut text = String::new();
+        let mut section = 0;
+        while text.len() < FILE_BYTES {
+            let count = 60 + random.below(100);
+            let start = random.below(POOL - count);
+            let piece: Vec<_> = pool[start..start + count].iter().map(|word| words[*word].as_str()).collect();
+            let level = if section == 0 { "#" } else { ["###", "##", "##"][section % 3] };
+            _ = write!(text, "{level} {} {file}\n\n", piece[..3].join(" "));
+            for line in piece.chunks(LINE_WORDS) {
+                _ = writeln!(text, "{}", line.join(" "));
+            }
+            _ = write!(text, "\nSee `get{}` and item{file}x{section}.\n\n", piece[0]);
+            section += 1;
+        }
+        fs::write(folder.join(format!("file{file:06}.md")), text)?;
+    }
+    Ok(())
+}
+
+/// Good enough for words, and the same everywhere (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).unwrap_or_default()
+    }
+
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

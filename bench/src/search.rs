@@ -1,0 +1,263 @@
+//! Searching many files, and finding what was meant: ours beside FTS5, tantivy and ripgrep.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use xtask::project::{Project, stdout_of};
+
+use crate::corpus;
+use crate::documents::Server;
+use crate::environment::{Runtime, source};
+use crate::row::Unit;
+
+/// Those that are compared, in the order of the columns.
+pub(crate) const ENGINES: [&str; 5] = ["ours", "fts5", "tantivy", "bm25s", "ripgrep"];
+
+/// Where the others are.
+struct Peers {
+    python: PathBuf,
+    script: PathBuf,
+}
+
+impl Peers {
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg(&self.script).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+}
+
+/// One line: a figure for each that has one.
+pub(crate) struct SearchRow {
+    pub(crate) key: &'static str,
+    pub(crate) label: String,
+    /// `None`: a number without a unit.
+    pub(crate) unit: Option<Unit>,
+    pub(crate) values: [Option<f64>; ENGINES.len()],
+}
+
+const QUESTIONS: &str = "crates/docs/tests/questions.tsv";
+/// The pages that the questions are about, besides docs/.
+const PAGES: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "PROTOCOL.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "crates/python/README.md",
+];
+
+/// The places of the words of each query among all words, the most frequent first: common, usual and rare ones.
+const QUERIES: [&[usize]; 10] = [
+    &[900, 4_000],
+    &[20_000],
+    &[300, 800],
+    &[5_000, 9_000, 15_000],
+    &[150],
+    &[40, 60],
+    &[30_000, 100],
+    &[2_000],
+    &[700, 1_500, 2_500],
+    &[25, 12_000],
+];
+
+pub(crate) fn measure(toolbridge: &Path, files: usize, profile: &str) -> Result<Vec<SearchRow>> {
+    let project = Project::find()?;
+    let peers = Peers {
+        python: Runtime::Search.install(&project, profile)?,
+        script: source(&project.root, "search_peers.py"),
+    };
+    eprintln!("measuring: searching {files} files");
+    let dir = TempDir::new()?;
+    let workspace = dir.path().join("workspace");
+    fs::create_dir_all(workspace.join("vault"))?;
+    corpus::write(&workspace.join("manuals"), files)?;
+    let words = corpus::words();
+    let query =
+        |places: &&[usize]| places.iter().map(|place| words[*place].as_str()).collect::<Vec<_>>().join(" ");
+    let queries: Vec<_> = QUERIES.iter().map(query).collect();
+    let megabytes = files * corpus::FILE_BYTES / 1_000_000;
+    let row = |key, label: &str, unit| SearchRow {
+        key,
+        label: label.to_owned(),
+        unit: Some(unit),
+        values: [None; ENGINES.len()],
+    };
+    let mut rows = [
+        row("search_index", &format!("index {files} files, {megabytes} MB"), Unit::Time),
+        row("search_index_memory", "most memory meanwhile", Unit::Memory),
+        row("search_first", "first search after a restart", Unit::Time),
+        row("search_later", "later search, median", Unit::Time),
+        row("search_slowest", "later search, slowest", Unit::Time),
+        row("search_memory", "memory of a process that searches", Unit::Memory),
+    ];
+    let mut set = |engine: usize, values: [Option<f64>; 6]| {
+        rows.iter_mut().zip(values).for_each(|(row, value)| row.values[engine] = value);
+    };
+    set(0, ours(toolbridge, &workspace, dir.path(), &queries)?);
+    for (place, engine) in [(1, "fts5"), (2, "tantivy")] {
+        set(place, theirs(&peers, engine, &workspace, dir.path(), &queries)?);
+    }
+    set(4, ripgrep(&workspace, &queries)?);
+    let mut rows: Vec<_> = rows.into();
+    rows.push(quality(toolbridge, &peers, &project.root)?);
+    Ok(rows)
+}
+
+fn ours(toolbridge: &Path, workspace: &Path, dir: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
+    let cache = dir.join("cache");
+    let arguments = ["--cache".as_ref(), cache.as_os_str()];
+    let find = |server: &mut Server, query: &str| -> Result<f64> {
+        let (found, took) = server.call("manual_find", &json!({ "query": query }))?;
+        ensure!(found["items"].as_array().is_some_and(|items| !items.is_empty()), "`{query}` found nothing");
+        Ok(took)
+    };
+    // A search waits until everything is read.
+    let started = Instant::now();
+    let mut server = Server::start(toolbridge, workspace, &arguments)?;
+    find(&mut server, &queries[0])?;
+    let indexed = started.elapsed().as_secs_f64();
+    let is_kept = || {
+        fs::read_dir(&cache).is_ok_and(|files| {
+            files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "index"))
+        })
+    };
+    while !is_kept() {
+        find(&mut server, &queries[0])?;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let most = server.most_resident_bytes()?;
+    drop(server);
+    let started = Instant::now();
+    let mut server = Server::start(toolbridge, workspace, &arguments)?;
+    find(&mut server, &queries[0])?;
+    let first = started.elapsed().as_secs_f64();
+    let later: Vec<_> = queries.iter().map(|query| find(&mut server, query)).collect::<Result<_>>()?;
+    let resident = server.resident_bytes()?;
+    Ok([Some(indexed), Some(most), Some(first), median(&later), slowest(&later), Some(resident)])
+}
+
+fn theirs(
+    peers: &Peers,
+    engine: &str,
+    workspace: &Path,
+    dir: &Path,
+    queries: &[String],
+) -> Result<[Option<f64>; 6]> {
+    let store = dir.join(format!("{engine}-store"));
+    fs::create_dir(&store)?;
+    let run = |arguments: &[&std::ffi::OsStr]| -> Result<Value> {
+        Ok(serde_json::from_str(&stdout_of(peers.command().args(arguments))?)?)
+    };
+    let manuals = workspace.join("manuals");
+    let indexed = run(&["index".as_ref(), engine.as_ref(), manuals.as_os_str(), store.as_os_str()])?;
+    let mut arguments = vec!["search".as_ref(), engine.as_ref(), store.as_os_str(), queries[0].as_ref()];
+    arguments.extend(queries.iter().map(|query| std::ffi::OsStr::new(query)));
+    let searched = run(&arguments)?;
+    let later: Vec<_> =
+        searched["later"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    Ok([
+        indexed["seconds"].as_f64(),
+        indexed["bytes"].as_f64(),
+        searched["first"].as_f64(),
+        median(&later),
+        slowest(&later),
+        searched["bytes"].as_f64(),
+    ])
+}
+
+/// It has no index: it reads all files at every search.
+fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
+    if Command::new("rg").arg("--version").output().is_err() {
+        eprintln!("THERE IS NO `rg` (ripgrep): its column stays empty");
+        return Ok([None; 6]);
+    }
+    let mut later = Vec::new();
+    for query in queries {
+        let started = Instant::now();
+        let found = Command::new("rg")
+            .args(["--ignore-case", "--count", &query.replace(' ', "|")])
+            .arg(workspace.join("manuals"))
+            .output()?;
+        later.push(started.elapsed().as_secs_f64());
+        ensure!(found.status.success(), "rg finds nothing for `{query}`");
+    }
+    Ok([None, None, later.first().copied(), median(&later), slowest(&later), None])
+}
+
+/// Questions of our own about our own pages, with the sections that answer them: nDCG of the first ten.
+fn quality(toolbridge: &Path, peers: &Peers, root: &Path) -> Result<SearchRow> {
+    let dir = TempDir::new()?;
+    let pages = dir.path().join("manuals/m");
+    fs::create_dir_all(dir.path().join("vault"))?;
+    copy_pages(root, &root.join("docs"), &pages)?;
+    for page in PAGES {
+        let to = pages.join(page);
+        fs::create_dir_all(to.parent().context("no folder")?)?;
+        fs::copy(root.join(page), to)?;
+    }
+    let mut values = [None; ENGINES.len()];
+    let text = fs::read_to_string(root.join(QUESTIONS))?;
+    let mut server = Server::start(toolbridge, dir.path(), &[])?;
+    let mut gains = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut columns = line.split('\t');
+        let question = columns.next().unwrap_or_default();
+        let answers: Vec<_> = columns.collect();
+        let found = server.call("manual_find", &json!({ "query": question }))?.0;
+        let items = found["items"].as_array().cloned().unwrap_or_default();
+        let is_right = |item: &Value| {
+            let path = item["ref"].as_str().unwrap_or_default().trim_start_matches("m/").split('#').next();
+            answers.contains(
+                &format!("{}#{}", path.unwrap_or_default(), item["title"].as_str().unwrap_or_default())
+                    .as_str(),
+            )
+        };
+        let discounted = |rank: usize| 1.0 / (rank as f64 + 2.0).log2();
+        let gain: f64 = items
+            .iter()
+            .enumerate()
+            .filter(|(_, item)| is_right(item))
+            .map(|(rank, _)| discounted(rank))
+            .sum();
+        gains.push(gain / (0..answers.len()).map(discounted).sum::<f64>());
+    }
+    values[0] = Some(gains.iter().sum::<f64>() / gains.len() as f64);
+    for (place, engine) in [(1, "fts5"), (2, "tantivy"), (3, "bm25s")] {
+        let mut command = peers.command();
+        command.args(["quality", engine]).arg(&pages).arg(root.join(QUESTIONS));
+        let said: Value = serde_json::from_str(&stdout_of(&mut command)?)?;
+        values[place] = said["ndcg"].as_f64();
+    }
+    let label = format!("{} questions about our own pages, nDCG@10", gains.len());
+    Ok(SearchRow { key: "search_ndcg", label, unit: None, values })
+}
+
+fn copy_pages(root: &Path, folder: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            copy_pages(root, &path, to)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let to: PathBuf = to.join(path.strip_prefix(root)?);
+            fs::create_dir_all(to.parent().context("no folder")?)?;
+            fs::copy(&path, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn slowest(values: &[f64]) -> Option<f64> {
+    values.iter().copied().max_by(f64::total_cmp)
+}

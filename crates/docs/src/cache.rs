@@ -1,0 +1,185 @@
+//! Where an index lies on the disk, so that the next start need not read all manuals again.
+//!
+//! What is there is only believed if it is this user's, is for these manuals and this version, and its checksums hold;
+//! anything else is as good as nothing.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+use crate::disk;
+use crate::index::{Blob, Segment, Unmerged};
+use crate::print::Hash;
+use crate::root::open_name;
+use crate::temporary::{Temporary, sweep_now};
+
+/// Of smaller indexes, unless a folder was named for them, nothing is kept: the texts are read again as quickly.
+const LEAST_BYTES: u64 = 4 * 1024 * 1024;
+const BUFFER_BYTES: usize = 1024 * 1024;
+const OURS_ALONE: Mode = Mode::RWXU;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Where the index is kept.
+#[derive(Debug, Default)]
+pub(crate) enum Place {
+    /// In `toolbridge` in the user's folder for caches, if it is large.
+    #[default]
+    Usual,
+    /// In this folder.
+    Named(PathBuf),
+    /// In memory only.
+    Nowhere,
+}
+
+impl Place {
+    /// The folder; `None` if there is none.
+    pub(crate) fn folder(&self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+        match self {
+            Self::Nowhere => None,
+            Self::Named(folder) => Some(folder.clone()),
+            Self::Usual => {
+                let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+                let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+                Some(caches.join("toolbridge"))
+            }
+        }
+    }
+}
+
+/// The file of an index.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    folder: PathBuf,
+    name: String,
+    pub(crate) key: String,
+    least_bytes: u64,
+}
+
+impl Cache {
+    /// For the manuals at `manuals`, in a folder that is made when it is needed.
+    pub(crate) fn new(folder: PathBuf, manuals: &Path, is_named: bool) -> Self {
+        let manuals = manuals.to_string_lossy();
+        Self {
+            folder,
+            name: format!("manuals-{:016x}.index", Hash::of(manuals.as_bytes()).number()),
+            key: format!("{} {manuals}", env!("CARGO_PKG_VERSION")),
+            least_bytes: if is_named { 0 } else { LEAST_BYTES },
+        }
+    }
+
+    /// Whether an index of this size is worth it.
+    pub(crate) fn wants(&self, bytes: u64) -> bool {
+        bytes >= self.least_bytes
+    }
+
+    /// The index, if it is there and can be believed.
+    pub(crate) fn load(&self) -> Option<Segment> {
+        let open = || -> io::Result<File> {
+            let folder = self.open_folder()?;
+            let file = open_name(folder.as_fd(), &self.name, OFlags::RDONLY, Mode::empty())?;
+            check_ours(&rustix::fs::fstat(&file)?, FileType::RegularFile)?;
+            Ok(file.into())
+        };
+        let file = match open() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::info!(folder = %self.folder.display(), %error, "the kept index is not used");
+                return None;
+            }
+        };
+        let segment = Segment::open(Blob::File(file), &self.key);
+        segment.inspect_err(|_| tracing::info!(name = self.name, "the kept index is made anew")).ok()
+    }
+
+    /// Writes an index and takes it into use.
+    pub(crate) fn keep(
+        &self,
+        write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
+    ) -> Result<Segment, Unmerged> {
+        self.write(Some(&self.name), &self.key, write)
+    }
+
+    /// Writes a part of an index, of which nothing is left when it is not used any more.
+    pub(crate) fn scratch(
+        &self,
+        write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
+    ) -> Result<Segment, Unmerged> {
+        self.write(None, "", write)
+    }
+
+    fn write(
+        &self,
+        name: Option<&str>,
+        key: &str,
+        write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
+    ) -> Result<Segment, Unmerged> {
+        self.make_folder()?;
+        let folder = self.open_folder()?;
+        sweep_now(folder.as_fd());
+        let temporary = Temporary::create(folder.as_fd(), FILE_MODE)?;
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, Disk(&temporary.file));
+        write(&mut out, key)?;
+        out.flush()?;
+        drop(out);
+        let file = open_name(folder.as_fd(), &temporary.name, OFlags::RDONLY, Mode::empty())
+            .map_err(io::Error::from)?;
+        if let Some(name) = name {
+            disk::sync(&temporary.file)?;
+            temporary.take_name(name)?;
+        }
+        // Wrong from the beginning: as if it could not be written.
+        Segment::open(Blob::File(file.into()), key)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidData).into())
+    }
+
+    fn make_folder(&self) -> io::Result<()> {
+        let mut missing = Vec::new();
+        for path in self.folder.ancestors() {
+            match rustix::fs::mkdir(path, OURS_ALONE) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => break,
+                Err(rustix::io::Errno::NOENT) => missing.push(path),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        missing.into_iter().rev().try_for_each(|path| Ok(rustix::fs::mkdir(path, OURS_ALONE)?))
+    }
+
+    /// The folder itself must be this user's and no link; others must not be able to put anything into it.
+    fn open_folder(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(&self.folder, flags, Mode::empty())?;
+        check_ours(&rustix::fs::fstat(&folder)?, FileType::Directory)?;
+        Ok(folder)
+    }
+}
+
+fn check_ours(stat: &Stat, kind: FileType) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let is_ours =
+        stat.st_uid == rustix::process::geteuid().as_raw() && !mode.intersects(Mode::WGRP | Mode::WOTH);
+    if FileType::from_raw_mode(stat.st_mode) == kind && is_ours {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it belongs to somebody else, or others may write to it",
+    ))
+}
+
+/// A file, by the calls that can fail in tests.
+struct Disk<'a>(&'a File);
+
+impl Write for Disk<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        disk::write_all(self.0, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

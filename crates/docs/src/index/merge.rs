@@ -1,0 +1,183 @@
+//! Making one segment of several, without what is dead in them.
+
+use std::cmp::Ordering;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::posting::{List, Posting, Postings};
+use super::segment::{Blob, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
+
+/// How much is read ahead.
+const AHEAD_BYTES: u64 = 256 * 1024;
+
+/// Why there is no merged segment.
+#[derive(Debug)]
+pub(crate) enum Unmerged {
+    /// It cannot be written.
+    Write(io::Error),
+    /// A segment cannot be read.
+    Read,
+    /// Nobody wants it any more.
+    GivenUp,
+}
+
+impl From<io::Error> for Unmerged {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<Broken> for Unmerged {
+    fn from(_: Broken) -> Self {
+        Self::Read
+    }
+}
+
+/// Writes one segment with all that is alive in these. A file is alive in one of them at most.
+pub(crate) fn merge(
+    parts: &[(Arc<Segment>, Live)],
+    out: &mut dyn Write,
+    key: &str,
+    is_gone: &dyn Fn() -> bool,
+) -> Result<(), Unmerged> {
+    let mut sink = Sink::new(out)?;
+    let mut parts: Vec<_> = parts.iter().map(|(segment, live)| Part::new(segment, live)).collect();
+    let mut next = 0;
+    while let Some(first) = first(&parts, |part| part.path(), compare_paths) {
+        let part = &mut parts[first];
+        let (segment, file) = (part.segment, part.file);
+        let docs = segment.docs_in(file);
+        part.starts.push((docs.start, next));
+        next += docs.end - docs.start;
+        let lengths: Vec<_> = docs.map(|doc| segment.lengths(doc)).collect();
+        sink.file(&segment.file(file), &segment.doc_bytes(file)?, lengths.into_iter())?;
+        part.file += 1;
+        part.skip_dead();
+        if part.starts.len().is_multiple_of(1000) && is_gone() {
+            return Err(Unmerged::GivenUp);
+        }
+    }
+    for part in &mut parts {
+        part.begin_terms()?;
+    }
+    let mut merged = Vec::new();
+    let mut count = 0_usize;
+    while let Some(first) = first(&parts, |part| part.term().map(|term| term.text.as_str()), Ord::cmp) {
+        let text = parts[first].term().map(|term| term.text.clone()).unwrap_or_default();
+        merged.clear();
+        for part in parts.iter_mut().filter(|part| part.term().is_some_and(|term| term.text == text)) {
+            part.take_postings(&mut merged)?;
+        }
+        // Each part's are sorted already.
+        merged.sort_by_key(|posting: &Posting| posting.doc);
+        if !merged.is_empty() {
+            let mut list = List::default();
+            for posting in &merged {
+                list.push(*posting);
+            }
+            sink.term(&text, &list)?;
+        }
+        count += 1;
+        if count.is_multiple_of(1000) && is_gone() {
+            return Err(Unmerged::GivenUp);
+        }
+    }
+    Ok(sink.finish(key)?)
+}
+
+/// Which part is first by what it has next.
+fn first<'a, T: ?Sized + 'a>(
+    parts: &'a [Part<'_>],
+    next: impl Fn(&'a Part<'_>) -> Option<&'a T>,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Option<usize> {
+    let there = parts.iter().enumerate().filter_map(|(place, part)| Some((place, next(part)?)));
+    there.min_by(|one, other| compare(one.1, other.1)).map(|(place, _)| place)
+}
+
+/// A segment on its way into another.
+struct Part<'a> {
+    segment: &'a Segment,
+    live: &'a Live,
+    /// The next file.
+    file: FileId,
+    /// Of each file that is alive: its first document, and what number that gets.
+    starts: Vec<(DocId, DocId)>,
+    block: usize,
+    terms: std::vec::IntoIter<Term>,
+    ahead: Ahead,
+}
+
+impl<'a> Part<'a> {
+    fn new(segment: &'a Segment, live: &'a Live) -> Self {
+        let terms = Vec::new().into_iter();
+        let mut part =
+            Self { segment, live, file: 0, starts: Vec::new(), block: 0, terms, ahead: Ahead::default() };
+        part.skip_dead();
+        part
+    }
+
+    fn skip_dead(&mut self) {
+        while self.file < self.segment.file_count() && !self.live.has_file(self.file) {
+            self.file += 1;
+        }
+    }
+
+    fn path(&self) -> Option<&str> {
+        (self.file < self.segment.file_count()).then(|| self.segment.file(self.file).path)
+    }
+
+    fn begin_terms(&mut self) -> Result<(), Broken> {
+        self.terms = self.segment.block(0)?.into_iter();
+        self.block = 1;
+        Ok(())
+    }
+
+    fn term(&self) -> Option<&Term> {
+        self.terms.as_slice().first()
+    }
+
+    /// Adds the postings of the next term that are alive, under their new numbers, and goes on to the next.
+    fn take_postings(&mut self, out: &mut Vec<Posting>) -> Result<(), Broken> {
+        let Some(term) = self.terms.next() else { return Ok(()) };
+        let bytes = self.ahead.read(&self.segment.blob, term.postings.range.clone())?;
+        check(bytes, term.postings.crc)?;
+        let mut file = 0;
+        for Posting { doc, counts } in Postings::of(bytes).filter(|posting| self.live.has_doc(posting.doc)) {
+            if self.starts.get(file + 1).is_some_and(|(start, _)| *start <= doc) {
+                file += self.starts[file + 1..].partition_point(|(start, _)| *start <= doc);
+            }
+            let (start, new) = *self.starts.get(file).ok_or(Broken)?;
+            out.push(Posting { doc: new + doc.checked_sub(start).ok_or(Broken)?, counts });
+        }
+        if self.term().is_none() {
+            self.terms = self.segment.block(self.block)?.into_iter();
+            self.block += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Reads one range after the other with few calls.
+#[derive(Default)]
+struct Ahead {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    fn read<'a>(&'a mut self, blob: &'a Blob, range: Range<u64>) -> Result<&'a [u8], Broken> {
+        let end = self.at + self.bytes.len() as u64;
+        if range.start < self.at || range.end > end {
+            // What comes after the postings is long enough; if not, there is an end.
+            let wanted = range.start..range.end.max(range.start + AHEAD_BYTES);
+            let read = blob.read(wanted).or_else(|Broken| blob.read(range.clone()))?;
+            self.bytes = read.into_owned();
+            self.at = range.start;
+        }
+        let start = usize::try_from(range.start - self.at).map_err(|_| Broken)?;
+        let count = usize::try_from(range.end - range.start).map_err(|_| Broken)?;
+        self.bytes.get(start..start + count).ok_or(Broken)
+    }
+}

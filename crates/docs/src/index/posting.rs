@@ -1,0 +1,108 @@
+//! Which documents have a word, and how often, in a few bytes each.
+
+use super::code::{Taker, put};
+use super::segment::DocId;
+use super::{BODY, FIELDS};
+
+/// A document that has a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Posting {
+    pub(super) doc: DocId,
+    /// How often in each part. More than 255 times is not more than that.
+    pub(super) counts: [u8; FIELDS],
+}
+
+/// What the two lowest bits of a posting's first number say of its counts; most words stand once in a body.
+const ONCE_IN_BODY: u64 = 0;
+const IN_BODY: u64 = 1;
+const ANYWHERE: u64 = 2;
+
+/// Postings in the order of their documents, as bytes.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: u32,
+    last: DocId,
+}
+
+impl List {
+    /// Adds a posting of a later document than all before.
+    pub(super) fn push(&mut self, Posting { doc, counts }: Posting) {
+        let delta = u64::from(doc - self.last) << 2;
+        match counts {
+            [0, 0, 0, 1] => put(&mut self.bytes, delta | ONCE_IN_BODY),
+            [0, 0, 0, count] => {
+                put(&mut self.bytes, delta | IN_BODY);
+                self.bytes.push(count);
+            }
+            counts => {
+                put(&mut self.bytes, delta | ANYWHERE);
+                let used = (0..FIELDS).filter(|field| counts[*field] > 0);
+                self.bytes.push(used.clone().fold(0, |mask, field| mask | 1 << field));
+                self.bytes.extend(used.map(|field| counts[field]));
+            }
+        }
+        self.last = doc;
+        self.count += 1;
+    }
+}
+
+/// The postings in the bytes of a [`List`]. The bytes were checked when they were read, so what does not fit just ends it.
+#[derive(Debug, Clone)]
+pub(super) struct Postings<'a> {
+    bytes: Taker<'a>,
+    doc: DocId,
+}
+
+impl<'a> Postings<'a> {
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes: Taker(bytes), doc: 0 }
+    }
+}
+
+impl Iterator for Postings<'_> {
+    type Item = Posting;
+
+    #[inline]
+    fn next(&mut self) -> Option<Posting> {
+        let number = self.bytes.number().ok()?;
+        self.doc = self.doc.checked_add(DocId::try_from(number >> 2).ok()?)?;
+        let mut counts = [0; FIELDS];
+        match number & 3 {
+            ONCE_IN_BODY => counts[BODY] = 1,
+            IN_BODY => [counts[BODY]] = self.bytes.array::<1>().ok()?,
+            _ => {
+                let [mask] = self.bytes.array::<1>().ok()?;
+                for field in (0..FIELDS).filter(|field| mask >> field & 1 == 1) {
+                    [counts[field]] = self.bytes.array::<1>().ok()?;
+                }
+            }
+        }
+        Some(Posting { doc: self.doc, counts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn postings_are_read_as_they_were_written(docs in prop::collection::btree_map(any::<u32>(), any::<[u8; FIELDS]>(), 0..50)) {
+            let postings: Vec<_> = docs.into_iter().map(|(doc, counts)| Posting { doc, counts }).collect();
+            let mut list = List::default();
+            for posting in &postings {
+                list.push(*posting);
+            }
+            prop_assert_eq!(list.count as usize, postings.len());
+            prop_assert_eq!(Postings::of(&list.bytes).collect::<Vec<_>>(), postings);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
+            Postings::of(&bytes).for_each(drop);
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! Which documents have the words of a query, best first: BM25 for each part of a document, added up.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::posting::{Posting, Postings};
+use super::segment::{
+    BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
+};
+use super::{BODY, FIELDS};
+
+/// How fast more of the same word stops to matter, and how much long texts are held back.
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+/// What a word in each part is worth: a title is about all that stands below it.
+const WEIGHTS: [f64; FIELDS] = [2.0, 0.5, 1.0, 1.0];
+
+/// A word that no text has is looked for as one that is spelled like it: from so many characters on with one
+/// difference, and with two.
+const ONE_TYPO_CHARS: usize = 4;
+const TWO_TYPOS_CHARS: usize = 8;
+/// How many such words at most, and what one difference leaves of what each is worth.
+const MOST_ALIKE: usize = 3;
+const TYPO_WEIGHT: f64 = 0.7;
+
+/// So many documents are looked at together: what is known of them stays in the processor's cache.
+const WINDOW: DocId = 4096;
+const WINDOW_DOCS: usize = WINDOW as usize;
+/// For texts of up to so many words, how much each is held back is worked out once.
+const COMMON_WORDS: usize = 1024;
+
+/// Segments, and what of each still holds.
+pub(crate) type Parts = [(Arc<Segment>, Live)];
+
+/// A document that matches, and how well.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Match {
+    /// The segment, by its place.
+    pub(crate) part: usize,
+    pub(crate) doc: DocId,
+    pub(crate) score: f64,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Matches {
+    /// Best first; what is equally good, in the order of the files.
+    pub(crate) best: Vec<Match>,
+    /// How many documents have as many of the words as the one that has most of them.
+    pub(crate) total: u64,
+}
+
+/// The words of a query as they are looked for: one that no document has, as those that are spelled like it.
+#[derive(Debug)]
+pub(crate) struct Query<'a> {
+    parts: &'a Parts,
+    /// For each word, those that it may have been meant to be.
+    sought: Vec<Vec<Sought<'a>>>,
+}
+
+#[derive(Debug)]
+struct Sought<'a> {
+    term: String,
+    weight: f64,
+    /// How many documents have it.
+    documents: u64,
+    /// Its postings in each part.
+    lists: Vec<Cow<'a, [u8]>>,
+}
+
+impl<'a> Sought<'a> {
+    fn new(parts: &'a Parts, term: &str, weight: f64) -> Result<Self, Broken> {
+        let mut sought = Self { term: term.to_owned(), weight, documents: 0, lists: Vec::new() };
+        for (segment, live) in parts {
+            let list = match segment.term(term)? {
+                Some(Term { postings, count, .. }) => {
+                    let list = postings.read(&segment.blob)?;
+                    let is_live = |posting: &Posting| live.has_doc(posting.doc);
+                    sought.documents += if live.is_whole() {
+                        u64::from(count)
+                    } else {
+                        Postings::of(&list).filter(is_live).count() as u64
+                    };
+                    list
+                }
+                None => Cow::Borrowed(&[][..]),
+            };
+            sought.lists.push(list);
+        }
+        Ok(sought)
+    }
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(parts: &'a Parts, terms: &[String]) -> Result<Self, Broken> {
+        let mut sought = Vec::with_capacity(terms.len());
+        for term in terms {
+            let exact = Sought::new(parts, term, 1.0)?;
+            sought.push(if exact.documents > 0 { vec![exact] } else { alike(parts, term)? });
+        }
+        Ok(Self { parts, sought })
+    }
+
+    /// The terms that are looked for.
+    pub(crate) fn terms(&self) -> Vec<String> {
+        self.sought.iter().flatten().map(|sought| sought.term.clone()).collect()
+    }
+
+    /// The best documents, `most` of them, that lie in a folder if one is given.
+    pub(crate) fn search(&self, folder: Option<&str>, most: usize) -> Matches {
+        let totals = self.parts.iter().fold(Totals::default(), |sum, (_, live)| sum.and(&live.totals));
+        let bm25 = Bm25::new(&totals);
+        // How many documents have so many of the words.
+        let mut counts = vec![0_u64; self.sought.len() + 1];
+        let mut best = Vec::new();
+        for (part, (segment, live)) in self.parts.iter().enumerate() {
+            let files = segment.files_below(folder);
+            if files.is_empty() {
+                continue;
+            }
+            let docs = segment.docs_in(files.start).start..segment.docs_in(files.end - 1).end;
+            let found = self.search_part(part, docs, most, &bm25, &mut counts);
+            debug_assert!(found.iter().all(|(_, doc)| live.has_doc(*doc)), "the dead are not found");
+            best.extend(found.into_iter().map(|(score, doc)| Match { part, doc, score }));
+        }
+        let path = |one: &Match| {
+            let segment = &self.parts[one.part].0;
+            segment.file(segment.file_of(one.doc)).path
+        };
+        best.sort_by(|one, other| {
+            let by_place = || compare_paths(path(one), path(other)).then(one.doc.cmp(&other.doc));
+            other.score.total_cmp(&one.score).then_with(by_place)
+        });
+        best.truncate(most);
+        let total = counts.iter().skip(1).rev().find(|count| **count > 0).copied().unwrap_or_default();
+        Matches { best, total }
+    }
+
+    /// The best of one part: documents are numbered in the order of their files.
+    #[expect(clippy::cast_precision_loss, reason = "a score needs no more digits")]
+    fn search_part(
+        &self,
+        part: usize,
+        docs: Range<DocId>,
+        most: usize,
+        bm25: &Bm25,
+        counts: &mut [u64],
+    ) -> Vec<(f64, DocId)> {
+        let (segment, live) = &self.parts[part];
+        // A section with more of the words ranks higher: one pair of characters alone says little.
+        let asked = self.sought.len().max(1) as f64;
+        let shares: Vec<_> = (0..=self.sought.len()).map(|found| (found as f64 / asked).sqrt()).collect();
+        let mut cursors: Vec<Vec<_>> = Vec::new();
+        for alternatives in &self.sought {
+            cursors.push(
+                alternatives.iter().map(|sought| Cursor::new(sought, part, docs.start, bm25)).collect(),
+            );
+        }
+        let is_whole = live.is_whole();
+        let mut top = Top::new(most);
+        let mut window = Window::new();
+        // Where nothing is left is the end.
+        while let Some(start) =
+            cursors.iter().flatten().filter_map(|cursor| cursor.next.map(|it| it.doc)).min()
+        {
+            if start >= docs.end {
+                break;
+            }
+            let end = docs.end.min(start.saturating_add(WINDOW));
+            for alternatives in &mut cursors {
+                let is_one = alternatives.len() == 1;
+                for cursor in alternatives.iter_mut() {
+                    while let Some(posting) = cursor.next.filter(|posting| posting.doc < end) {
+                        cursor.next = cursor.postings.next();
+                        if !is_whole && !live.has_doc(posting.doc) {
+                            continue;
+                        }
+                        let score = bm25.score(cursor.rarity, posting, segment) * cursor.weight;
+                        let slot = (posting.doc - start) as usize;
+                        if is_one { window.add(slot, score) } else { window.offer(slot, score) }
+                    }
+                }
+                if !is_one {
+                    window.settle();
+                }
+            }
+            window.drain(|slot, score, found| {
+                counts[found] += 1;
+                top.push(score * shares[found], start + slot);
+            });
+        }
+        top.finish()
+    }
+}
+
+/// A word's postings, as far as they have come.
+struct Cursor<'a> {
+    postings: Postings<'a>,
+    next: Option<Posting>,
+    weight: f64,
+    rarity: f64,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(sought: &'a Sought<'_>, part: usize, from: DocId, bm25: &Bm25) -> Self {
+        let mut postings = Postings::of(&sought.lists[part]);
+        let next = postings.find(|posting| posting.doc >= from);
+        Self { postings, next, weight: sought.weight, rarity: bm25.rarity(sought.documents) }
+    }
+}
+
+/// What documents get for a word.
+struct Bm25 {
+    docs: f64,
+    mean: [f64; FIELDS],
+    /// By part and length.
+    norms: [Vec<f64>; FIELDS],
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a score needs no more digits")]
+impl Bm25 {
+    fn new(totals: &Totals) -> Self {
+        let mean: [f64; FIELDS] =
+            std::array::from_fn(|field| totals.words[field] as f64 / totals.fields[field].max(1) as f64);
+        let norms = mean.map(|mean| (0..COMMON_WORDS).map(|length| norm(length as f64, mean)).collect());
+        Self { docs: totals.docs as f64, mean, norms }
+    }
+
+    fn rarity(&self, documents: u64) -> f64 {
+        let documents = documents as f64;
+        ((self.docs - documents + 0.5) / (documents + 0.5)).ln_1p()
+    }
+
+    #[inline]
+    fn norm(&self, field: usize, length: u32) -> f64 {
+        match self.norms[field].get(length as usize) {
+            Some(norm) => *norm,
+            None => norm(f64::from(length), self.mean[field]),
+        }
+    }
+
+    #[inline]
+    fn score(&self, rarity: f64, posting: Posting, segment: &Segment) -> f64 {
+        if posting.counts[..BODY] == [0; BODY] {
+            let count = f64::from(posting.counts[BODY]);
+            let norm = self.norm(BODY, segment.body_length(posting.doc));
+            return WEIGHTS[BODY] * rarity * count * (K1 + 1.0) / (count + norm);
+        }
+        let lengths = segment.lengths(posting.doc);
+        let mut sum = 0.0;
+        for field in 0..FIELDS {
+            if posting.counts[field] > 0 {
+                let count = f64::from(posting.counts[field]);
+                let norm = self.norm(field, lengths[field]);
+                sum += WEIGHTS[field] * rarity * count * (K1 + 1.0) / (count + norm);
+            }
+        }
+        sum
+    }
+}
+
+fn norm(length: f64, mean: f64) -> f64 {
+    K1 * (1.0 - B + B * length / mean)
+}
+
+/// What the documents of a window have got so far.
+struct Window {
+    scores: Vec<f64>,
+    found: Vec<u32>,
+    /// Which of them have anything, one bit for each.
+    touched: [u64; WINDOW_DOCS / 64],
+    /// The best of the alternatives of one word: they are one word.
+    best: Vec<f64>,
+    offered: Vec<usize>,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            scores: vec![0.0; WINDOW_DOCS],
+            found: vec![0; WINDOW_DOCS],
+            touched: [0; WINDOW_DOCS / 64],
+            best: vec![0.0; WINDOW_DOCS],
+            offered: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, slot: usize, score: f64) {
+        self.scores[slot] += score;
+        self.found[slot] += 1;
+        self.touched[slot / 64] |= 1 << (slot % 64);
+    }
+
+    fn offer(&mut self, slot: usize, score: f64) {
+        if self.best[slot] == 0.0 {
+            self.offered.push(slot);
+        }
+        self.best[slot] = self.best[slot].max(score);
+    }
+
+    /// Counts what was offered.
+    fn settle(&mut self) {
+        for slot in std::mem::take(&mut self.offered) {
+            let score = std::mem::take(&mut self.best[slot]);
+            self.add(slot, score);
+        }
+    }
+
+    /// Gives what was found, and is empty again.
+    fn drain(&mut self, mut each: impl FnMut(DocId, f64, usize)) {
+        for (word, first) in (0..self.touched.len()).zip((0..).step_by(64)) {
+            let mut bits = std::mem::take(&mut self.touched[word]);
+            while bits != 0 {
+                let place = first + bits.trailing_zeros();
+                let slot = place as usize;
+                bits &= bits - 1;
+                let (score, found) =
+                    (std::mem::take(&mut self.scores[slot]), std::mem::take(&mut self.found[slot]));
+                each(place, score, found as usize);
+            }
+        }
+    }
+}
+
+/// The best ones; documents come in order, and of those that are equally good the first ones stay.
+struct Top {
+    most: usize,
+    items: Vec<(f64, DocId)>,
+    /// What is not better than this is not among them.
+    least: f64,
+}
+
+impl Top {
+    fn new(most: usize) -> Self {
+        Self { most, items: Vec::new(), least: f64::NEG_INFINITY }
+    }
+
+    #[inline]
+    fn push(&mut self, score: f64, doc: DocId) {
+        if score > self.least {
+            self.items.push((score, doc));
+            if self.items.len() >= 2 * self.most + 64 {
+                self.cut();
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.most == 0 {
+            self.items.clear();
+        } else if self.items.len() > self.most {
+            self.items.select_nth_unstable_by(self.most - 1, compare);
+            self.items.truncate(self.most);
+            self.least = self.items[self.most - 1].0;
+        }
+    }
+
+    fn finish(mut self) -> Vec<(f64, DocId)> {
+        self.cut();
+        self.items
+    }
+}
+
+fn compare(one: &(f64, DocId), other: &(f64, DocId)) -> Ordering {
+    other.0.total_cmp(&one.0).then(one.1.cmp(&other.1))
+}
+
+/// The terms that differ least from one that is not there; of those, the ones that most documents have.
+fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
+    let most = match term.len() {
+        _ if !term.bytes().all(|byte| byte.is_ascii_lowercase()) => return Ok(Vec::new()),
+        TWO_TYPOS_CHARS.. => 2,
+        ONE_TYPO_CHARS.. => 1,
+        _ => return Ok(Vec::new()),
+    };
+    let wanted = letters(term);
+    let mut near: Vec<(usize, String)> = Vec::new();
+    for (segment, _) in parts {
+        let shapes = segment.shapes.read(&segment.blob)?;
+        let mut block = (usize::MAX, Vec::new());
+        for (place, shape) in shapes.chunks_exact(SHAPE_BYTES).enumerate() {
+            // Most are told apart without being compared.
+            let letters = u32::from_le_bytes([shape[0], shape[1], shape[2], shape[3]]);
+            if usize::from(shape[4]).abs_diff(term.len()) > most
+                || (letters ^ wanted).count_ones() as usize > 2 * most
+            {
+                continue;
+            }
+            if block.0 != place / BLOCK_TERMS {
+                block = (place / BLOCK_TERMS, segment.block(place / BLOCK_TERMS)?);
+            }
+            let Some(other) = block.1.get(place % BLOCK_TERMS) else { continue };
+            let typos = strsim::osa_distance(term, &other.text);
+            if typos <= most && !near.iter().any(|(_, known)| *known == other.text) {
+                near.push((typos, other.text.clone()));
+            }
+        }
+    }
+    near.sort_unstable();
+    let mut alike: Vec<(usize, Sought<'a>)> = Vec::new();
+    for (typos, other) in near {
+        if alike.first().is_some_and(|(fewest, _)| *fewest < typos) {
+            break;
+        }
+        let weight = TYPO_WEIGHT.powi(i32::try_from(typos).unwrap_or(i32::MAX));
+        let sought = Sought::new(parts, &other, weight)?;
+        if sought.documents > 0 {
+            alike.push((typos, sought));
+        }
+    }
+    // They are sorted by their letters, and stay so where as many documents have them.
+    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents));
+    alike.truncate(MOST_ALIKE);
+    Ok(alike.into_iter().map(|(_, sought)| sought).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Blob, Doc, Draft, Mark, NewDoc, NewFile};
+    use super::*;
+    use crate::term::query_terms;
+
+    /// Each text as a file of its own.
+    fn index(texts: &[(&str, &str)]) -> Vec<(Arc<Segment>, Live)> {
+        let mut draft = Draft::default();
+        for (place, (title, body)) in texts.iter().enumerate() {
+            let doc = Doc { section: None, title: String::new(), parent: None, body: 0..body.len() };
+            let docs = vec![NewDoc { doc, title: (*title).to_owned(), context: String::new() }];
+            let mark = Mark::default();
+            let path = format!("m/{place:04}.md");
+            draft.add(NewFile { path, mark, is_settled: true, title: String::new(), docs }, body);
+        }
+        let mut bytes = Vec::new();
+        draft.write(&mut bytes, "").unwrap();
+        let segment = Segment::open(Blob::Memory(bytes), "").unwrap();
+        let live = Live::all(&segment);
+        vec![(Arc::new(segment), live)]
+    }
+
+    /// The documents found, best first.
+    fn found(index: &Parts, query: &str) -> Vec<DocId> {
+        let query = Query::new(index, &query_terms(query)).unwrap();
+        query.search(None, 100).best.into_iter().map(|one| one.doc).collect()
+    }
+
+    #[test]
+    fn a_name_is_found_by_its_parts_and_the_parts_by_the_name() {
+        let index =
+            index(&[("getElementById", ""), ("Other", "get an element by its id"), ("XMLParser", "")]);
+        assert_eq!(found(&index, "getElementById"), [0, 1]);
+        assert_eq!(found(&index, "getelementbyid"), [0]);
+        assert_eq!(found(&index, "element")[0], 0);
+        assert_eq!(found(&index, "xml parser"), [2]);
+    }
+
+    #[test]
+    fn a_word_that_nobody_has_is_looked_for_as_one_that_is_spelled_like_it() {
+        let index = index(&[("Receive messages", ""), ("Send messages", ""), ("Environment", "")]);
+        assert_eq!(found(&index, "recieve"), [0]);
+        assert_eq!(found(&index, "enviroment"), [2]);
+        assert_eq!(found(&index, "massages").len(), 2);
+        // Short words, numbers and what is not like any stay as they are.
+        for query in ["sen", "1234", "lorry", "日本"] {
+            assert_eq!(found(&index, query), Vec::<DocId>::new(), "{query}");
+        }
+        // A word that is there is what is meant.
+        assert_eq!(Query::new(&index, &query_terms("send")).unwrap().terms(), ["send"]);
+    }
+
+    #[test]
+    fn japanese_is_found_without_word_spaces() {
+        let index = index(&[
+            ("概要", "このサーバは設定ファイルを読みます。"),
+            ("再起動", "サーバを再起動する手順です。"),
+            ("停止", "起動していないときは何もしません。"),
+        ]);
+        assert_eq!(found(&index, "再起動"), [1, 2]);
+        assert_eq!(found(&index, "ｻｰﾊﾞ の再起動")[0], 1);
+        assert_eq!(found(&index, "設"), [0]);
+        assert_eq!(found(&index, "鍵"), Vec::<DocId>::new());
+    }
+
+    #[test]
+    fn english_is_found_by_case_and_number_alike() {
+        let index = index(&[
+            ("Access policies", "Who may do what."),
+            ("Backup", "Every policy is saved at night."),
+            ("Restore", "Get a file back."),
+        ]);
+        assert_eq!(found(&index, "POLICY"), [0, 1]);
+        assert_eq!(found(&index, "files"), [2]);
+        assert_eq!(found(&index, "restore backup")[..].len(), 2);
+    }
+
+    #[test]
+    fn rare_words_short_texts_and_titles_count_more() {
+        let long = format!("lock {}", "filler ".repeat(200));
+        let index = index(&[("", &long), ("", "lock it"), ("Lock", "it"), ("", "it"), ("", "it key")]);
+        assert_eq!(found(&index, "lock"), [2, 1, 0]);
+        assert_eq!(found(&index, "lock key")[0], 4);
+    }
+
+    #[test]
+    fn what_was_removed_is_not_found_and_does_not_count() {
+        let mut index = index(&[("", "lock one"), ("", "lock two")]);
+        let (segment, live) = &mut index[0];
+        live.bury(segment, 0);
+        live.bury(segment, 0);
+        assert_eq!(found(&index, "lock"), [1]);
+        assert_eq!(found(&index, "one"), Vec::<DocId>::new());
+        let totals = index[0].1.totals;
+        assert_eq!((totals.docs, totals.words), (1, [0, 0, 0, 2]));
+    }
+}

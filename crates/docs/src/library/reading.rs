@@ -1,0 +1,167 @@
+//! Reading files into segments, by several threads.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use super::Library;
+use crate::answer::FileType;
+use crate::cache::Cache;
+use crate::index::{Blob, Doc, Draft, Live, Mark, NewDoc, NewFile, Segment};
+use crate::manual::{Manuals, Reading, file_name};
+use crate::path::RelPath;
+use crate::refusal::Code;
+use crate::section::{page_title, shortened};
+
+/// So many files are read by one thread.
+const FILES_FOR_ONE: usize = 64;
+const MOST_THREADS: usize = 4;
+/// How many files a thread takes at a time.
+const CHUNK: usize = 32;
+/// What a thread gathers before it is written as a segment.
+const DRAFT_BYTES: usize = 20 * 1024 * 1024;
+
+impl Library {
+    /// Reads files into new segments; whether all of them.
+    pub(super) fn read(&mut self, manuals: &Manuals, stale: &[RelPath], is_gone: &dyn Fn() -> bool) -> bool {
+        // To ask is to read several files of the system.
+        static THREADS: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
+        let threads = if stale.len() <= FILES_FOR_ONE { 1 } else { *THREADS };
+        let work = Work {
+            manuals,
+            stale,
+            chunk: if threads == 1 { 1 } else { CHUNK },
+            next: AtomicUsize::new(0),
+            is_stopped: AtomicBool::new(false),
+            cache: self.cache.as_deref(),
+            made: Mutex::default(),
+            again: Mutex::default(),
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| work.run(&|| false));
+            }
+            work.run(is_gone);
+        });
+        let made = work.made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let parts = Arc::make_mut(&mut self.parts);
+        for segment in made {
+            let live = Live::all(&segment);
+            parts.push((Arc::new(segment), live));
+        }
+        self.changes.files.extend(work.again.into_inner().unwrap_or_else(PoisonError::into_inner));
+        !work.is_stopped.into_inner()
+    }
+}
+
+/// Files that several threads read.
+struct Work<'a> {
+    manuals: &'a Manuals,
+    /// Sorted, so that each thread's are.
+    stale: &'a [RelPath],
+    chunk: usize,
+    next: AtomicUsize,
+    is_stopped: AtomicBool,
+    cache: Option<&'a Cache>,
+    made: Mutex<Vec<Segment>>,
+    /// What may work the next time.
+    again: Mutex<Vec<RelPath>>,
+}
+
+impl Work<'_> {
+    fn run(&self, is_gone: &dyn Fn() -> bool) {
+        let mut draft = Draft::default();
+        loop {
+            let start = self.next.fetch_add(self.chunk, Ordering::Relaxed);
+            let chunk = self.stale.iter().skip(start).take(self.chunk);
+            if chunk.len() == 0 {
+                break;
+            }
+            for path in chunk {
+                if self.is_stopped.load(Ordering::Relaxed) || is_gone() {
+                    self.is_stopped.store(true, Ordering::Relaxed);
+                    return self.make(&draft, false);
+                }
+                self.read(path, &mut draft);
+                if draft.bytes() > DRAFT_BYTES {
+                    self.make(&draft, true);
+                    draft = Draft::default();
+                }
+            }
+        }
+        self.make(&draft, false);
+    }
+
+    /// What is no text or too large has nothing to be found, until it changes. What fails otherwise may work the next time.
+    fn read(&self, path: &RelPath, draft: &mut Draft) {
+        let refusal = match self.manuals.reopen(path).and_then(|source| self.manuals.text(source)) {
+            Ok(reading) => return draft.add(new_file(&reading), &reading.text),
+            Err(refusal) => refusal,
+        };
+        tracing::debug!(path = path.as_str(), reason = refusal.message, "file left out");
+        if refusal.code == Code::NotFound {
+            return;
+        }
+        if !refusal.is_lasting {
+            self.again.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+        }
+        if let Ok(Some(entry)) = self.manuals.root().entry(path) {
+            let file = NewFile {
+                path: path.as_str().to_owned(),
+                mark: Mark::from(&entry.stamp),
+                is_settled: refusal.is_lasting && entry.stamp.is_settled(),
+                title: String::new(),
+                docs: Vec::new(),
+            };
+            draft.add(file, "");
+        }
+    }
+
+    fn make(&self, draft: &Draft, is_large: bool) {
+        if draft.is_empty() {
+            return;
+        }
+        let on_disk = self.cache.filter(|_| is_large).and_then(|cache| {
+            let written = cache.scratch(|out, key| Ok(draft.write(out, key)?));
+            written.inspect_err(|error| tracing::warn!(?error, "a part of the index stays in memory")).ok()
+        });
+        let segment = on_disk.unwrap_or_else(|| {
+            let mut bytes = Vec::new();
+            draft.write(&mut bytes, "").expect("memory can be written to");
+            bytes.shrink_to_fit();
+            Segment::open(Blob::Memory(bytes), "").expect("it was just written")
+        });
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
+    }
+}
+
+/// A file's sections, each by its own text: a word counts for the section it stands in, not for all those around.
+fn new_file(Reading { source, text, is_settled }: &Reading) -> NewFile {
+    let path = source.path.as_str();
+    let (title, docs) = match source.file_type {
+        FileType::Json => {
+            let title = file_name(path).to_owned();
+            let doc = Doc { section: None, title: title.clone(), parent: None, body: 0..text.len() };
+            (String::new(), vec![NewDoc { doc, title, context: String::new() }])
+        }
+        FileType::Md => {
+            let outline = source.format.outline(text);
+            let docs = outline.iter().map(|section| {
+                let title = if section.level == 0 { file_name(path) } else { &section.title };
+                let parents = std::iter::successors(section.parent, |place| outline[*place].parent);
+                let context: Vec<_> = parents.map(|place| outline[place].title.as_str()).collect();
+                let doc = Doc {
+                    section: Some((section.line, section.print)),
+                    title: shortened(title),
+                    parent: section.parent,
+                    body: section.text(),
+                };
+                NewDoc { doc, title: title.to_owned(), context: context.join(" ") }
+            });
+            (shortened(page_title(text).unwrap_or_default()), docs.collect())
+        }
+    };
+    let mark = Mark::from(&source.stamp());
+    NewFile { path: path.to_owned(), mark, is_settled: *is_settled, title, docs }
+}
