@@ -63,7 +63,7 @@ fn rinse(workspace: &Path) -> String {
 fn a_section_is_found_and_copied_by_any_client() {
     let workspace = workspace();
     let mut client = serving(docs(workspace.path()));
-    assert_eq!(tools(&mut client).len(), 12);
+    assert_eq!(tools(&mut client).len(), 16);
     let found = answer(&mut client, "manual_find", json!({ "query": "rinse before the first coffee" }));
     assert_eq!(found["items"][0]["title"], "Rinse", "{found}");
     let copied = answer(
