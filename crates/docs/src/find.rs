@@ -232,9 +232,9 @@ impl Pairs {
             count += 1;
         };
         if title.is_ascii() {
-            for_each_pair(title, &mut note)
+            for_each_pair(title, &mut note);
         } else {
-            for_each_pair(&fold(title), &mut note)
+            for_each_pair(&fold(title), &mut note);
         }
         // Those of one character have no pair.
         count == 0 || (2 * shared) as f64 >= SUGGESTION_ALIKE * (self.count + count) as f64
