@@ -4,8 +4,8 @@
     search_peers.py search ENGINE STORE QUERY...
     search_peers.py quality ENGINE MANUALS QUESTIONS.tsv
 
-An engine is `fts5`, `tantivy` or, for quality alone, `bm25s`. As with ours, what is found is a section: its title, the titles
-above it, its text.
+An engine is `fts5`, `tantivy` or, for quality alone, `bm25s`. As with ours, what is found is a section: its
+title, the titles above it, its text.
 """
 
 import json
@@ -100,7 +100,9 @@ def index_tantivy(all_sections: Iterator[Section], store: Path | None) -> Any:
     index = tantivy.Index(builder.build(), path=str(store / "tantivy") if store else None)
     writer = index.writer()
     for one in all_sections:
-        writer.add_document(tantivy.Document(path=one.path, title=one.title, context=one.context, body=one.body))
+        writer.add_document(
+            tantivy.Document(path=one.path, title=one.title, context=one.context, body=one.body)
+        )
     writer.commit()
     writer.wait_merging_threads()
     index.reload()
@@ -118,7 +120,7 @@ def find_tantivy(index: Any) -> Find:
 
 
 def find_bm25s(all_sections: Iterator[Section]) -> Find:
-    import bm25s
+    import bm25s  # type: ignore[import-untyped]
 
     known = list(all_sections)
     texts = [f"{one.title} {one.context} {one.body}" for one in known]

@@ -36,6 +36,7 @@ pub(crate) fn words() -> Vec<String> {
 }
 
 /// Writes so many files below `manuals`.
+#[expect(clippy::cast_precision_loss, reason = "there are few words")]
 pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
     let words = words();
     let mut random = Random(11);
@@ -84,6 +85,7 @@ impl Random {
         usize::try_from(self.next() % limit as u64).unwrap_or_default()
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "as many bits as there are digits")]
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -157,7 +157,7 @@ fn theirs(
     let manuals = workspace.join("manuals");
     let indexed = run(&["index".as_ref(), engine.as_ref(), manuals.as_os_str(), store.as_os_str()])?;
     let mut arguments = vec!["search".as_ref(), engine.as_ref(), store.as_os_str(), queries[0].as_ref()];
-    arguments.extend(queries.iter().map(|query| std::ffi::OsStr::new(query)));
+    arguments.extend(queries.iter().map(std::ffi::OsStr::new));
     let searched = run(&arguments)?;
     let later: Vec<_> =
         searched["later"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
@@ -191,6 +191,7 @@ fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
 }
 
 /// Questions of our own about our own pages, with the sections that answer them: nDCG of the first ten.
+#[expect(clippy::cast_precision_loss, reason = "there are few questions")]
 fn quality(toolbridge: &Path, peers: &Peers, root: &Path) -> Result<SearchRow> {
     let dir = TempDir::new()?;
     let pages = dir.path().join("manuals/m");

@@ -189,18 +189,67 @@ fn look(parts: &Parts, terms: &[String], manual: Option<&str>, limit: usize) -> 
 /// Titles that look like a query of which no word was found.
 fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> {
     let query = fold(query);
+    let pairs = Pairs::of(&query);
     let mut titles = HashMap::new();
     for (segment, live) in parts {
-        for file in segment.files_below(manual).filter(|file| live.has_file(*file)) {
-            // Without it there is one less.
-            for Doc { title, .. } in segment.docs_of(file).unwrap_or_default() {
-                titles.entry(title).or_insert_with_key(|title| strsim::sorensen_dice(&query, &fold(title)));
+        let files = segment.files_below(manual).filter(|file| live.has_file(*file));
+        let noted = segment.for_each_title(files, |title| {
+            if pairs.may_be_in(title) && !titles.contains_key(title) {
+                titles.insert(title.to_owned(), strsim::sorensen_dice(&query, &fold(title)));
             }
-        }
+        });
+        // Then there are fewer.
+        _ = noted;
     }
     let mut titles: Vec<_> = titles.into_iter().filter(|(_, alike)| *alike >= SUGGESTION_ALIKE).collect();
     titles.sort_by(|(one, a), (other, b)| b.total_cmp(a).then_with(|| one.cmp(other)));
     titles.into_iter().take(SUGGESTIONS).map(|(title, _)| title).collect()
+}
+
+/// The pairs of neighbouring characters of a query, to tell at a glance that a title has too few of them.
+struct Pairs {
+    /// One bit for each that there is, by a number that others may have too.
+    bits: [u64; 4],
+    count: usize,
+}
+
+impl Pairs {
+    fn of(folded: &str) -> Self {
+        let mut pairs = Self { bits: [0; 4], count: 0 };
+        for_each_pair(folded, |place| {
+            pairs.bits[place / 64] |= 1 << (place % 64);
+            pairs.count += 1;
+        });
+        pairs
+    }
+
+    /// Whether a title may be alike enough.
+    #[expect(clippy::cast_precision_loss, reason = "titles are short")]
+    fn may_be_in(&self, title: &str) -> bool {
+        let (mut shared, mut count) = (0, 0);
+        let mut note = |place: usize| {
+            shared += (self.bits[place / 64] >> (place % 64)) & 1;
+            count += 1;
+        };
+        if title.is_ascii() {
+            for_each_pair(title, &mut note);
+        } else {
+            for_each_pair(&fold(title), &mut note);
+        }
+        // Those of one character have no pair.
+        count == 0 || (2 * shared) as f64 >= SUGGESTION_ALIKE * (self.count + count) as f64
+    }
+}
+
+/// Each pair of characters by a number below 256; spaces do not count, nor the case of ASCII.
+fn for_each_pair(text: &str, mut each: impl FnMut(usize)) {
+    let mut last = None;
+    for char in text.chars().filter(|char| !char.is_whitespace()) {
+        let char = u32::from(char.to_ascii_lowercase());
+        if let Some(last) = last.replace(char) {
+            each((last.wrapping_mul(31) ^ char) as usize & 255);
+        }
+    }
 }
 
 /// The titles above a section, the outermost first.
@@ -383,5 +432,13 @@ mod tests {
             most = most.max(shelf.known().1);
         }
         assert!(most <= 2, "{most} sections are kept for one");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_title_that_is_alike_is_passed_over(query in "[a-cＡé ]{1,8}", title in "[a-cA-CａÉ ]{1,8}") {
+            let alike = strsim::sorensen_dice(&fold(&query), &fold(&title)) >= SUGGESTION_ALIKE;
+            proptest::prop_assert!(!alike || Pairs::of(&fold(&query)).may_be_in(&title));
+        }
     }
 }

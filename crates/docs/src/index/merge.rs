@@ -2,14 +2,10 @@
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::posting::{List, Posting, Postings};
-use super::segment::{Blob, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
-
-/// How much is read ahead.
-const AHEAD_BYTES: u64 = 256 * 1024;
+use super::segment::{Ahead, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
 
 /// Why there is no merged segment.
 #[derive(Debug)]
@@ -156,28 +152,5 @@ impl<'a> Part<'a> {
             self.block += 1;
         }
         Ok(())
-    }
-}
-
-/// Reads one range after the other with few calls.
-#[derive(Default)]
-struct Ahead {
-    at: u64,
-    bytes: Vec<u8>,
-}
-
-impl Ahead {
-    fn read<'a>(&'a mut self, blob: &'a Blob, range: Range<u64>) -> Result<&'a [u8], Broken> {
-        let end = self.at + self.bytes.len() as u64;
-        if range.start < self.at || range.end > end {
-            // What comes after the postings is long enough; if not, there is an end.
-            let wanted = range.start..range.end.max(range.start + AHEAD_BYTES);
-            let read = blob.read(wanted).or_else(|Broken| blob.read(range.clone()))?;
-            self.bytes = read.into_owned();
-            self.at = range.start;
-        }
-        let start = usize::try_from(range.start - self.at).map_err(|_| Broken)?;
-        let count = usize::try_from(range.end - range.start).map_err(|_| Broken)?;
-        self.bytes.get(start..start + count).ok_or(Broken)
     }
 }

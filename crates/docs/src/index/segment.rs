@@ -37,6 +37,8 @@ pub(crate) type FileId = u32;
 const VERSION: u64 = 1;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
+/// How much is read ahead.
+const AHEAD_BYTES: u64 = 256 * 1024;
 /// How many terms are read to find one.
 pub(super) const BLOCK_TERMS: usize = 32;
 pub(super) const SHAPE_BYTES: usize = 5;
@@ -179,6 +181,9 @@ pub(crate) struct Doc {
 }
 
 impl Doc {
+    /// How many numbers stand before the title.
+    const NUMBERS: usize = 6;
+
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         // Lines count from 1.
         let (line, print) = self.section.unwrap_or((0, Print { text: 0, heading: 0 }));
@@ -189,6 +194,14 @@ impl Doc {
         put(out, self.body.start as u64);
         put(out, self.body.len() as u64);
         put_text(out, &self.title);
+    }
+
+    /// Only the title.
+    fn take_title<'a>(bytes: &mut Taker<'a>) -> Result<&'a str, Broken> {
+        for _ in 0..Self::NUMBERS {
+            bytes.number()?;
+        }
+        bytes.text()
     }
 
     fn take(bytes: &mut Taker<'_>) -> Result<Self, Broken> {
@@ -405,10 +418,33 @@ impl Segment {
 
     /// The bytes of a file's documents.
     pub(super) fn doc_bytes(&self, file: FileId) -> Result<Cow<'_, [u8]>, Broken> {
+        self.doc_area(file)?.read(&self.blob)
+    }
+
+    fn doc_area(&self, file: FileId) -> Result<Area, Broken> {
         let (at, _, start) = self.places[file as usize];
         let end = self.places.get(file as usize + 1).map_or(self.docs_end.1, |next| next.2);
         let (_, _, _, crc) = take_file(&mut Taker(&self.files[at as usize..]))?;
-        Area { range: start..end, crc }.read(&self.blob)
+        Ok(Area { range: start..end, crc })
+    }
+
+    /// Shows the titles of all documents of these files, as far as they can be read.
+    pub(crate) fn for_each_title(
+        &self,
+        files: impl Iterator<Item = FileId>,
+        mut each: impl FnMut(&str),
+    ) -> Result<(), Broken> {
+        let mut ahead = Ahead::default();
+        for file in files {
+            let area = self.doc_area(file)?;
+            let bytes = ahead.read(&self.blob, area.range)?;
+            check(bytes, area.crc)?;
+            let mut bytes = Taker(bytes);
+            while !bytes.is_empty() {
+                each(Doc::take_title(&mut bytes)?);
+            }
+        }
+        Ok(())
     }
 
     /// The documents of a file.
@@ -613,4 +649,27 @@ impl<'a> Sink<'a> {
 /// Which letters a word has, one bit for each.
 pub(super) fn letters(word: &str) -> u32 {
     word.bytes().fold(0, |bits, byte| bits | 1 << (byte & 31))
+}
+
+/// Reads one range after the other with few calls.
+#[derive(Default)]
+pub(super) struct Ahead {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ahead {
+    pub(super) fn read<'a>(&'a mut self, blob: &'a Blob, range: Range<u64>) -> Result<&'a [u8], Broken> {
+        let end = self.at + self.bytes.len() as u64;
+        if range.start < self.at || range.end > end {
+            // What comes after the postings is long enough; if not, there is an end.
+            let wanted = range.start..range.end.max(range.start + AHEAD_BYTES);
+            let read = blob.read(wanted).or_else(|Broken| blob.read(range.clone()))?;
+            self.bytes = read.into_owned();
+            self.at = range.start;
+        }
+        let start = usize::try_from(range.start - self.at).map_err(|_| Broken)?;
+        let count = usize::try_from(range.end - range.start).map_err(|_| Broken)?;
+        self.bytes.get(start..start + count).ok_or(Broken)
+    }
 }
