@@ -387,7 +387,7 @@ fn kept(cache: &Path) -> Vec<String> {
     if !cache.exists() {
         return Vec::new();
     }
-    names(cache).into_iter().filter(|name| name.ends_with(".index")).collect()
+    names(cache).into_iter().filter(|name| name.starts_with("manuals-")).collect()
 }
 
 fn wait_until_kept(cache: &Path) {
