@@ -43,6 +43,9 @@ struct Options {
     /// Builds nothing: the executables are in DIR.
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
+    /// Instead of all that: so many prompts in one conversation with the CLI, after which nothing may have grown.
+    #[arg(long, value_name = "N", conflicts_with_all = ["time", "bridges", "built", "seed"])]
+    prompts: Option<usize>,
     /// The choices of an earlier run.
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..) >> 32, hide_default_value = true)]
     seed: u64,
@@ -61,6 +64,10 @@ fn minutes(text: &str) -> Result<Duration> {
 /// Builds what is needed, and lets it run.
 fn run(options: &Options) -> Result<()> {
     let project = Project::find()?;
+    if let Some(prompts) = options.prompts {
+        let talk = format!("run --quiet --package toolbridge --example long_talk -- {prompts}");
+        return run_command(&mut project.cargo(&talk));
+    }
     if options.built.is_none() {
         let packages = format!("--package toolbridge-cli --package {} --package bench-parent", bridge::NAME);
         run_command(&mut project.cargo(&format!("build --quiet {packages}")))?;

@@ -3,13 +3,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod conformance;
+mod debian;
 mod fuzz;
 mod node;
 mod old_cli;
 mod package;
 mod release_check;
 mod servers;
-mod strace;
 mod test;
 mod unchecked;
 

@@ -13,7 +13,7 @@ use crate::event::McpServerStatus;
 use crate::hook::{HookCall, HookEvent, HookOutput};
 use crate::model::ClaudeCodeModel;
 use crate::permission::{Permission, PermissionRequest};
-use crate::prompt::Input;
+use crate::prompt::{Input, Message};
 use crate::request::Request;
 use crate::settings::{PermissionMode, Settings};
 use crate::start::{Talk, Wanted};
@@ -41,6 +41,8 @@ pub struct Chat {
     model: ClaudeCodeModel,
     wanted: Wanted,
     talk: Talk,
+    /// What was said before, and goes in front of the first prompt.
+    untold: Vec<Message>,
     session_id: Arc<OnceLock<String>>,
 }
 
@@ -118,6 +120,11 @@ impl ChatBuilder {
         self.with(|request| request.system_prompt(text))
     }
 
+    /// As [`Request::history`]: what was said before the first prompt.
+    pub fn history(self, messages: impl IntoIterator<Item = Message>) -> Self {
+        self.with(|request| request.history(messages))
+    }
+
     /// As [`Request::output`], for every answer.
     pub fn output<T: JsonSchema + DeserializeOwned>(self) -> Self {
         self.with(Request::output::<T>)
@@ -142,9 +149,11 @@ impl ChatBuilder {
         let (wanted, mut talk) = model.wanted(&request, true).await?;
         let session_id = Arc::<OnceLock<String>>::default();
         talk.note_session(Arc::clone(&session_id));
-        let cli = model.open(&wanted, &CancellationToken::new()).await?;
+        let history = wanted.history(&request);
+        let cli = model.open(&wanted, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(talk.limit()).await?;
-        Ok(Chat { cli, model, wanted, talk, session_id })
+        let untold = if history.is_none() { request.into_history() } else { Vec::new() };
+        Ok(Chat { cli, model, wanted, talk, untold, session_id })
     }
 }
 
@@ -178,14 +187,15 @@ impl Chat {
     ///
     /// When the prompt cannot be sent. What goes wrong later is the stream's last item.
     pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
-        let request = Request::with_inputs(prompt.into().0);
+        let request = Request::with_inputs(prompt.into().0).history(self.untold.iter().cloned());
         request.check()?;
         let expand = self.wanted.settings.expand_prompts.unwrap_or(false);
         if !expand {
             request.check_plain(self.wanted.version)?;
         }
         let place = self.model.0.running.add();
-        let line = request.to_line(expand);
+        let line = request.to_line(expand, true);
+        self.untold.clear();
         Ok(self.cli.turn(place, |place, signals, events| self.talk.turn(line, place, signals, events)))
     }
 

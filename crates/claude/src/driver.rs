@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use toolbridge_core::{CancellationToken, RawJson};
 use toolbridge_ipc::child::Pipes;
 use toolbridge_mcp::{Incoming as _, LineReader, Serving, serve_with};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::control::{Control, question};
 use crate::diagnose::{explain, no_result, not_connected};
@@ -82,6 +82,8 @@ pub(crate) struct Turn {
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
     pub(crate) hooks: Vec<Hook>,
+    /// The span of whoever asks.
+    pub(crate) span: Span,
     /// What calls of our tools belong to from now on, and where they say how far they are.
     pub(crate) tools: Option<Bound>,
     pub(crate) reports: Option<mpsc::Receiver<Report>>,
@@ -294,7 +296,15 @@ impl Driver {
         }
     }
 
+    /// A span that is kept does not end, so it is not kept longer than its turn.
+    fn surround_calls(&self, span: Option<Span>) {
+        if let Some(offer) = &self.offer {
+            offer.surround_calls(span);
+        }
+    }
+
     fn end_turn(&mut self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
+        self.surround_calls(None);
         if let Some(turn) = self.turn.take() {
             turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
         }
@@ -335,6 +345,7 @@ impl Driver {
         self.limit_to(turn.limit);
         self.stderr.tell(turn.on_stderr.take());
         self.hooks = std::mem::take(&mut turn.hooks);
+        self.surround_calls(Some(std::mem::replace(&mut turn.span, Span::none())));
         if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
             let changes = self.work.spawn(offer.tools.bind(bound));
             if let Some(before) = self.changes.replace(changes) {
@@ -704,6 +715,7 @@ mod tests {
             on_message: None,
             on_stderr: None,
             hooks: Vec::new(),
+            span: Span::none(),
             tools: None,
             reports: None,
         });

@@ -73,6 +73,13 @@ pub enum ClaudeCodeError {
         /// The CLI's version.
         version: String,
     },
+    /// Something could not be done to a conversation that the CLI keeps.
+    KeptConversation {
+        /// The conversation's id.
+        session_id: String,
+        /// Why.
+        reason: String,
+    },
     /// The session for the tools could not be started.
     Ipc(IpcError),
     /// The tools cannot be registered under that name.
@@ -102,6 +109,9 @@ impl fmt::Display for ClaudeCodeError {
                     f,
                     "Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it"
                 )
+            }
+            Self::KeptConversation { session_id, reason } => {
+                write!(f, "conversation `{session_id}`: {reason}")
             }
             Self::Ipc(error) => error.fmt(f),
             Self::Registration(error) => error.fmt(f),
@@ -222,9 +232,10 @@ impl ClaudeCodeError {
             Self::ToolsetNotRegistered => "ToolsetNotRegisteredError",
             Self::BridgeStartup { .. } => "BridgeStartupError",
             Self::Ipc(error) => error.type_name(),
-            Self::InvalidRequest { .. } | Self::PromptExpansion { .. } | Self::Registration(_) => {
-                "ClaudeCodeError"
-            }
+            Self::InvalidRequest { .. }
+            | Self::PromptExpansion { .. }
+            | Self::KeptConversation { .. }
+            | Self::Registration(_) => "ClaudeCodeError",
         }
     }
 
@@ -270,7 +281,9 @@ impl Hint for ClaudeCodeError {
             }
             Self::Ipc(error) => return error.hint(),
             Self::Registration(error) => return error.hint(),
-            Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
+            Self::CliInterrupted { .. } | Self::InvalidRequest { .. } | Self::KeptConversation { .. } => {
+                return None;
+            }
         })
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) partial: bool,
     /// The schema that the model's output is to fit.
     pub(crate) output_schema: Option<&'a Value>,
+    /// What was said before, as a session of the CLI's.
+    pub(crate) history: Option<&'a str>,
 }
 
 /// How the CLI is started.
@@ -81,7 +83,7 @@ impl Launch {
         launch.thinking(settings);
         launch.prompts(settings, &extras)?;
         launch.tools(settings, &extras)?;
-        launch.conversation(settings, &extras);
+        launch.conversation(settings, &extras)?;
         launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
         launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
         launch.servers_and_settings(settings, extras)?;
@@ -272,7 +274,7 @@ impl Launch {
         Ok(())
     }
 
-    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) {
+    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
         let forks = match &settings.conversation {
             None | Some(Conversation::New) => false,
             Some(Conversation::Keep { session_id }) => {
@@ -288,7 +290,11 @@ impl Launch {
                 *fork
             }
         };
-        self.arguments.extend(forks.then(|| "--fork-session".into()));
+        if let Some(history) = extras.history {
+            // A copy: a conversation that is kept would else be kept beside this file.
+            self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(unwritten)?));
+        }
+        self.arguments.extend((forks || extras.history.is_some()).then(|| "--fork-session".into()));
         self.flag("session-id", settings.fork_session_id.as_ref());
         self.flag("resume-session-at", settings.resume_session_at.as_ref());
         self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
@@ -299,6 +305,7 @@ impl Launch {
         } else {
             tracing::warn!(version = %extras.version, "this Claude Code keeps a transcript of every request; a newer one does not");
         }
+        Ok(())
     }
 
     fn servers_and_settings(
@@ -421,6 +428,7 @@ mod tests {
             restricted: false,
             partial: false,
             output_schema: None,
+            history: None,
         };
         change(&mut extras);
         let launch = Launch::new(settings, extras).map_err(|error| error.to_string())?;
@@ -679,6 +687,21 @@ mod tests {
             (variables(&[("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"), ("ENABLE_TOOL_SEARCH", "false")]), None)
         );
         assert_eq!(said.files, []);
+    }
+
+    #[test]
+    fn history_is_a_file_of_the_room_that_is_resumed_as_a_copy() {
+        let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
+        let launch = |settings: &Settings| {
+            launch_of("2.1.325", settings, |extras| extras.history = Some("{}\n")).unwrap()
+        };
+        let said = launch(&Settings::default());
+        assert_eq!(said.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
+        assert_eq!(said.files, [("history.jsonl".into(), "{}\n".into())]);
+        let kept = Conversation::Keep { session_id: Some("s".into()) };
+        let said = launch(&Settings::default().conversation(kept));
+        assert_eq!(said.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
+        assert!(!said.arguments.contains(&"--no-session-persistence".to_owned()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use toolbridge_core::RawJson;
 
 use crate::event::Event;
 use crate::part::Part;
+use crate::permission::Asked;
 
 /// A line of the CLI's output.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(crate) enum Ask {
     /// Pass this message to an MCP server here.
     Mcp { server: String, message: RawJson },
     /// May this tool be used?
-    Permission { tool: String, input: RawJson, tool_use_id: Option<String> },
+    Permission(Asked),
     /// Something happens that a hook was wanted for, which has this id.
     Hook { callback_id: String, input: RawJson },
     /// Something else.
@@ -48,7 +49,7 @@ struct Members<'a> {
     subtype: Option<Cow<'a, str>>,
     request_id: Option<String>,
     parent_tool_use_id: Option<String>,
-    request: Option<ControlRequest<'a>>,
+    request: Option<&'a RawValue>,
     response: Option<ControlResponse<'a>>,
     message: Option<ApiMessage<'a>>,
     event: Option<StreamEvent>,
@@ -71,7 +72,6 @@ struct ControlRequest<'a> {
     message: Option<&'a RawValue>,
     tool_name: Option<String>,
     input: Option<&'a RawValue>,
-    tool_use_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -120,7 +120,9 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
     let id = || request_id.ok_or("it has no `request_id`");
     let events = match (&*r#type, subtype.as_deref()) {
         ("control_request", _) => {
-            let ask = request.ok_or("it has no `request`")?.read(line);
+            let request = request.ok_or("it has no `request`")?;
+            let ask = serde_json::from_str::<ControlRequest<'_>>(request.get());
+            let ask = ask.map_err(|error| error.to_string())?.read(line, request);
             return Ok(Line::Ask { id: id()?, ask });
         }
         ("control_cancel_request", _) => return Ok(Line::Withdraw { id: id()? }),
@@ -165,14 +167,14 @@ fn members(text: &str) -> Result<Members<'_>, String> {
 }
 
 impl ControlRequest<'_> {
-    fn read(self, line: &Bytes) -> Ask {
-        let Self { subtype, server_name, callback_id, message, tool_name, input, tool_use_id } = self;
+    fn read(self, line: &Bytes, whole: &RawValue) -> Ask {
+        let Self { subtype, server_name, callback_id, message, tool_name, input } = self;
         let raw = |value: &RawValue| RawJson::span(line, value);
         let subtype = subtype.unwrap_or_default();
         match (&*subtype, server_name, message, tool_name, input) {
             ("mcp_message", Some(server), Some(message), ..) => Ask::Mcp { server, message: raw(message) },
             ("can_use_tool", _, _, Some(tool), Some(input)) => {
-                Ask::Permission { tool, input: raw(input), tool_use_id }
+                Ask::Permission(Asked { tool, input: raw(input), about: raw(whole) })
             }
             ("hook_callback", .., Some(input)) => {
                 Ask::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
@@ -248,7 +250,7 @@ mod tests {
         );
         check(
             r#"{"request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"a":1},"tool_use_id":"t"},"request_id":"r","type":"control_request"}"#,
-            r#"Ask { id: "r", ask: Permission { tool: "Bash", input: RawJson(7 bytes), tool_use_id: Some("t") } }"#,
+            r#"Ask { id: "r", ask: Permission(Asked { tool: "Bash", input: RawJson(7 bytes), about: RawJson(79 bytes) }) }"#,
         );
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"hook_callback","callback_id":"x","input":{}}}"#,

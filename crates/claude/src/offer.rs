@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
 use toolbridge_core::{Selection, ServerInfo, ToolList, ToolSource, check_server_name, set};
 use toolbridge_ipc::{IpcError, Session};
+use tracing::Span;
 
 use crate::builder::Options;
 use crate::model::DEFAULT_SERVER_NAME;
@@ -130,6 +131,16 @@ impl Offer {
         match &self.way {
             Way::Stdio(session) => Some(session),
             Way::Sdk { .. } => None,
+        }
+    }
+}
+
+impl Offer {
+    /// Has the spans of calls be in that one.
+    pub(crate) fn surround_calls(&self, span: Option<Span>) {
+        match &self.way {
+            Way::Stdio(session) => session.surround_calls(span),
+            Way::Sdk { tracer, .. } => tracer.surround(span),
         }
     }
 }

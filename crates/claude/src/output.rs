@@ -185,15 +185,14 @@ impl Driver {
                 self.said.asked_about.extend(id);
                 Ok(answer)
             }
-            Ask::Permission { tool, input, tool_use_id } => {
+            Ask::Permission(question) => {
                 let decider = self.turn.as_ref().and_then(|turn| turn.decider.clone());
                 let restrictions = self.plan.restrictions.clone();
                 let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
                 let asked = id.clone();
                 let deciding = self.work.spawn(async move {
-                    let permission =
-                        decide(decider, &restrictions, server.as_deref(), tool, &input, tool_use_id).await;
-                    let line = answer(&id, Ok(permission.to_answer(&input)));
+                    let permission = decide(decider, &restrictions, server.as_deref(), &question).await;
+                    let line = answer(&id, Ok(permission.to_answer(&question.input)));
                     _ = control.write(line.as_bytes(), b"", b"").await;
                 });
                 self.said.asked.insert(asked, deciding);

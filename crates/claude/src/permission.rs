@@ -8,6 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
 use crate::opaque::Opaque;
+use crate::permission_update::PermissionUpdate;
 use crate::restriction::Restrictions;
 
 /// A tool that the model wants to use, and nobody has allowed yet.
@@ -20,6 +21,44 @@ pub struct PermissionRequest {
     pub input: Value,
     /// The model's id for the call, where the CLI gives it.
     pub tool_use_id: Option<String>,
+    /// What would allow this and the like from now on; for [`Permission::AllowAnd`].
+    pub suggestions: Vec<PermissionUpdate>,
+    /// Why it is asked, in the CLI's words.
+    pub reason: Option<String>,
+    /// The path that the tool may not touch yet, if it is that.
+    pub blocked_path: Option<String>,
+    /// The agent that wants to use it, if it is one.
+    pub agent_id: Option<String>,
+}
+
+impl PermissionRequest {
+    /// Reads what the CLI asks. What it says besides is of use to people, so what cannot be read of that is left out.
+    pub(crate) fn new(asked: &Asked) -> Result<Self, String> {
+        // What nobody can look at, nobody can allow.
+        let unread = |error| format!("the arguments of `{}` cannot be read: {error}", asked.tool);
+        let input = asked.input.decode().map_err(unread)?;
+        let about = asked.about.decode::<Value>().unwrap_or_default();
+        let text = |name: &str| about[name].as_str().map(str::to_owned);
+        let suggestions = about["permission_suggestions"].as_array().into_iter().flatten();
+        Ok(Self {
+            tool_name: asked.tool.clone(),
+            input,
+            tool_use_id: text("tool_use_id"),
+            suggestions: suggestions.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect(),
+            reason: text("decision_reason"),
+            blocked_path: text("blocked_path"),
+            agent_id: text("agent_id"),
+        })
+    }
+}
+
+/// A question whether a tool may be used.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) tool: String,
+    pub(crate) input: RawJson,
+    /// The whole question.
+    pub(crate) about: RawJson,
 }
 
 /// Whether a tool may be used.
@@ -30,6 +69,13 @@ pub enum Permission {
     Allow,
     /// With these arguments instead.
     AllowWith(Value),
+    /// And from now on, what these updates say.
+    AllowAnd {
+        /// The arguments, if not those it has.
+        input: Option<Value>,
+        /// What is allowed from now on.
+        updates: Vec<PermissionUpdate>,
+    },
     /// Not; the model reads why.
     Deny {
         /// Why.
@@ -45,11 +91,30 @@ impl Permission {
         Self::Deny { message: message.into(), interrupt: false }
     }
 
+    /// Allows this call, and from now on what the updates say.
+    pub fn allow_and(updates: impl IntoIterator<Item = PermissionUpdate>) -> Self {
+        Self::AllowAnd { input: None, updates: updates.into_iter().collect() }
+    }
+
+    /// The arguments that it would have the tool used with, if they are others.
+    fn changed_input(&self) -> Option<&Value> {
+        match self {
+            Self::AllowWith(input) | Self::AllowAnd { input: Some(input), .. } => Some(input),
+            Self::Allow | Self::AllowAnd { input: None, .. } | Self::Deny { .. } => None,
+        }
+    }
+
     /// What the CLI reads.
     pub(crate) fn to_answer(&self, input: &RawJson) -> Value {
         match self {
-            Self::Allow => json!({ "behavior": "allow", "updatedInput": input }),
-            Self::AllowWith(input) => json!({ "behavior": "allow", "updatedInput": input }),
+            Self::Allow | Self::AllowWith(_) | Self::AllowAnd { .. } => {
+                let input = self.changed_input().map_or_else(|| json!(input), Clone::clone);
+                let mut answer = json!({ "behavior": "allow", "updatedInput": input });
+                if let Self::AllowAnd { updates, .. } = self {
+                    answer["updatedPermissions"] = json!(updates);
+                }
+                answer
+            }
             Self::Deny { message, interrupt } => {
                 json!({ "behavior": "deny", "message": message, "interrupt": interrupt })
             }
@@ -73,17 +138,14 @@ pub(crate) async fn decide(
     decider: Option<Decider>,
     restrictions: &Restrictions,
     server: Option<&str>,
-    tool: String,
-    input: &RawJson,
-    tool_use_id: Option<String>,
+    asked: &Asked,
 ) -> Permission {
     let Some(Opaque(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
-    // What nobody can look at, nobody can allow.
-    let input = match input.decode() {
-        Ok(input) => input,
-        Err(error) => return Permission::deny(format!("the arguments of `{tool}` cannot be read: {error}")),
+    let request = match PermissionRequest::new(asked) {
+        Ok(request) => request,
+        Err(reason) => return Permission::deny(reason),
     };
-    let request = PermissionRequest { tool_name: tool.clone(), input, tool_use_id };
+    let tool = asked.tool.clone();
     // In a task of its own, so that its panic is a refusal.
     let deciding = tokio::spawn(async move { decide(request).await });
     let permission = match AbortOnDropHandle::new(deciding).await {
@@ -93,17 +155,14 @@ pub(crate) async fn decide(
             return Permission::deny("the permission hook failed, so the tool is not allowed");
         }
     };
-    match &permission {
-        Permission::AllowWith(input) => {
-            restrictions.objection(&tool, server, input).map_or(permission, Permission::deny)
-        }
-        _ => permission,
-    }
+    let objection = permission.changed_input().and_then(|input| restrictions.objection(&tool, server, input));
+    objection.map_or(permission, Permission::deny)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PermissionMode;
 
     #[tokio::test]
     async fn arguments_that_cannot_be_looked_at_are_not_allowed() {
@@ -113,11 +172,31 @@ mod tests {
         };
         let allow = decider(|_| async { Permission::Allow });
         let ask = async |input: RawJson| {
-            decide(Some(allow.clone()), &Restrictions::default(), None, "Bash".into(), &input, None).await
+            let asked = Asked { tool: "Bash".into(), input, about: RawJson::empty_object() };
+            decide(Some(allow.clone()), &Restrictions::default(), None, &asked).await
         };
         assert_eq!(ask(input(10)).await, Permission::Allow);
         let Permission::Deny { message, .. } = ask(input(1000)).await else { panic!("allowed unseen") };
         assert!(message.starts_with("the arguments of `Bash` cannot be read: recursion limit"), "{message}");
+    }
+
+    #[test]
+    fn what_the_cli_says_besides_is_read_as_far_as_it_can_be() {
+        let asked = |about: Value| {
+            let about = RawJson::from(about);
+            PermissionRequest::new(&Asked { tool: "Bash".into(), input: RawJson::empty_object(), about })
+                .unwrap()
+        };
+        let mode = json!({ "type": "setMode", "mode": "plan", "destination": "session" });
+        let read = asked(json!({
+            "tool_use_id": "t", "decision_reason": "outside", "blocked_path": "/x", "agent_id": "a",
+            "permission_suggestions": [mode, 7],
+        }));
+        assert_eq!(read.suggestions[0], PermissionUpdate::mode(PermissionMode::Plan));
+        let texts = [&read.tool_use_id, &read.reason, &read.blocked_path, &read.agent_id];
+        assert_eq!(texts.map(|text| text.as_deref().unwrap()), ["t", "outside", "/x", "a"]);
+        let read = asked(json!({ "decision_reason": { "type": "rule" }, "permission_suggestions": {} }));
+        assert_eq!((read.reason, read.suggestions.len()), (None, 0));
     }
 
     #[test]
@@ -128,6 +207,17 @@ mod tests {
             (
                 Permission::AllowWith(json!({ "a": 2 })),
                 json!({ "behavior": "allow", "updatedInput": { "a": 2 } }),
+            ),
+            (
+                Permission::allow_and([PermissionUpdate::mode(PermissionMode::Plan)]),
+                json!({
+                    "behavior": "allow", "updatedInput": { "a": 1 },
+                    "updatedPermissions": [{ "type": "setMode", "mode": "plan", "destination": "session" }],
+                }),
+            ),
+            (
+                Permission::AllowAnd { input: Some(json!({ "a": 3 })), updates: vec![] },
+                json!({ "behavior": "allow", "updatedInput": { "a": 3 }, "updatedPermissions": [] }),
             ),
             (Permission::deny("no"), json!({ "behavior": "deny", "message": "no", "interrupt": false })),
         ];

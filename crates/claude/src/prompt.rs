@@ -131,7 +131,8 @@ fn said(input: &Input) -> Value {
     } })
 }
 
-fn done(part: &Part) -> Option<Value> {
+/// What the model did, but for what it thought.
+pub(crate) fn done(part: &Part) -> Option<Value> {
     let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
     match part {
         Part::Text { text } => Some(json!({ "assistant": text })),

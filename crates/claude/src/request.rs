@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolbridge_core::{RawJson, States, ToolSource, schema_of};
 
+use crate::history::{Offered, session};
 use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
@@ -94,8 +95,9 @@ impl Request {
 
     /// Puts what was said before in front of the prompt.
     ///
-    /// The CLI takes no foreign conversation, so the model gets it as text. To go on with a conversation
-    /// that the CLI itself has, use [`Settings::conversation`].
+    /// The model gets it as messages, with pictures, calls of tools and their results; what it thought is left out. It becomes
+    /// text in front of the prompt where a conversation goes on that the CLI has ([`Settings::conversation`]), and with a CLI
+    /// before 2.1.248. No CLI that waits ([`keep_warm`](crate::ClaudeCodeModel::keep_warm)) takes such a request.
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
         self.history = messages.into_iter().collect();
         self
@@ -239,9 +241,19 @@ impl Request {
         })
     }
 
-    /// The line that the CLI reads. `expand` lets it look into the text.
-    pub(crate) fn to_line(&self, expand: bool) -> String {
-        let history = (!self.history.is_empty()).then(|| Input::text(transcript(&self.history)));
+    pub(crate) fn into_history(self) -> Vec<Message> {
+        self.history
+    }
+
+    /// What was said before, as a file that the CLI resumes; `None` if there is nothing.
+    pub(crate) fn session(&self, tools: &Offered<'_>) -> Option<String> {
+        session(&self.history, tools)
+    }
+
+    /// The line that the CLI reads. `expand` lets it look into the text; `tells_history` puts what was said before in front.
+    pub(crate) fn to_line(&self, expand: bool, tells_history: bool) -> String {
+        let tells_history = tells_history && !self.history.is_empty();
+        let history = tells_history.then(|| Input::text(transcript(&self.history)));
         let inputs: Vec<_> = history.iter().chain(&self.prompt).collect();
         let content = match &inputs[..] {
             [Input::Text { text }] => json!(text),
@@ -278,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_plain_prompt_is_plain_text() {
-        let line: Value = serde_json::from_str(&Request::new("-p \"x\"\n").to_line(false)).unwrap();
+        let line: Value = serde_json::from_str(&Request::new("-p \"x\"\n").to_line(false, true)).unwrap();
         assert_eq!(line["message"], json!({ "role": "user", "content": "-p \"x\"\n" }));
         assert_eq!(line["type"], "user");
     }
@@ -286,7 +298,7 @@ mod tests {
     #[test]
     fn a_prompt_is_marked_as_text_unless_it_is_to_be_expanded() {
         let request = Request::new("see @/etc/passwd");
-        let line = |expand| serde_json::from_str::<Value>(&request.to_line(expand)).unwrap();
+        let line = |expand| serde_json::from_str::<Value>(&request.to_line(expand, true)).unwrap();
         assert_eq!(line(false)["client_composed"], true);
         assert_eq!(line(true).get("client_composed"), None);
     }
@@ -321,7 +333,7 @@ mod tests {
     #[test]
     fn inputs_become_blocks() {
         let request = Request::with_inputs([Input::text("what is it?"), Input::image(b"abc", "image/png")]);
-        let line: Value = serde_json::from_str(&request.to_line(false)).unwrap();
+        let line: Value = serde_json::from_str(&request.to_line(false, true)).unwrap();
         let source = json!({ "type": "base64", "media_type": "image/png", "data": "YWJj" });
         assert_eq!(
             line["message"]["content"],
@@ -344,7 +356,7 @@ mod tests {
         ];
         let messages = [Message::user("add"), Message::Assistant(parts), Message::user("and now?")];
         let line: Value =
-            serde_json::from_str(&Request::from_messages(messages).unwrap().to_line(false)).unwrap();
+            serde_json::from_str(&Request::from_messages(messages).unwrap().to_line(false, true)).unwrap();
         let content = &line["message"]["content"];
         let want = [
             "The conversation so far, one JSON object a line:",
@@ -373,7 +385,7 @@ mod tests {
         let request: Request = serde_json::from_value(said.clone()).unwrap();
         assert_eq!(serde_json::to_value(request.state(1).on_message(|_| {})).unwrap(), said);
         let short: Request = serde_json::from_value(json!({ "prompt": [text] })).unwrap();
-        assert_eq!(short.to_line(false), Request::new("hi").to_line(false));
+        assert_eq!(short.to_line(false, true), Request::new("hi").to_line(false, true));
         assert!(serde_json::from_value::<Request>(json!({ "promt": [] })).is_err());
     }
 

@@ -562,14 +562,23 @@ impl Settings {
         self.is_claude_code() || self.conversation.as_ref().is_some_and(|one| *one != Conversation::New)
     }
 
-    /// Whether nothing but the tools of this process is offered: then the CLI needs no directory of its own.
-    pub(crate) fn is_alone(&self, strict: bool) -> bool {
+    /// Whether nothing but the tools of this process is offered.
+    pub(crate) fn brings_no_tools(&self, strict: bool) -> bool {
         strict
             && self.offered_builtins().is_some_and(|names| names.is_empty())
             && self.read_sources().is_some_and(<[String]>::is_empty)
             && self.plugins.is_none()
-            && !self.keeps_session()
             && self.mcp_servers.is_empty()
+    }
+
+    /// Whether the CLI needs no directory of its own.
+    pub(crate) fn is_alone(&self, strict: bool) -> bool {
+        self.brings_no_tools(strict) && !self.keeps_session()
+    }
+
+    /// Whether it goes on with a conversation that the CLI has.
+    pub(crate) fn resumes(&self) -> bool {
+        matches!(self.conversation, Some(Conversation::Continue { .. } | Conversation::Resume { .. }))
     }
 
     /// Whether the model gets the answers of its agents before it answers.

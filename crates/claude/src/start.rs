@@ -10,10 +10,12 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use toolbridge_core::CancellationToken;
 use toolbridge_ipc::session_dir;
+use tracing::Span;
 
 use crate::ClaudeCodeError;
 use crate::cli::{Cli, Held};
 use crate::driver::{Driver, Plan, Turn};
+use crate::history::Offered;
 use crate::hook::{Hook, HookShape};
 use crate::launch::{Extras, Launch};
 use crate::locate::find_cli;
@@ -47,6 +49,23 @@ pub(crate) struct Wanted {
     pub(crate) output_schema: Option<Value>,
     pub(crate) tools: Option<Described>,
     awaited: Vec<String>,
+}
+
+impl Wanted {
+    /// What was said before the request, as a file that the CLI resumes; `None` if there is nothing, or it cannot be told so.
+    pub(crate) fn history(&self, request: &Request) -> Option<String> {
+        if self.version < Version::WITH_HISTORY || self.settings.resumes() {
+            return None;
+        }
+        let own = self.tools.as_ref();
+        let any =
+            own.is_some() || self.output_schema.is_some() || !self.settings.brings_no_tools(self.strict);
+        let name = |name: &str| match own {
+            Some(own) if own.list.get(name).is_some() => format!("mcp__{}__{name}", own.server),
+            _ => name.to_owned(),
+        };
+        request.session(&Offered { any, name: &name })
+    }
 }
 
 /// What the turns of a CLI have in common.
@@ -87,6 +106,7 @@ impl Talk {
             on_message: self.on_message.clone(),
             on_stderr: self.on_stderr.clone(),
             hooks: self.hooks.clone(),
+            span: Span::current(),
             tools: self.tools.clone().map(|bound| Bound { reports: tell, ..bound }),
             reports,
         }
@@ -106,13 +126,19 @@ impl ClaudeCodeModel {
         if !expand {
             request.check_plain(wanted.version)?;
         }
-        let prompt = request.to_line(expand);
-        let cli = match self.0.warm.take(&wanted) {
+        let history = wanted.history(&request);
+        let prompt = request.to_line(expand, history.is_none());
+        // One that waits knows no history.
+        let waiting = if history.is_none() { self.0.warm.take(&wanted) } else { None };
+        let interrupt = place.signals().interrupt;
+        let cli = match waiting {
             Some(cli) => cli,
-            None => Box::pin(self.open(&wanted, &place.signals().interrupt)).await?,
+            None => Box::pin(self.open(&wanted, history.as_deref(), &interrupt)).await?,
         };
         let (began, has_begun) = oneshot::channel();
-        self.warm_up(&wanted, has_begun);
+        if history.is_none() {
+            self.warm_up(&wanted, has_begun);
+        }
         Ok(cli.only(place, |place, signals, events| Turn {
             began: Some(began),
             ..talk.turn(prompt, place, signals, events)
@@ -173,6 +199,7 @@ impl ClaudeCodeModel {
     pub(crate) async fn open(
         &self,
         wanted: &Wanted,
+        history: Option<&str>,
         interrupt: &CancellationToken,
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
@@ -200,6 +227,7 @@ impl ClaudeCodeModel {
                 restricted: !options.restrictions.is_empty(),
                 partial: *partial,
                 output_schema: output_schema.as_ref(),
+                history,
             },
         )?;
         let is_late =

@@ -54,6 +54,9 @@ impl Version {
     /// `_meta` of a tool may say how long its results may be.
     pub(crate) const WITH_RESULT_LIMITS: Self = Self(2, 1, 100);
 
+    /// A file can be resumed, and ends as it is: nothing is put behind what a tool has returned.
+    pub(crate) const WITH_HISTORY: Self = Self(2, 1, 248);
+
     /// `disableAllHooks` leaves those of the control channel alone, and there is `disableSkillShellExecution`.
     pub(crate) const WITH_SAFE_HOOKS: Self = Self(2, 1, 248);
 

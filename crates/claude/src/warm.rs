@@ -181,7 +181,7 @@ impl Inner {
         let wanted = wanted.clone();
         Some(async move {
             let key = Key::of(&wanted);
-            let cli = starter.open(&wanted, &CancellationToken::new()).await?;
+            let cli = starter.open(&wanted, None, &CancellationToken::new()).await?;
             cli.ready(wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
             begun.keep(cli, key);
             Ok(())

@@ -64,6 +64,7 @@ pub struct Session {
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
     server: Option<ServerInfo>,
+    tracer: Tracer,
     stop: CancellationToken,
     /// The process that started it; a fork only has a copy.
     owner: u32,
@@ -206,6 +207,7 @@ impl SessionBuilder {
             bridge: self.bridge,
             trace,
             server: self.server,
+            tracer: tracer.clone(),
             stop,
             owner: std::process::id(),
             running: Shared::default(),
@@ -344,6 +346,12 @@ impl Session {
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
             tracing::warn!("a call did not end in time and was left behind");
         }
+    }
+
+    /// Has the spans of calls be in that one from now on, instead of in that which the session was started in; `None` is that one
+    /// again. A span that is given does not end before another takes its place.
+    pub fn surround_calls(&self, span: Option<tracing::Span>) {
+        self.tracer.surround(span);
     }
 
     /// Removes the files and ends the server without waiting for it, as dropping the session does, but while

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
-use serde_json::Value;
-use toolbridge::claude::PermissionRequest;
+use serde_json::{Value, json};
+use toolbridge::claude::{PermissionRequest, PermissionUpdate};
 use toolbridge::{ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
@@ -30,7 +30,7 @@ pub(crate) struct Host {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Decision {
-    Allow(Option<Value>),
+    Allow { tool_input: Option<Value>, updates: Vec<PermissionUpdate> },
     Deny { message: String, interrupt: bool },
 }
 
@@ -72,12 +72,26 @@ impl Host {
     }
 }
 
+/// One that Python has no words for; or a mistake.
+fn is_unknown(update: &PermissionUpdate) -> bool {
+    matches!(update, PermissionUpdate::Other(_))
+}
+
 async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
-    let input = RawJson::from(&request.input);
+    let suggestions: Vec<_> = request.suggestions.iter().filter(|one| !is_unknown(one)).collect();
+    let input = RawJson::from(json!({
+        "tool_input": request.input,
+        "suggestions": suggestions,
+        "reason": request.reason,
+        "blocked_path": request.blocked_path,
+        "agent_id": request.agent_id,
+    }));
     let decision = asker.ask(None, request.tool_name, input, request.tool_use_id, None).await;
     match decision.map(|answer| answer.decode::<Decision>()) {
-        Ok(Ok(Decision::Allow(None))) => Permission::Allow,
-        Ok(Ok(Decision::Allow(Some(input)))) => Permission::AllowWith(input),
+        Ok(Ok(Decision::Allow { updates, .. })) if updates.iter().any(is_unknown) => {
+            Permission::deny("the decision is not understood: one of its updates is none that there is")
+        }
+        Ok(Ok(Decision::Allow { tool_input: input, updates })) => Permission::AllowAnd { input, updates },
         Ok(Ok(Decision::Deny { message, interrupt })) => Permission::Deny { message, interrupt },
         Ok(Err(error)) => Permission::deny(format!("the decision is not understood: {error}")),
         Err(error) => Permission::deny(format!("nobody could decide: {error} (type: {})", error.type_name())),

@@ -17,6 +17,7 @@ mod process;
 mod runtime;
 mod server;
 mod session;
+mod sessions;
 mod stream;
 mod task;
 mod testing;

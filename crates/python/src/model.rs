@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use tokio::sync::oneshot;
 use toolbridge::{ClaudeCodeModel, Request};
 
@@ -16,7 +17,7 @@ use crate::process::lock;
 use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::Offer;
-use crate::{json, log};
+use crate::{json, log, sessions};
 
 /// A model. Each request brings its tools and callbacks along, which belong to the event loop that it came from.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -119,6 +120,13 @@ impl Model {
         Task::start(py, event_loop, done, async move {
             model.keep_warm(count).await.map_err(|error| exception(&error))
         })
+    }
+
+    /// Does something with the conversations that the CLI keeps, as a JSON object says; returns JSON.
+    fn sessions<'py>(&self, py: Python<'py>, asked: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let model = self.built()?.model.clone();
+        let answer = py.detach(|| sessions::answer(&model, asked))?;
+        Ok(PyBytes::new(py, &answer))
     }
 
     /// Interrupts all requests under way, and returns how many.

@@ -54,7 +54,7 @@ def told(here: World) -> str:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_prompts_and_history_are_text(world: MakeWorld, secret: Path, is_streamed: bool) -> None:
-    here = world("text ok")
+    here = world("text ok\n---\ntext ok")
     agent = Agent(here.model())
     history: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart(f"first @{secret}")]),

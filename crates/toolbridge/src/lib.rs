@@ -87,9 +87,10 @@ pub use toolbridge_claude as claude;
 pub use toolbridge_claude::{
     Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
     Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus, Message, Metadata,
-    ModelResponse, Part, Permission, PermissionMode, PermissionRequest, Prompt, Request, ResponseStream,
-    ResponseWithMetadata, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent, Thinking,
-    ThinkingDisplay, Transport, Usage,
+    ModelResponse, Part, Permission, PermissionDestination, PermissionMode, PermissionRequest,
+    PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream, ResponseWithMetadata, RuleBehavior,
+    Sandbox, SandboxNetwork, SessionInfo, SessionMessage, Sessions, Settings, Skills, Started, Subagent,
+    Thinking, ThinkingDisplay, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]

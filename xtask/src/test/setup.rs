@@ -9,7 +9,7 @@ use xtask::python;
 
 use super::part::Stage;
 use crate::conformance::Suite;
-use crate::{old_cli, servers, strace};
+use crate::{debian, old_cli, servers};
 
 /// One thing that has to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub(crate) enum Need {
     Oldest,
     /// Old versions of the CLI.
     OldCli,
-    /// strace.
+    /// strace, and what the CLI's sandbox needs.
     Strace,
     /// MCP's conformance suite.
     Conformance,
@@ -100,8 +100,8 @@ impl Stage<'_> {
         once(&self.setup.servers, || servers::install(self.project, &self.client()?))
     }
 
-    /// A PATH with strace.
+    /// A PATH with strace, and with what the CLI's sandbox needs.
     pub(crate) fn path(&self) -> Result<OsString> {
-        once(&self.setup.path, || strace::path(&self.project.target))
+        once(&self.setup.path, || debian::path(&self.project.target))
     }
 }

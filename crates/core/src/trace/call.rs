@@ -73,6 +73,8 @@ impl CallTrace {
     pub(super) fn new(tracer: Tracer, received: Instant, new: NewCall<'_>) -> Self {
         let process = tracer.process().as_str();
         let tool = short(new.tool);
+        let around = tracer.around();
+        let entered = around.as_ref().map(Span::enter);
         let span = tracing::info_span!(
             target: SPAN_TARGET,
             "tool_call",
@@ -97,6 +99,7 @@ impl CallTrace {
             written_ns = Empty,
             total_ns = Empty,
         );
+        drop(entered);
         let parent = new.meta.traceparent;
         let own = exported_as(&span, parent).unwrap_or_else(|| TraceParent::child(parent));
         let call = Call {

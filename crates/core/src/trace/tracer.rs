@@ -1,23 +1,27 @@
 //! Who is told what happens.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
+
+use tracing::Span;
 
 use super::{CallTrace, Event, NewCall, Process, SPAN_TARGET, TraceError, TraceFile, What};
 
-/// Tells a file, if there is one, and whoever listens to spans.
+/// Tells a file, if there is one, and whoever listens to spans. Clones are one and the same.
 #[derive(Debug, Clone)]
 pub struct Tracer {
     process: Process,
     file: Option<Arc<TraceFile>>,
+    /// The span that calls are in, if it is not that of the task that takes them.
+    around: Arc<RwLock<Option<Span>>>,
 }
 
 impl Tracer {
     /// Tells only those who listen to spans.
     #[must_use]
     pub fn without_file(process: Process) -> Self {
-        Self { process, file: None }
+        Self { process, file: None, around: Arc::default() }
     }
 
     /// Tells the file at `path` too, if one is named.
@@ -27,7 +31,22 @@ impl Tracer {
     /// When the file cannot be used.
     pub fn open(process: Process, path: Option<&Path>) -> Result<Self, TraceError> {
         let file = path.map(TraceFile::open).transpose()?;
-        Ok(Self { process, file: file.map(Arc::new) })
+        Ok(Self { process, file: file.map(Arc::new), around: Arc::default() })
+    }
+
+    /// Has the spans of calls be in that one from now on; without one, in that of the task that takes the call. The span
+    /// does not end before another takes its place.
+    pub fn surround(&self, span: Option<Span>) {
+        let before = {
+            let mut around = self.around.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *around, span)
+        };
+        // Its end may be somebody else's code.
+        drop(before);
+    }
+
+    pub(super) fn around(&self) -> Option<Span> {
+        self.around.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The file's path.

@@ -16,9 +16,12 @@ from .callbacks import (
     Deny,
     MessageCallback,
     PermissionRequest,
+    PermissionRule,
+    PermissionUpdate,
     StderrCallback,
 )
 from .client import Client, current_client
+from .conversation import portable_history
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -41,6 +44,7 @@ from .model import ClaudeCodeModel
 from .progress import report_progress
 from .server_info import ServerInfo
 from .session import Session, ToolHints
+from .sessions import SessionInfo, SessionMessage, Sessions
 from .settings import (
     DEFAULT_TRANSPORT,
     ClaudeCodeModelSettings,
@@ -85,11 +89,16 @@ __all__ = [
     "NatsTools",
     "PermissionMode",
     "PermissionRequest",
+    "PermissionRule",
+    "PermissionUpdate",
     "RequestWithMetadata",
     "Sandbox",
     "SandboxNetwork",
     "ServerInfo",
     "Session",
+    "SessionInfo",
+    "SessionMessage",
+    "Sessions",
     "StderrCallback",
     "StructuredOutputError",
     "Subagent",
@@ -102,6 +111,7 @@ __all__ = [
     "__version__",
     "current_client",
     "model_names",
+    "portable_history",
     "read_only",
     "report_progress",
 ]

@@ -6,12 +6,37 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from pydantic_core import from_json, to_json
 
 from . import _native
 from .meter import Meter
+
+
+class PermissionRule(TypedDict):
+    """What a rule is about."""
+
+    toolName: str
+    """The tool, such as `Bash` or `mcp__pydantic_tools__add`."""
+    ruleContent: NotRequired[str]
+    """Which of its calls, in the CLI's words, such as `git status:*`; all of them without this."""
+
+
+class PermissionUpdate(TypedDict):
+    """A change of what is allowed from now on, in the CLI's words."""
+
+    type: Literal["addRules", "replaceRules", "removeRules", "setMode", "addDirectories", "removeDirectories"]
+    rules: NotRequired[list[PermissionRule]]
+    """The rules that are added, removed, or take the place of others."""
+    behavior: NotRequired[Literal["allow", "deny", "ask"]]
+    """What the rules say."""
+    mode: NotRequired[str]
+    """The mode that is set, one of `PermissionMode`."""
+    directories: NotRequired[list[str]]
+    """The directories that are added or removed."""
+    destination: NotRequired[Literal["session", "userSettings", "projectSettings", "localSettings", "cliArg"]]
+    """Where it is kept. By default nowhere: it holds until the CLI ends."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +49,25 @@ class PermissionRequest:
     """Its arguments."""
     tool_use_id: str | None
     """The model's id for the call."""
+    suggestions: Sequence[PermissionUpdate] = ()
+    """What would allow this and the like from now on; for `Allow(updates=...)`."""
+    reason: str | None = None
+    """Why it is asked, in the CLI's words."""
+    blocked_path: str | None = None
+    """The path that the tool may not touch yet, if it is that."""
+    agent_id: str | None = None
+    """The agent that wants to use it, if it is one."""
 
 
 @dataclass(frozen=True)
 class Allow:
-    """The tool may be used, with other arguments if some are given."""
+    """The tool may be used, with other arguments if some are given.
+
+    `updates` is what is allowed from now on, besides.
+    """
 
     tool_input: dict[str, Any] | None = None
+    updates: Sequence[PermissionUpdate] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +87,11 @@ CanUseTool: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decis
 
 async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
     """Asks, and writes the decision as the native module reads it."""
-    decision = can_use_tool(PermissionRequest(call.name, from_json(call.arguments), call.tool_use_id))
+    asked = from_json(call.arguments)
+    suggestions = asked.pop("suggestions")
+    decision = can_use_tool(
+        PermissionRequest(tool_name=call.name, tool_use_id=call.tool_use_id, suggestions=suggestions, **asked)
+    )
     if inspect.isawaitable(decision):
         decision = await decision
     if decision is True:
@@ -58,7 +99,7 @@ async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
     elif decision is False:
         decision = Deny(f"`{call.name}` may not be used")
     if isinstance(decision, Allow):
-        return to_json({"allow": decision.tool_input})
+        return to_json({"allow": {"tool_input": decision.tool_input, "updates": list(decision.updates)}})
     if isinstance(decision, Deny):
         return to_json({"deny": {"message": decision.message, "interrupt": decision.interrupt}})
     raise TypeError(

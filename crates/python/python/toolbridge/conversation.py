@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic_ai.exceptions import UserError
@@ -18,14 +18,24 @@ from pydantic_ai.messages import (
     ImageUrl,
     ModelMessage,
     ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
     ModelResponsePart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     SystemPromptPart,
     TextPart,
+    ToolCallPart,
+    ToolReturnPart,
     UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, download_item
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
+
+from .answer import SYSTEM
+from .output import CLI_TOOL
 
 _GO_ON = "Go on."
 """The prompt where a conversation ends with what a tool returned."""
@@ -54,7 +64,7 @@ async def conversation(messages: Sequence[ModelMessage], parameters: ModelReques
                 await _add_request_part(read, part)
         else:
             for response_part in message.parts:
-                _add_response_part(read, response_part)
+                await _add_response_part(read, response_part)
     read.system.extend(_instructions(messages, parameters))
     if not read.messages or "user" not in read.messages[-1]:
         # It ends with what a tool returned: that is what the model is to go on from.
@@ -71,7 +81,7 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
             if not isinstance(item, CachePoint):
                 read.say("user", await _input(item))
     elif isinstance(part, BaseToolReturnPart):
-        read.say("assistant", _tool_result(part))
+        read.say("assistant", await _tool_result(part))
     elif hasattr(part, "model_response"):  # something to try again
         text = part.model_response()
         if getattr(part, "tool_name", None) is None:
@@ -80,7 +90,9 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
             read.say("assistant", _result(part.tool_call_id, part.tool_name, text, is_error=True))
 
 
-def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
+async def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
+    if _hands_in(part):
+        return  # the output itself is a part, too
     if isinstance(part, TextPart):
         if part.content:
             read.say("assistant", _text(part.content))
@@ -88,7 +100,7 @@ def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
         call = {"id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
         read.say("assistant", {"type": "tool_call", **call})
     elif isinstance(part, BaseToolReturnPart):
-        read.say("assistant", _tool_result(part))
+        read.say("assistant", await _tool_result(part))
     elif isinstance(part, FilePart):
         read.say("assistant", _text(f"(a file, {part.content.media_type})"))
 
@@ -121,12 +133,25 @@ async def _input(item: UserContent) -> dict[str, Any]:
     return _text(content if isinstance(content, str) else to_json(content).decode())
 
 
-def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
+def _hands_in(part: ModelResponsePart) -> bool:
+    """Whether the part is the model handing in its output to the CLI."""
+    if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
+        return False
+    return part.provider_name == SYSTEM and part.tool_name == CLI_TOOL
+
+
+async def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
     is_error = part.outcome != "success"
-    return _result(part.tool_call_id, part.tool_name, part.model_response_str(), is_error=is_error)
+    content: Any = part.model_response_str()
+    if isinstance(part, NativeToolReturnPart) and part.provider_name == SYSTEM:
+        if isinstance(part.content, list):
+            content = part.content  # blocks, as the CLI had them
+    elif files := part.files:
+        content = [_text(content), *[await _input(file) for file in files]]
+    return _result(part.tool_call_id, part.tool_name, content, is_error=is_error)
 
 
-def _result(call_id: str, name: str, content: str, *, is_error: bool) -> dict[str, Any]:
+def _result(call_id: str, name: str, content: Any, *, is_error: bool) -> dict[str, Any]:
     return {"type": "tool_result", "id": call_id, "name": name, "content": content, "is_error": is_error}
 
 
@@ -150,3 +175,68 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
         if isinstance(message, ModelRequest) and message.instructions is not None:
             yield message.instructions
             return
+
+
+def portable_history(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages with the tool calls of `ClaudeCodeModel` as those of any model.
+
+    What its tools did has happened inside of an answer, so it is there as `NativeToolCallPart` and
+    `NativeToolReturnPart`, which models of other providers leave out. Here each such answer becomes the
+    answers and requests that it would have been: `ToolCallPart`, `ToolReturnPart`. Everything else stays as
+    it is; a `ClaudeCodeModel` takes both.
+    """
+    moved: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, ModelResponse) and any(map(_is_ours, message.parts)):
+            moved.extend(_apart(message))
+        else:
+            moved.append(message)
+    return moved
+
+
+def _is_ours(part: ModelResponsePart) -> bool:
+    return isinstance(part, NativeToolCallPart | NativeToolReturnPart) and part.provider_name == SYSTEM
+
+
+def _apart(answer: ModelResponse) -> Iterator[ModelMessage]:
+    """An answer as several, with what tools returned between them."""
+    steps: list[tuple[list[ModelResponsePart], list[ModelRequestPart]]] = [([], [])]
+    for part in answer.parts:
+        if _hands_in(part):
+            continue
+        said, returned = steps[-1]
+        if isinstance(part, NativeToolReturnPart) and _is_ours(part):
+            returned.append(_returned(part))
+            continue
+        if returned:
+            said = []
+            steps.append((said, []))
+        if isinstance(part, NativeToolCallPart) and _is_ours(part):
+            said.append(ToolCallPart(part.tool_name, part.args_as_json_str(), part.tool_call_id))
+        else:
+            said.append(part)
+    usage = answer.usage
+    for said, returned in steps:
+        if not said and not returned and len(steps) > 1:
+            continue
+        yield replace(answer, parts=said, usage=usage)
+        usage = RequestUsage()  # what it took is counted once
+        if returned:
+            yield ModelRequest(parts=returned)
+
+
+def _returned(part: NativeToolReturnPart) -> ToolReturnPart:
+    content = part.content
+    if isinstance(content, list):
+        content = [_file_or_text(block) for block in content]
+    return ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=part.outcome)
+
+
+def _file_or_text(block: Any) -> Any:
+    """A block of a result as other models know it."""
+    match block:
+        case {"type": "text", "text": text}:
+            return text
+        case {"type": "image" | "document", "source": {"data": data, "media_type": media_type}}:
+            return BinaryContent(base64.b64decode(data), media_type=media_type)
+    return block

@@ -32,8 +32,9 @@ from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, d
 from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
 from .meter import Meter
-from .output import wanted
+from .output import Wanted, wanted
 from .server_info import ServerInfo, said
+from .sessions import Sessions
 from .settings import (
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
@@ -395,6 +396,16 @@ class ClaudeCodeModel(Model[None]):
                 command = str(_executable.BRIDGE)
                 servers[registered.server_name] = {"type": "stdio", "command": command, "args": ["bridge"]}
         return servers
+
+    def sessions(self, *, everywhere: bool = False) -> Sessions:
+        """The conversations that the CLI keeps for the model's working directory.
+
+        Those of `keep_session`, and those that a user has had in a terminal there; with `everywhere` those of
+        all directories.
+        """
+        server_name = self._registered.server_name if self._registered else DEFAULT_SERVER_NAME
+        reader = Reader(server_name, Wanted())
+        return Sessions(self._native.sessions, reader, everywhere=everywhere)
 
     def interrupt(self) -> int:
         """Interrupts all requests under way, as a user would, and returns how many there are."""

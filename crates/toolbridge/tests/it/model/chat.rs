@@ -1,9 +1,7 @@
 //! Conversations that stay open, with the real CLI.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings};
@@ -210,42 +208,4 @@ async fn a_conversation_that_cannot_begin_says_why_and_an_empty_prompt_loses_not
     assert_eq!(chat.send("hello").await.unwrap().text(), "you said hello");
     chat.close().await;
     world.nothing_is_left();
-}
-
-/// By hand, as it takes minutes: `cargo nextest run -p toolbridge --run-ignored only a_thousand_prompts`.
-#[tokio::test]
-#[ignore = "takes minutes"]
-#[allow(clippy::print_stderr, reason = "figures of a run by hand")]
-async fn a_thousand_prompts_take_no_more_memory_here_than_a_hundred() {
-    let resident = || -> usize {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    };
-    let world = World::new("text unused");
-    let script = world.home.path().join("script");
-    std::fs::write(&script, "text unused").unwrap();
-    // In a process of its own: it keeps all that it was asked.
-    let program = super::support::bridge().parent().unwrap().with_file_name("scripted-model");
-    let mut scripted = std::process::Command::new(program);
-    scripted.arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut scripted = scripted.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(scripted.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let model = world.builder().env("ANTHROPIC_BASE_URL", line["url"].as_str().unwrap()).build().unwrap();
-    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
-    let mut chat = model.conversation().open().await.unwrap();
-    let (started, mut at) = (Instant::now(), Vec::new());
-    for turn in 1..=1000 {
-        chat.send(format!("prompt {turn}")).await.unwrap();
-        if turn % 100 == 0 {
-            at.push(resident());
-            eprintln!("{turn} prompts: {} kB after {:.1?}", at[at.len() - 1], started.elapsed());
-        }
-    }
-    chat.close().await;
-    scripted.kill().unwrap();
-    scripted.wait().unwrap();
-    assert!(at[9] < at[0] + 1024, "{at:?}");
 }

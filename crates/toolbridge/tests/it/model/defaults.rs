@@ -106,7 +106,7 @@ async fn one_switch_brings_the_whole_of_claude_code_and_single_settings_bring_pa
 
 #[tokio::test]
 async fn a_prompt_is_text_whatever_is_in_it() {
-    let world = World::new("text ok");
+    let world = World::new("text ok\n---\ntext ok");
     let traps = Traps::new(&world);
     let file = traps.project.join("secret.txt");
     let mention = format!("see @{}", file.display());

@@ -1,12 +1,13 @@
 //! Settings that change what the model is sent, or what the CLI has.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use toolbridge::{
     Conversation, Effort, Event, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
 };
-use toolbridge_scripted::{Block, ModelRequest, Turn};
+use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, say_unchecked};
 
 use super::support::{TRANSPORTS, Tools, World, program};
 
@@ -36,11 +37,16 @@ async fn thinking_effort_and_budget_reach_the_api() {
     assert_eq!(body["output_config"]["task_budget"]["total"], 40_000, "{}", body["output_config"]);
 }
 
-/// Starts an agent where it can, and else says what it was told, and which tools there are.
+/// Starts an agent, and says what it answered. The agent calls `add` and `change`, whether it has them or not, and says what that gave.
 fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
     move |request| {
         if request.system().contains("zebra") {
-            return Turn::text("Of the agent.");
+            let results: Vec<_> = request.tool_results().iter().map(ToolResultBlock::text).collect();
+            if results.is_empty() {
+                let call = |name: &str| Block::call(name, json!({ "a": 40, "b": 2 }));
+                return Turn::blocks(vec![call("mcp__tools__add"), call("mcp__tools__change")]);
+            }
+            return Turn::text(format!("Of the agent: {}", results.join(" and ")));
         }
         if let Some(result) = request.tool_results().first() {
             return Turn::text(format!("It says: {}", result.text()));
@@ -60,7 +66,8 @@ async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
             let world = World::answering(plays("sums"));
             let agent = Subagent::new("Does sums", "You are a zebra.").tools(given);
             let settings = Settings::default().agent("sums", agent).forward_subagent_text(true);
-            let request = Request::new("go").tools(Tools::new().toolset()).transport(transport);
+            let tools = Tools::new();
+            let request = Request::new("go").tools(tools.toolset()).transport(transport);
             let mut stream = world.model().request_stream(request.settings(settings)).await.unwrap();
             let (mut of_agent, mut text) = (String::new(), String::new());
             while let Some(event) = stream.next().await {
@@ -70,13 +77,18 @@ async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
                     _ => {}
                 }
             }
-            assert!(text.contains("It says: ") && text.contains("Of the agent."), "{text}");
-            assert!(of_agent.contains("Of the agent."), "{of_agent}");
+            assert!(text.contains("It says: ") && text.contains("Of the agent: "), "{text}");
+            assert!(of_agent.contains("Of the agent: "), "{of_agent}");
+            // It has used the tool that it was given, in this process, and could not use the other.
+            let has_add = want.contains(&"mcp__tools__add");
+            assert_eq!(text.contains("Of the agent: 42 and "), has_add, "{text}");
+            assert_eq!(tools.0.calls.load(Ordering::SeqCst), usize::from(has_add));
+            assert_eq!(tools.0.most_at_once.load(Ordering::SeqCst), 0, "`change` is not the agent's");
             let requests = world.scripted.requests();
             let agents = requests.iter().find(|request| request.system().contains("zebra")).unwrap();
-            let mut tools = agents.tools();
-            tools.sort_unstable();
-            assert_eq!(tools, want, "over {transport}");
+            let mut seen = agents.tools();
+            seen.sort_unstable();
+            assert_eq!(seen, want, "over {transport}");
             drop(stream);
             world.nothing_is_left_soon();
         }
@@ -135,20 +147,36 @@ async fn a_directory_that_is_added_can_be_read() {
     }
 }
 
+/// Whether that program can be started.
+fn has(program: &str, version: &str) -> bool {
+    let mut command = std::process::Command::new(program);
+    command.arg(version).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 #[tokio::test]
-async fn a_sandbox_is_there_or_the_request_fails() {
-    // Whether this machine has what a sandbox needs is not known; that commands run without one is what must not be.
-    let world = World::new("call Bash {\"command\": \"cat /proc/self/status\"}\n---\ntext {result}");
+async fn a_sandbox_confines_commands_or_they_do_not_run() {
+    // Not in a directory for temporary files, where the sandbox may let commands write.
+    let target = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let outside = tempfile::TempDir::new_in(target).unwrap();
+    let file = outside.path().join("outside.txt");
+    let command = format!("touch {}; touch inside.txt; cat /proc/self/status", file.display());
+    let world = World::new(&*format!("call Bash {}\n---\ntext {{result}}", json!({ "command": command })));
     let sandbox = Sandbox::default().enabled(true).allow_unsandboxed_commands(false);
     let settings = Settings::default().builtin_tools(["Bash"]).allowed_tools(["Bash"]).sandbox(sandbox);
-    match world.model().request(Request::new("go").settings(settings)).await {
-        Ok(answer) => {
-            let text = answer.text();
-            // In its own pid namespace a process has a second id.
-            let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-            assert!(ids.split_whitespace().count() > 1 || !text.contains("NSpid"), "{text}");
-        }
-        Err(error) => assert!(error.to_string().to_lowercase().contains("sandbox"), "{error}"),
+    let said = match world.model().request(Request::new("go").settings(settings)).await {
+        Ok(answer) => answer.text(),
+        Err(error) => error.to_string(),
+    };
+    assert!(!file.exists(), "a command has written where it must not: {said}");
+    let inside = world.home.path().join("inside.txt").exists();
+    if has("bwrap", "--version") && has("socat", "-V") {
+        // In its own pid namespace a process has a second id.
+        let ids = said.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        assert!(inside && ids.split_whitespace().count() > 1, "{said}");
+    } else {
+        assert!(!inside && said.to_lowercase().contains("sandbox"), "{said}");
+        say_unchecked("that the CLI's sandbox confines commands: there is no bubblewrap, or no socat");
     }
     world.nothing_is_left();
 }

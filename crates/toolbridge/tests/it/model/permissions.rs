@@ -1,11 +1,13 @@
 //! Who decides whether a tool may be used.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tokio::sync::Notify;
-use toolbridge::claude::{PermissionMode, PermissionRequest};
+use toolbridge::claude::{
+    PermissionDestination, PermissionMode, PermissionRequest, PermissionRule, PermissionUpdate,
+};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
 
 use super::support::{TRANSPORTS, Tools, World, told};
@@ -181,4 +183,47 @@ async fn restrictions_cannot_be_switched_off_by_the_way() {
     let text = with_tools(model, &tools, TRANSPORTS[0]).request("go").await.unwrap().text();
     assert!(text.contains("restricted: at `/a`"), "{text}");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
+}
+
+/// Calls `add` twice, one after the other.
+const ADD_TWICE: &str =
+    "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 2}\n---\ntext {result}";
+
+#[tokio::test]
+async fn a_hook_may_allow_what_comes_later_too() {
+    for transport in TRANSPORTS {
+        type Answer = fn(PermissionRequest) -> Vec<PermissionUpdate>;
+        let rows: [(Answer, usize); 3] = [
+            (|_| Vec::new(), 2),
+            (|_| vec![PermissionUpdate::allow([PermissionRule::new("mcp__tools__add")])], 1),
+            // What the CLI suggests, but in no file.
+            (
+                |asked| {
+                    asked
+                        .suggestions
+                        .into_iter()
+                        .map(|one| one.kept_in(PermissionDestination::Session))
+                        .collect()
+                },
+                1,
+            ),
+        ];
+        for (updates, times) in rows {
+            let (world, tools) = (World::new(ADD_TWICE), Tools::new());
+            let asked = Arc::<AtomicUsize>::default();
+            let count = Arc::clone(&asked);
+            let decide = move |request: PermissionRequest| {
+                count.fetch_add(1, Ordering::SeqCst);
+                assert!(!request.suggestions.is_empty(), "{request:?}");
+                std::future::ready(Permission::allow_and(updates(request)))
+            };
+            let model = with_tools(world.builder().can_use_tool(decide).build().unwrap(), &tools, transport);
+            assert_eq!(model.request("go").await.unwrap().text(), "4", "over {transport}");
+            assert_eq!(asked.load(Ordering::SeqCst), times, "over {transport}");
+            assert_eq!(tools.0.calls.load(Ordering::SeqCst), 2);
+            let written = world.home.path().join(".claude/settings.local.json");
+            assert!(!written.exists(), "no file has changed");
+            world.nothing_is_left();
+        }
+    }
 }

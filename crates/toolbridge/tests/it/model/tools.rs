@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use toolbridge::{ClaudeCodeError, ModelResponse, NoArgs, Part, Request, Toolset, Transport};
+use toolbridge_scripted::{Block, ModelRequest, Turn};
 use tracing::Instrument as _;
 
 use super::support::{TRANSPORTS, Tools, World, told};
@@ -55,6 +56,62 @@ async fn the_span_of_a_request_is_around_its_tool_calls() {
         let line = log.lines().find(|line| line.ends_with("in the tool")).unwrap_or_else(|| panic!("{log}"));
         assert!(line.contains("order{number=17}:tool_call{"), "over {transport}: {line}");
         world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_cli_that_waits_or_stays_open_has_its_calls_in_the_span_of_each_request() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(lines.clone())
+        .with_ansi(false)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .finish();
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let tools = || {
+        let log = async |_: NoArgs| tracing::info!("in the tool");
+        Toolset::builder().tool("log", "Logs", log).build().unwrap()
+    };
+    let log = || String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+    let said_in = |span: &str, transport| {
+        let log = log();
+        let line = log.lines().find(|line| line.ends_with("in the tool")).unwrap_or_else(|| panic!("{log}"));
+        assert!(line.contains(&format!(" {span}:tool_call{{")), "over {transport}: {line}");
+        assert!(!line.contains("start"), "over {transport}: {line}");
+        log
+    };
+    for transport in TRANSPORTS {
+        let calls =
+            |request: &ModelRequest| match request.body["messages"].as_array().unwrap().last().unwrap() {
+                last if last.to_string().contains("tool_result") => Turn::text("ok"),
+                _ if request.prompt().contains("done") => Turn::text("ok"),
+                _ => Turn::blocks(vec![Block::call("log", json!({}))]),
+            };
+        let world = World::answering(calls);
+        let model = world.model();
+        model.set_agent_toolsets(tools(), "tools", transport).unwrap();
+        model.keep_warm(1).instrument(tracing::info_span!("start")).await.unwrap();
+        model.request("go").instrument(tracing::info_span!("order", number = 1)).await.unwrap();
+        said_in("order{number=1}", transport);
+        model.keep_warm(0).await.unwrap();
+
+        let opening = model.conversation().open().instrument(tracing::info_span!("start"));
+        let mut chat = opening.await.unwrap();
+        for number in [2, 3] {
+            let order = tracing::info_span!("order", number);
+            chat.send("go").instrument(order).await.unwrap();
+            let log = said_in(&format!("order{{number={number}}}"), transport);
+            // It has ended with its answer, though the conversation goes on.
+            assert!(
+                log.lines()
+                    .any(|line| line.contains(&format!("order{{number={number}}}: "))
+                        && line.contains("close")),
+                "{log}"
+            );
+        }
+        chat.close().await;
+        world.nothing_is_left_soon();
     }
 }
 

@@ -1,9 +1,9 @@
 //! What holds for every version of the CLI. `cargo xtask test` runs these with old ones too.
 
 use serde_json::json;
-use toolbridge::claude::{Settings, cli_version, takes_plain_prompts};
+use toolbridge::claude::{Message, Settings, cli_version, takes_plain_prompts};
 use toolbridge::{ClaudeCodeError, Request};
-use toolbridge_scripted::{ModelRequest, claude_cli};
+use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 
 use super::support::{TRANSPORTS, Tools, World};
 use super::traps::Traps;
@@ -59,6 +59,23 @@ async fn a_prompt_is_text_or_an_error() {
     }
     model.request("zebra: write to ada@example.com").await.unwrap();
     assert_eq!(Traps::seen(&world), [""; 0]);
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn history_is_told() {
+    let world = World::answering(|_| Turn::text("ok"));
+    let history = [Message::user("I am Ada."), Message::assistant("Hello Ada!")];
+    let request = Request::new("zebra").tools(Tools::new().toolset()).history(history);
+    world.model().request(request).await.unwrap();
+    let sent = conversation(&world, "zebra").remove(0);
+    let is_new = cli_version(&claude_cli()).await.is_ok_and(|version| takes_plain_prompts(&version));
+    assert_eq!(
+        sent.turn(),
+        usize::from(is_new),
+        "an answer among the messages, where the CLI can have it there"
+    );
+    assert!(sent.body.to_string().contains("Hello Ada!"), "{}", sent.body);
     world.nothing_is_left();
 }
 

@@ -1,0 +1,393 @@
+//! What was said before, as a conversation of the CLI's own: the lines of a file that it resumes.
+//!
+//! The API wants the user to begin, each call of a tool to have an id of its own, and its result to stand in the message right
+//! behind it. History that somebody else has made need not be so, and is made so here.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
+use toolbridge_core::RawJson;
+use uuid::Uuid;
+
+use crate::part::Part;
+use crate::prompt::{Input, Message, done};
+
+/// What stands where nothing is known.
+const NOTHING_SAID: &str = "(The user has not said anything yet.)";
+const NO_RESULT: &str = "(The result of this call is not known.)";
+const EMPTY: &str = "(nothing)";
+
+/// The blocks that may stand in the result of a tool.
+const RESULT_BLOCKS: [&str; 4] = ["text", "image", "document", "search_result"];
+
+/// How long a name or an id may be.
+const MAX_NAME: usize = 128;
+
+/// The tools of the request that history goes to.
+pub(crate) struct Offered<'a> {
+    /// Whether there are any. Without, the API takes no calls of tools either, and they become text.
+    pub(crate) any: bool,
+    /// How the model knows a tool.
+    pub(crate) name: &'a dyn Fn(&str) -> String,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Default)]
+struct Turns<'a> {
+    said: Vec<(Role, Vec<Value>)>,
+    /// The calls of the last message, by their ids of old and of now.
+    open: Vec<(&'a str, String)>,
+    /// The results that no call has yet, by the ids of old and in their order.
+    results: HashMap<&'a str, VecDeque<Value>>,
+    /// The ids of now.
+    ids: HashSet<String>,
+}
+
+/// The lines of a session with these messages; `None` if nothing was said.
+pub(crate) fn session(messages: &[Message], tools: &Offered<'_>) -> Option<String> {
+    let mut turns = Turns::default();
+    if tools.any {
+        turns.collect_results(messages);
+    }
+    for message in messages {
+        match message {
+            Message::User(inputs) => inputs.iter().for_each(|input| turns.say(input)),
+            Message::Assistant(parts) => parts.iter().for_each(|part| turns.note(part, tools)),
+        }
+    }
+    turns.answer_calls();
+    lines(turns.said)
+}
+
+impl<'a> Turns<'a> {
+    fn collect_results(&mut self, messages: &'a [Message]) {
+        let parts = messages.iter().filter_map(|message| match message {
+            Message::Assistant(parts) => Some(parts),
+            Message::User(_) => None,
+        });
+        for part in parts.flatten() {
+            if let Part::ToolResult { id, content, is_error, .. } = part {
+                let result = json!({ "content": result_content(content), "is_error": is_error });
+                self.results.entry(id).or_default().push_back(result);
+            }
+        }
+    }
+
+    /// Adds to the last message, if it is of that side, or to a new one.
+    fn push(&mut self, role: Role, block: Value) {
+        match self.said.last_mut() {
+            Some((last, blocks)) if *last == role => blocks.push(block),
+            _ => {
+                if self.said.is_empty() && role == Role::Assistant {
+                    self.said.push((Role::User, vec![text(NOTHING_SAID)]));
+                }
+                self.said.push((role, vec![block]));
+            }
+        }
+    }
+
+    fn say(&mut self, input: &Input) {
+        if !input.is_blank() {
+            self.answer_calls();
+            self.push(Role::User, json!(input));
+        }
+    }
+
+    fn note(&mut self, part: &'a Part, tools: &Offered<'_>) {
+        match part {
+            Part::Text { text: said } if !said.trim().is_empty() => self.push(Role::Assistant, text(said)),
+            Part::ToolCall { .. } | Part::ToolResult { .. } if !tools.any => self.tell(part),
+            Part::ToolCall { id, name, input } => {
+                let now = self.new_id(id);
+                let input = Some(input.decode::<Value>().unwrap_or_default()).filter(Value::is_object);
+                let name = plain(&(tools.name)(name));
+                let input = input.unwrap_or_else(|| json!({}));
+                self.push(
+                    Role::Assistant,
+                    json!({ "type": "tool_use", "id": now, "name": name, "input": input }),
+                );
+                self.open.push((id, now));
+            }
+            Part::ToolResult { id, .. } => {
+                if self.open.iter().any(|(open, _)| open == id) {
+                    self.answer_calls();
+                } else if self.results.get_mut(id.as_str()).and_then(VecDeque::pop_front).is_some() {
+                    // Of a call that nobody has told us of.
+                    self.tell(part);
+                }
+            }
+            // What the model thought is its own affair.
+            Part::Text { .. } | Part::Thinking { .. } | Part::Other(_) => {}
+        }
+    }
+
+    /// Tells as text what cannot be told as what it is.
+    fn tell(&mut self, part: &Part) {
+        if let Some(told) = done(part) {
+            self.answer_calls();
+            self.push(Role::User, text(&told.to_string()));
+        }
+    }
+
+    /// Puts the results of all open calls right behind them.
+    fn answer_calls(&mut self) {
+        for (old, now) in std::mem::take(&mut self.open) {
+            let known = self.results.get_mut(old).and_then(VecDeque::pop_front);
+            let mut result = known.unwrap_or_else(|| json!({ "content": NO_RESULT, "is_error": true }));
+            result["type"] = json!("tool_result");
+            result["tool_use_id"] = json!(now);
+            self.push(Role::User, result);
+        }
+    }
+
+    /// An id that the API takes, and that no other call has. The CLI takes one that begins with that of another and a `_` for a
+    /// part of the other call.
+    fn new_id(&mut self, old: &str) -> String {
+        let plain = plain(old);
+        let is_part =
+            |one: &str, other: &str| one.strip_prefix(other).is_some_and(|rest| rest.starts_with('_'));
+        let is_free = |id: &String| {
+            !self.ids.contains(id) && !self.ids.iter().any(|other| is_part(id, other) || is_part(other, id))
+        };
+        let others = (2..).map(|count: usize| format!("again{count}-{plain}"));
+        let id = std::iter::once(plain.clone()).chain(others).find(is_free).unwrap_or(plain);
+        self.ids.insert(id.clone());
+        id
+    }
+}
+
+fn text(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// A name or an id of the letters that the API takes.
+fn plain(name: &str) -> String {
+    let letter =
+        |letter: char| if letter.is_ascii_alphanumeric() || "_-".contains(letter) { letter } else { '_' };
+    let plain: String = name.chars().take(MAX_NAME).map(letter).collect();
+    if plain.is_empty() { "unknown".into() } else { plain }
+}
+
+/// What a tool gave the model: a text, or blocks of the kinds that may stand there.
+fn result_content(content: &RawJson) -> Value {
+    let block = |block: Value| match block["type"].as_str() {
+        Some(kind) if RESULT_BLOCKS.contains(&kind) => block,
+        _ => text(&block.to_string()),
+    };
+    let is_blank = |block: &Value| block["text"].as_str().is_some_and(|text| text.trim().is_empty());
+    match content.decode().unwrap_or_default() {
+        Value::String(said) if !said.trim().is_empty() => json!(said),
+        Value::Array(blocks) if blocks.iter().any(|block| !is_blank(block)) => {
+            blocks.into_iter().map(block).filter(|block| !is_blank(block)).collect()
+        }
+        Value::Null | Value::String(_) | Value::Array(_) => json!(EMPTY),
+        other => json!(other.to_string()),
+    }
+}
+
+fn lines(turns: Vec<(Role, Vec<Value>)>) -> Option<String> {
+    let now = Timestamp::now().round(Unit::Millisecond).unwrap_or_default().to_string();
+    let session = Uuid::new_v4().to_string();
+    let mut before: Option<String> = None;
+    let mut line = |role: Role, content: Vec<Value>, is_virtual: bool| {
+        let id = Uuid::new_v4();
+        let name = if role == Role::User { "user" } else { "assistant" };
+        let mut message = json!({ "role": name, "content": content });
+        if role == Role::Assistant {
+            message["type"] = json!("message");
+            message["id"] = json!(format!("msg_{}", id.simple()));
+            message["model"] = json!("unknown");
+            message["stop_reason"] = json!("end_turn");
+        }
+        let mut line = json!({
+            "type": name, "message": message, "uuid": id.to_string(), "parentUuid": before, "sessionId": session,
+            "timestamp": now, "isSidechain": false,
+        });
+        if is_virtual {
+            line["isVirtual"] = json!(true);
+        }
+        before = Some(id.to_string());
+        format!("{line}\n")
+    };
+    let (last, _) = turns.last()?;
+    let ends_with_user = *last == Role::User;
+    let mut lines: String = turns.into_iter().map(|(role, content)| line(role, content, false)).collect();
+    if ends_with_user {
+        // Else the CLI would have the model answer that no response is requested. One that is virtual the model does not see.
+        lines.push_str(&line(Role::Assistant, vec![text("(no answer yet)")], true));
+    }
+    Some(lines)
+}
+
+#[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "it is made for the call")]
+mod tests {
+    use super::*;
+
+    fn call(id: &str, name: &str) -> Part {
+        Part::ToolCall { id: id.into(), name: name.into(), input: RawJson::from(&json!({ "a": 1 })) }
+    }
+
+    fn result(id: &str, content: Value) -> Part {
+        Part::ToolResult { id: id.into(), name: None, content: RawJson::from(content), is_error: false }
+    }
+
+    fn said(text: &str) -> Part {
+        Part::Text { text: text.into() }
+    }
+
+    /// What the file says, without ids of lines.
+    fn told(messages: &[Message], any: bool) -> Vec<(String, Value)> {
+        let name = |name: &str| if name == "add" { "mcp__tools__add".into() } else { name.to_owned() };
+        let Some(lines) = session(messages, &Offered { any, name: &name }) else { return Vec::new() };
+        let mut before = Value::Null;
+        let read = lines.lines().map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(std::mem::replace(&mut before, line["uuid"].clone()), line["parentUuid"]);
+            assert_eq!(line["type"], line["message"]["role"]);
+            let is_virtual = if line["isVirtual"] == true { "virtual " } else { "" };
+            (format!("{is_virtual}{}", line["type"].as_str().unwrap()), line["message"]["content"].take())
+        });
+        read.collect()
+    }
+
+    #[track_caller]
+    fn check(messages: &[Message], want: Value) {
+        let told: Vec<_> = told(messages, true).into_iter().map(|(who, what)| json!([who, what])).collect();
+        assert_eq!(Value::from(told), want);
+    }
+
+    fn of_call(id: &str, name: &str) -> Value {
+        json!({ "type": "tool_use", "id": id, "name": name, "input": { "a": 1 } })
+    }
+
+    fn of_result(id: &str, content: Value, is_error: bool) -> Value {
+        json!({ "type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error })
+    }
+
+    #[test]
+    fn calls_and_their_results_stand_where_the_api_wants_them() {
+        let parts = vec![
+            Part::Thinking { text: "hm".into(), signature: None },
+            said("Let me see."),
+            call("1", "add"),
+            call("2", "other.tool"),
+            result("2", json!("two")),
+            said("Meanwhile."),
+            result("1", json!([{ "type": "text", "text": "one" }, { "type": "odd" }])),
+        ];
+        let picture = Input::image(b"abc", "image/png");
+        let user = Message::User(vec![Input::text("look"), Input::text(" "), picture.clone()]);
+        check(
+            &[user, Message::Assistant(parts)],
+            json!([
+                ["user", [text("look"), picture]],
+                [
+                    "assistant",
+                    [text("Let me see."), of_call("1", "mcp__tools__add"), of_call("2", "other_tool")]
+                ],
+                [
+                    "user",
+                    [
+                        of_result("1", json!([text("one"), text(r#"{"type":"odd"}"#)]), false),
+                        of_result("2", json!("two"), false),
+                    ]
+                ],
+                ["assistant", [text("Meanwhile.")]],
+            ]),
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said_to_be_missing() {
+        let parts = vec![said("hi"), call("a|b", "x"), call("a|b", "x"), result("a|b", json!("1"))];
+        check(
+            &[
+                Message::Assistant(parts),
+                Message::user("so?"),
+                Message::Assistant(vec![result("z", json!("9"))]),
+            ],
+            json!([
+                ["user", [text(NOTHING_SAID)]],
+                ["assistant", [text("hi"), of_call("a_b", "x"), of_call("again2-a_b", "x")]],
+                [
+                    "user",
+                    [
+                        of_result("a_b", json!("1"), false),
+                        of_result("again2-a_b", json!(NO_RESULT), true),
+                        text("so?"),
+                        text(r#"{"id":"z","is_error":false,"tool_result":"9"}"#),
+                    ]
+                ],
+                ["virtual assistant", [text("(no answer yet)")]],
+            ]),
+        );
+    }
+
+    #[test]
+    fn an_id_that_comes_again_is_another_call() {
+        let turn = |text: &str| {
+            let parts = vec![call("c", "x"), result("c", json!(text)), said("ok")];
+            [Message::user("go"), Message::Assistant(parts)]
+        };
+        let told = told(&[turn("first"), turn("second")].concat(), true);
+        let results: Vec<_> =
+            told.iter().filter_map(|(_, blocks)| blocks[0]["tool_use_id"].as_str()).collect();
+        let contents: Vec<_> = told.iter().filter_map(|(_, blocks)| blocks[0]["content"].as_str()).collect();
+        assert_eq!((results, contents), (vec!["c", "again2-c"], vec!["first", "second"]));
+    }
+
+    #[test]
+    fn no_id_is_that_of_another_with_more_behind_it() {
+        let parts = vec![
+            call("call", "x"),
+            call("call_1", "x"),
+            call("call1", "x"),
+            call("a_1", "x"),
+            call("a", "x"),
+        ];
+        let told = told(&[Message::user("go"), Message::Assistant(parts)], true);
+        let ids: Vec<_> =
+            told[1].1.as_array().unwrap().iter().map(|block| block["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["call", "again2-call_1", "call1", "a_1", "again2-a"]);
+    }
+
+    #[test]
+    fn without_tools_calls_are_text_and_without_words_there_is_nothing() {
+        let parts = vec![call("1", "add"), result("1", json!("3")), said("3")];
+        let told = told(&[Message::user("add"), Message::Assistant(parts)], false);
+        let want = json!([
+            text("add"),
+            text(r#"{"arguments":{"a":1},"id":"1","tool_call":"add"}"#),
+            text(r#"{"id":"1","is_error":false,"tool_result":"3"}"#),
+        ]);
+        assert_eq!(told[0], ("user".into(), want));
+        assert_eq!((told.len(), &told[1].1), (2, &json!([text("3")])));
+        let blank = [Message::user(" "), Message::Assistant(vec![said("\n")])];
+        assert!(session(&blank, &Offered { any: true, name: &str::to_owned }).is_none());
+    }
+
+    #[test]
+    fn results_are_never_empty() {
+        let rows = [
+            (json!(""), json!(EMPTY)),
+            (json!([]), json!(EMPTY)),
+            (json!([{ "type": "text", "text": "" }]), json!(EMPTY)),
+            (json!(null), json!(EMPTY)),
+            (json!({ "a": 1 }), json!(r#"{"a":1}"#)),
+            (
+                json!([{ "type": "text", "text": "" }, { "type": "image", "source": {} }]),
+                json!([{ "type": "image", "source": {} }]),
+            ),
+        ];
+        for (content, want) in rows {
+            assert_eq!(result_content(&RawJson::from(content)), want);
+        }
+    }
+}

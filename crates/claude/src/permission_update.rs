@@ -1,0 +1,233 @@
+//! Changes of what is allowed from now on.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::settings::PermissionMode;
+
+/// A change of what is allowed from now on: what the CLI suggests with a [`PermissionRequest`](crate::PermissionRequest), and what
+/// [`Permission::AllowAnd`](crate::Permission::AllowAnd) answers.
+///
+/// ```
+/// # use toolbridge_claude as toolbridge;
+/// use toolbridge::{Permission, PermissionRule, PermissionUpdate};
+///
+/// // This `git status`, and any other in the same conversation.
+/// let rule = PermissionRule::new("Bash").content("git status:*");
+/// let answer = Permission::allow_and([PermissionUpdate::allow([rule])]);
+/// # let _ = answer;
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum PermissionUpdate {
+    /// Adds rules to those there are.
+    AddRules {
+        /// The rules.
+        rules: Vec<PermissionRule>,
+        /// What they say.
+        behavior: RuleBehavior,
+        /// Where they are kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Has these rules take the place of those that say the same, and are kept there.
+    ReplaceRules {
+        /// The rules.
+        rules: Vec<PermissionRule>,
+        /// What they say.
+        behavior: RuleBehavior,
+        /// Where they are kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Takes rules away.
+    RemoveRules {
+        /// The rules.
+        rules: Vec<PermissionRule>,
+        /// What they say.
+        behavior: RuleBehavior,
+        /// Where they are kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Sets the permission mode.
+    SetMode {
+        /// The mode.
+        mode: PermissionMode,
+        /// Where it is kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Lets the CLI's tools work in further directories.
+    AddDirectories {
+        /// The directories.
+        directories: Vec<PathBuf>,
+        /// Where they are kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Takes directories away.
+    RemoveDirectories {
+        /// The directories.
+        directories: Vec<PathBuf>,
+        /// Where they are kept.
+        #[serde(default)]
+        destination: PermissionDestination,
+    },
+    /// Another one that the CLI knows.
+    #[serde(untagged)]
+    Other(Value),
+}
+
+impl PermissionUpdate {
+    /// Allows what these rules name, until the CLI ends.
+    pub fn allow(rules: impl IntoIterator<Item = PermissionRule>) -> Self {
+        let rules = rules.into_iter().collect();
+        Self::AddRules { rules, behavior: RuleBehavior::Allow, destination: PermissionDestination::Session }
+    }
+
+    /// Sets the mode, until the CLI ends.
+    #[must_use]
+    pub fn mode(mode: PermissionMode) -> Self {
+        Self::SetMode { mode, destination: PermissionDestination::Session }
+    }
+
+    /// Lets the CLI's tools work in further directories, until it ends.
+    pub fn directories<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> Self {
+        let directories = directories.into_iter().map(Into::into).collect();
+        Self::AddDirectories { directories, destination: PermissionDestination::Session }
+    }
+
+    /// The same, kept elsewhere. What the CLI suggests is often for a settings file; [`Session`](PermissionDestination::Session)
+    /// writes none.
+    #[must_use]
+    pub fn kept_in(mut self, place: PermissionDestination) -> Self {
+        match &mut self {
+            Self::AddRules { destination, .. }
+            | Self::ReplaceRules { destination, .. }
+            | Self::RemoveRules { destination, .. }
+            | Self::SetMode { destination, .. }
+            | Self::AddDirectories { destination, .. }
+            | Self::RemoveDirectories { destination, .. } => *destination = place,
+            Self::Other(update) => update["destination"] = Value::from(place.as_str()),
+        }
+        self
+    }
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PermissionRule {
+    /// The tool, such as `Bash` or `mcp__tools__add`.
+    pub tool_name: String,
+    /// Which of its calls; all of them without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule_content: Option<String>,
+}
+
+impl PermissionRule {
+    /// A rule for all calls of a tool.
+    pub fn new(tool_name: impl Into<String>) -> Self {
+        Self { tool_name: tool_name.into(), rule_content: None }
+    }
+
+    /// Only for those calls, in the CLI's words, such as `git status:*`.
+    #[must_use]
+    pub fn content(mut self, content: impl Into<String>) -> Self {
+        self.rule_content = Some(content.into());
+        self
+    }
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum RuleBehavior {
+    /// It is allowed.
+    Allow,
+    /// It is not.
+    Deny,
+    /// Somebody is asked each time.
+    Ask,
+}
+
+/// Where a change of permissions is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum PermissionDestination {
+    /// Nowhere: it holds until the CLI ends.
+    #[default]
+    Session,
+    /// In the user's settings, for all projects.
+    UserSettings,
+    /// In the project's settings, which others may have too.
+    ProjectSettings,
+    /// In this user's settings for the project.
+    LocalSettings,
+    /// Beside what was given on the command line; it holds until the CLI ends.
+    CliArg,
+}
+
+impl PermissionDestination {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::UserSettings => "userSettings",
+            Self::ProjectSettings => "projectSettings",
+            Self::LocalSettings => "localSettings",
+            Self::CliArg => "cliArg",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn updates_are_what_the_cli_reads_and_writes() {
+        let rule = PermissionRule::new("Bash").content("ls:*");
+        let rows = [
+            (
+                PermissionUpdate::allow([rule, PermissionRule::new("Read")]),
+                json!({
+                    "type": "addRules", "behavior": "allow", "destination": "session",
+                    "rules": [{ "toolName": "Bash", "ruleContent": "ls:*" }, { "toolName": "Read" }],
+                }),
+            ),
+            (
+                PermissionUpdate::mode(PermissionMode::AcceptEdits)
+                    .kept_in(PermissionDestination::LocalSettings),
+                json!({ "type": "setMode", "mode": "acceptEdits", "destination": "localSettings" }),
+            ),
+            (
+                PermissionUpdate::directories(["/srv"]),
+                json!({ "type": "addDirectories", "directories": ["/srv"], "destination": "session" }),
+            ),
+            (
+                PermissionUpdate::Other(json!({ "type": "ofTomorrow", "x": 1 })),
+                json!({ "type": "ofTomorrow", "x": 1 }),
+            ),
+        ];
+        for (update, want) in rows {
+            assert_eq!(serde_json::to_value(&update).unwrap(), want);
+            assert_eq!(serde_json::from_value::<PermissionUpdate>(want).unwrap(), update);
+        }
+        let other = PermissionUpdate::Other(json!({ "type": "x" })).kept_in(PermissionDestination::Session);
+        assert_eq!(other, PermissionUpdate::Other(json!({ "type": "x", "destination": "session" })));
+        let places = ["session", "userSettings", "projectSettings", "localSettings", "cliArg"];
+        for place in places {
+            let read: PermissionDestination = serde_json::from_value(json!(place)).unwrap();
+            assert_eq!(read.as_str(), place);
+        }
+    }
+}
