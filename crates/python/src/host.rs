@@ -11,6 +11,7 @@ use toolbridge::{ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
 use crate::event_loop::{EventLoop, undelivered};
+use crate::hook::Listening;
 use crate::tools::Offer;
 
 /// What Python offers in one request.
@@ -24,6 +25,7 @@ pub(crate) struct Host {
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
     stderr: Option<Py<PyAny>>,
+    hooks: Vec<Listening>,
 }
 
 /// A permission, as Python gives it.
@@ -62,6 +64,9 @@ impl Host {
             request = request.on_stderr(move |line| {
                 post(&event_loop, &callback, |py| PyString::new(py, line).into_any());
             });
+        }
+        for hook in self.hooks {
+            request = hook.give(event_loop.clone_ref(py), request);
         }
         if !offer.is_empty() {
             let (tools, _) = offer.serve(py, event_loop.clone_ref(py))?;

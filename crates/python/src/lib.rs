@@ -9,6 +9,7 @@ mod config;
 mod documents;
 mod error;
 mod event_loop;
+mod hook;
 mod host;
 mod log;
 mod model;

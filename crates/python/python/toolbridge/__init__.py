@@ -37,6 +37,7 @@ from .errors import (
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
+from .hooks import Hook, HookAnswer, HookCall, HookEvent, HookFunction, HookOutput
 from .model import ClaudeCodeModel
 from .progress import report_progress
 from .server_info import ServerInfo
@@ -73,6 +74,12 @@ __all__ = [
     "Deny",
     "Documents",
     "Effort",
+    "Hook",
+    "HookAnswer",
+    "HookCall",
+    "HookEvent",
+    "HookFunction",
+    "HookOutput",
     "IPCConnectionError",
     "IPCError",
     "IPCMessageSizeError",

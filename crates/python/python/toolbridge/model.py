@@ -31,6 +31,7 @@ from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
 from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
+from .hooks import Hook
 from .meter import Meter
 from .output import wanted
 from .server_info import ServerInfo, said
@@ -184,6 +185,7 @@ class ClaudeCodeModel(Model[None]):
         message_callback: MessageCallback | None = None,
         stderr_callback: StderrCallback | None = None,
         can_use_tool: CanUseTool | None = None,
+        hooks: Sequence[Hook] = (),
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
@@ -264,6 +266,8 @@ class ClaudeCodeModel(Model[None]):
             message_callback: Is called with each message of the CLI.
             stderr_callback: Is called with each line that the CLI writes to its stderr.
             can_use_tool: Decides about tools that no rule allows or forbids.
+            hooks: Functions that are called when something happens in the CLI: before a tool is used, after
+                a prompt, when the model stops. Those of the settings are called, too.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
             tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
@@ -285,6 +289,7 @@ class ClaudeCodeModel(Model[None]):
         self._message_callback = message_callback
         self._stderr_callback = stderr_callback
         self._can_use_tool = can_use_tool
+        self._hooks = tuple(hooks)
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
@@ -526,6 +531,7 @@ class ClaudeCodeModel(Model[None]):
                 documents=tools.documents,
                 decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
+                listening=(*self._hooks, *given.get("claude_code_hooks", ())),
             )
             stack.push_async_callback(host.end)
             always = await start_servers(given_nats_tools(given), host, stack)
@@ -597,7 +603,9 @@ class ClaudeCodeModel(Model[None]):
         return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "settings", "profile"})
+_SHARED = frozenset(
+    {"message_callback", "stderr_callback", "can_use_tool", "hooks", "settings", "profile"}
+)
 """What a copy has in common with its model."""
 
 

@@ -27,6 +27,7 @@ from . import _native
 from ._waiting import completed
 from .errors import InvalidRequestError
 from .failure import ends_program, fail
+from .hooks import Hook, Listening, heard
 from .meter import Meter
 from .progress import current_call
 from .results import error_result, result_of
@@ -375,6 +376,7 @@ class Host:
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
+    listening: Sequence[Hook] = ()
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -387,6 +389,13 @@ class Host:
     def decide(self) -> Callable[[_native.Call], object] | None:
         decider = self.decider
         return None if decider is None else lambda call: self.start(call, partial(decider, call))
+
+    @property
+    def hooks(self) -> list[Listening]:
+        def starts(hook: Hook) -> Callable[[_native.Call], object]:
+            return lambda call: self.start(call, partial(heard, hook, call))
+
+        return [Listening(hook.event, hook.matcher, starts(hook)) for hook in self.listening]
 
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""
