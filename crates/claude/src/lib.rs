@@ -43,6 +43,7 @@ mod sweep;
 mod tools;
 mod transport;
 mod version;
+mod waits;
 mod warm;
 
 pub use builder::ClaudeCodeModelBuilder;

@@ -5,6 +5,7 @@
 //! (`task`, `runtime`), and events into records of Python's `logging` (`log`).
 
 mod call;
+mod chat;
 mod config;
 mod documents;
 mod error;
@@ -35,7 +36,11 @@ mod _native {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
+    use crate::chat::Chat;
+    #[pymodule_export]
     use crate::documents::Documents;
+    #[pymodule_export]
+    use crate::host::Ending;
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

@@ -64,6 +64,17 @@ class Reader:
                 )
         return None  # a block that the CLI knows, and we do not
 
+    def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
+        """What a call came to, where the CLI has not said so."""
+        said = from_json(result)
+        return NativeToolReturnPart(
+            call.tool_name,
+            _content(said["content"]),
+            call.tool_call_id,
+            outcome="failed" if said.get("isError") else "success",
+            provider_name=SYSTEM,
+        )
+
     def tool_name(self, name: str) -> str:
         """A tool's name as the agent knows it."""
         return name.removeprefix(f"mcp__{self.server_name}__")

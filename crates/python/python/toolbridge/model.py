@@ -8,11 +8,11 @@ import pickle
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
 from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
@@ -22,6 +22,7 @@ from pydantic_ai.models import (
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
 from . import _executable, _native
@@ -30,6 +31,7 @@ from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
 from .conversation import conversation
+from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
 from .hooks import Hook
 from .meter import Meter
@@ -102,6 +104,13 @@ class _Prepared:
     def meter_answered(self) -> None:
         if self.meter is not None:
             self.meter.is_answered = True
+
+    def deferred(self, parts: Sequence[ModelResponsePart]) -> tuple[list[ModelResponsePart], RequestUsage] | None:
+        """The parts and the usage of an answer that ended at a call which cannot be made now."""
+        deferral = self.host.toolbox.deferral
+        if deferral is None or deferral.is_empty or self.meter is None:
+            return None
+        return deferral.left(parts, self.reader), self.meter.usage
 
 
 class ClaudeCodeModel(Model[None]):
@@ -440,6 +449,9 @@ class ClaudeCodeModel(Model[None]):
             json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
             answer = answer_of(json, ready.reader, self.model_name)
             ready.meter_answered()
+            if (deferred := ready.deferred(answer.response.parts)) is not None:
+                parts, usage = deferred
+                return replace(answer, response=replace(answer.response, parts=parts, usage=usage))
             return answer
 
     @asynccontextmanager
@@ -463,6 +475,7 @@ class ClaudeCodeModel(Model[None]):
                     _model_name=self.model_name,
                     _stop=ready.stop,
                     _answered=ready.meter_answered,
+                    _deferred=ready.deferred,
                 )
             finally:
                 stream.close()
@@ -545,6 +558,9 @@ class ClaudeCodeModel(Model[None]):
                 stack.push_async_exit(listeners.end)
             if meter is not None and run is not None and run.tool_manager is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
+                names = run.tool_manager.tools or {}
+                tools.toolbox.deferral = deferral = Deferral(names.keys())
+                host.until = deferral.ending
             *history, last = read.messages
             request = {
                 "history": history,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent, TextPart, ThinkingPart
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    TextPart,
+    ThinkingPart,
+)
 from pydantic_ai.models import StreamedResponse
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json
 
 from . import _native
@@ -26,6 +33,10 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _stop: Stop
     _answered: Callable[[], None]
     """Is told that the whole answer is there."""
+    _deferred: Callable[[Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None]
+    """Says what an answer has that ended at a call which cannot be made now."""
+    _left: list[ModelResponsePart] | None = field(default=None, init=False)
+    """The parts of such an answer."""
     _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
     _block: int = field(default=0, init=False)
     """The block that deltas belong to."""
@@ -99,6 +110,18 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             parts = self._reader.output(self._handed_in, output)
             for part in [*self._held(parts[-1]), *parts]:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+        streamed = self._parts_manager.get_parts()
+        if (deferred := self._deferred(streamed)) is not None:
+            self._left, self._usage = deferred
+            for part in self._left:
+                if part not in streamed:
+                    yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+
+    def get(self) -> ModelResponse:
+        """The response as far as it has come."""
+        # Calls that cannot be made now have been streamed as the CLI's own.
+        response = super().get()
+        return response if self._left is None else replace(response, parts=self._left)
 
     def _held(self, output: ModelResponsePart) -> Iterator[ModelResponsePart]:
         """What was said before the output, where text alone could have been taken for it."""

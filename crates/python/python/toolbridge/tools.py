@@ -25,6 +25,7 @@ from pydantic_core import to_json
 
 from . import _native
 from ._waiting import completed
+from .deferral import Deferral
 from .errors import InvalidRequestError
 from .failure import ends_program, fail
 from .hooks import Hook, Listening, heard
@@ -274,6 +275,8 @@ class Toolbox:
     """Counts the calls of an agent's run,"""
     metered: ToolManager[Any] | None = None
     """which this manager makes."""
+    deferral: Deferral | None = None
+    """Sees to those of its calls that cannot be made during a request."""
 
     @property
     def names(self) -> set[str]:
@@ -293,19 +296,24 @@ class Toolbox:
         tool, manager = call.tool, call.tool.manager
         if self.meter is None or manager is not self.metered:
             return self.result(tool, await handled(manager, part))
+        counted = partial(self._counted, self.meter, tool, part)
+        return await (counted() if self.deferral is None else self.deferral.call(part, counted))
+
+    async def _counted(self, meter: Meter, tool: Served, part: ToolCallPart) -> bytes:
+        name, manager = part.tool_name, tool.manager
         try:
-            self.meter.begin_call()
+            meter.begin_call()
         except AgentRunError as error:
             return error_result(error.message)  # not read any more: the request ends
         try:
             value = await handled(manager, part)
         except (ModelRetry, ValidationError):
-            max_retries = (manager.tools or {})[call.name].max_retries
-            self.meter.failed(call.name, max_retries, _retries(manager))
+            max_retries = (manager.tools or {})[name].max_retries
+            meter.failed(name, max_retries, _retries(manager))
             raise
         finally:
-            self.meter.end_call()
-        _retries(manager).pop(call.name, None)
+            meter.end_call()
+        _retries(manager).pop(name, None)
         return self.result(tool, value)
 
     def result(self, tool: Served, value: Any) -> bytes:
@@ -377,6 +385,7 @@ class Host:
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
     listening: Sequence[Hook] = ()
+    until: _native.Ending | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
