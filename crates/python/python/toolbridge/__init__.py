@@ -18,6 +18,7 @@ from .callbacks import (
     PermissionRequest,
     StderrCallback,
 )
+from .chat import Chat, ChatAnswer, McpServerStatus
 from .client import Client, current_client
 from .errors import (
     BridgeStartupError,
@@ -66,6 +67,8 @@ __all__ = [
     "CLIResponseParseError",
     "CLIUsage",
     "CanUseTool",
+    "Chat",
+    "ChatAnswer",
     "ClaudeCodeError",
     "ClaudeCodeModel",
     "ClaudeCodeModelSettings",
@@ -87,6 +90,7 @@ __all__ = [
     "InvalidRequestError",
     "McpServer",
     "McpServerError",
+    "McpServerStatus",
     "MessageCallback",
     "NatsError",
     "NatsTools",

@@ -81,9 +81,12 @@ class Reader:
 
     def is_output(self, part: ModelResponsePart) -> bool:
         """Whether the part is the model handing in its output to the CLI."""
-        if self.wanted.schema is None or not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
-            return False
-        return part.tool_name == CLI_TOOL
+        is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
+        return is_native and self.is_for_output(part.tool_name)
+
+    def is_for_output(self, tool_name: str) -> bool:
+        """Whether the model hands in its output with that tool."""
+        return self.wanted.schema is not None and tool_name == CLI_TOOL
 
     def output(self, handed_in: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
         """The last parts of an answer with an output: how it was handed in, and the output.

@@ -6,13 +6,13 @@ import asyncio
 import os
 import pickle
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ModelResponsePart
 from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
@@ -21,7 +21,7 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
@@ -30,12 +30,13 @@ from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
+from .chat import Chat, Output, OutputT
 from .conversation import conversation
 from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
 from .hooks import Hook
 from .meter import Meter
-from .output import wanted
+from .output import Wanted, wanted
 from .server_info import ServerInfo, said
 from .settings import (
     DEFAULT_SERVER_NAME,
@@ -76,6 +77,14 @@ class _Registered:
     server_name: str
     transport: TransportType
     deps: Any
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """What a conversation has instead of what requests have."""
+
+    registered: _Registered | None
+    wanted: Wanted
 
 
 @dataclass
@@ -480,6 +489,83 @@ class ClaudeCodeModel(Model[None]):
             finally:
                 stream.close()
 
+    @overload
+    def conversation(
+        self,
+        *,
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[str]]: ...
+
+    @overload
+    def conversation(
+        self,
+        *,
+        output_type: type[OutputT],
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[OutputT]]: ...
+
+    def conversation(
+        self,
+        *,
+        output_type: type[Any] = str,
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[Any]]:
+        """A conversation of several prompts on one CLI process, which ends when the context is left.
+
+        >>> async def talk(model: ClaudeCodeModel) -> str:
+        ...     async with model.conversation(instructions="Be brief.") as chat:
+        ...         await chat.send("My name is Ada.")
+        ...         return (await chat.send("What is my name?")).output
+
+        Args:
+            output_type: What each answer is made into: its text, or a type that pydantic knows.
+            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`. What they offer is
+                looked at before each prompt. Without them the conversation has what `set_agent_toolsets` registered.
+            instructions: What the model is to know, after its system prompts.
+            deps: What tools find as the dependencies of their context.
+            model_settings: Settings over those of the model. The `timeout` is that of each prompt.
+        """
+        return self._conversation(Output(output_type), toolsets, instructions, deps, model_settings)
+
+    @asynccontextmanager
+    async def _conversation(
+        self,
+        output: Output[OutputT],
+        toolsets: Toolsets | None,
+        instructions: str | None,
+        deps: Any,
+        model_settings: ModelSettings | None,
+    ) -> AsyncGenerator[Chat[OutputT]]:
+        own: FunctionToolset[Any] = FunctionToolset()
+        registered = self._registered
+        if toolsets is not None:
+            name, transport = DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
+            if registered is not None:
+                name, transport = registered.server_name, registered.transport
+            registered = _Registered(offered(toolsets, own), name, transport, deps)
+        messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
+        parameters = ModelRequestParameters()
+        talk = _Talk(registered, output.wanted)
+        async with self._prepared(messages, model_settings, parameters, None, talk=talk) as ready:
+            native = await completed(self._native.open, ready.json, ready.host, stop=ready.stop)
+            toolbox = ready.host.toolbox
+            known = {tool.definition.name: tool.definition for tool in toolbox.tools}
+            try:
+                yield Chat(
+                    native, ready.reader, output, toolbox, own, parameters, self.model_name, ready.stop, [], known, []
+                )
+            finally:
+                await completed(native.stop)
+
     async def stream_messages(
         self,
         messages: list[ModelMessage],
@@ -514,8 +600,9 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None,
         listener: Callable[[dict[str, Any]], None] | None = None,
+        talk: _Talk | None = None,
     ) -> AsyncGenerator[_Prepared]:
-        """A request that can be started; what belongs to it goes when the context is left."""
+        """A request that can be started, or a conversation; what belongs to it goes when the context is left."""
         check_asyncio()
         self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
@@ -523,20 +610,24 @@ class ClaudeCodeModel(Model[None]):
         warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
-        registered = self._registered
+        registered = self._registered if talk is None else talk.registered
         async with AsyncExitStack() as stack:
             stack.enter_context(self._named())
-            run = run_context or current_run_context()
+            # A conversation has tools of its own, wherever it begins.
+            run = None if talk is not None else run_context or current_run_context()
             stop = Stop()
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            tools = await self._tools(parameters, given_documents(given), run, registered, stack)
+            alone = talk is not None or (run is None and knows_runs())
+            tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
+            if talk is not None and tools.toolbox.tools:
+                tools.toolbox.manager = tools.toolbox.tools[0].manager
             read = await conversation(messages, parameters)
             own = known(given)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
-            output = wanted(parameters)
+            output = wanted(parameters) if talk is None else talk.wanted
             host = Host(
                 tools.toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
@@ -588,6 +679,7 @@ class ClaudeCodeModel(Model[None]):
         run_context: RunContext[Any] | None,
         registered: _Registered | None,
         stack: AsyncExitStack,
+        alone: bool,
     ) -> _Tools:
         """The tools of a request: those that it names, and the documents of its settings.
 
@@ -601,7 +693,7 @@ class ClaudeCodeModel(Model[None]):
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
         missing = set(names) - toolbox.names
-        gets_all = not names and run_context is None and knows_runs()
+        gets_all = alone and not names
         names += [name for one in documents for name in one.tool_names]
         nats_tools: list[_native.NatsTools] = []
         if registered is not None and (missing or gets_all):

@@ -98,8 +98,8 @@ class Offered:
     nats_tools: tuple[_native.NatsTools, ...] = ()
 
 
-def offered(toolsets: Toolsets) -> Offered:
-    """One toolset and the documents, out of whatever was given."""
+def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
+    """One toolset and the documents, out of whatever was given. Functions and tools go into `own`, if it is given."""
     given = Given.of(toolsets)
     nats_tools = tuple(one for one in given.servers if isinstance(one, _native.NatsTools))
     for server in given.servers:
@@ -109,7 +109,11 @@ def offered(toolsets: Toolsets) -> Offered:
             f"the server `{server.name}` is for a `Session`",
             hint="give it to the CLI itself, with `claude_code_mcp_servers`, or to a `Session`",
         )
-    if given.tools:
+    if own is not None:
+        given.toolsets.append(own)
+        for tool in given.tools:
+            own.add_tool(tool if isinstance(tool, Tool) else Tool(tool))
+    elif given.tools:
         given.toolsets.append(FunctionToolset(given.tools))
     return Offered(combined(given.toolsets), tuple(given.documents), nats_tools)
 
@@ -275,6 +279,8 @@ class Toolbox:
     """Counts the calls of an agent's run,"""
     metered: ToolManager[Any] | None = None
     """which this manager makes."""
+    manager: ToolManager[Any] | None = None
+    """Makes all calls in a conversation, where tools come and go."""
     deferral: Deferral | None = None
     """Sees to those of its calls that cannot be made during a request."""
 
@@ -293,7 +299,7 @@ class Toolbox:
         part = ToolCallPart(call.name, call.arguments.decode())
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
-        tool, manager = call.tool, call.tool.manager
+        tool, manager = call.tool, self.manager or call.tool.manager
         if self.meter is None or manager is not self.metered:
             return self.result(tool, await handled(manager, part))
         counted = partial(self._counted, self.meter, tool, part)
