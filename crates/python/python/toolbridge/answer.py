@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any
@@ -42,6 +42,8 @@ class Reader:
 
     server_name: str
     wanted: Wanted
+    native_tools: Mapping[str, str] = field(default_factory=dict)
+    """The CLI's own tools that pydantic-ai has a name for, and that name."""
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
         """One part; `None` if pydantic-ai has none of the kind."""
@@ -77,7 +79,7 @@ class Reader:
 
     def tool_name(self, name: str) -> str:
         """A tool's name as the agent knows it."""
-        return name.removeprefix(f"mcp__{self.server_name}__")
+        return self.native_tools.get(name) or name.removeprefix(f"mcp__{self.server_name}__")
 
     def is_output(self, part: ModelResponsePart) -> bool:
         """Whether the part is the model handing in its output to the CLI."""

@@ -19,13 +19,14 @@ from pydantic_ai.models import (
     StreamedResponse,
     check_allow_model_requests,
 )
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
-from . import _executable, _native
+from . import _executable, _native, web
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
@@ -373,6 +374,15 @@ class ClaudeCodeModel(Model[None]):
         """The provider's name in messages."""
         return SYSTEM
 
+    @classmethod
+    def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
+        """Those of pydantic-ai's native tools that the CLI has."""
+        return web.NATIVE_TOOLS
+
+    def unsupported_native_tool_settings(self, native_tool: AbstractNativeTool) -> frozenset[str]:
+        """The limits of such a tool that the CLI does not keep."""
+        return web.unsupported_settings(native_tool)
+
     @property
     def provider(self) -> None:
         """There is none: the CLI has the account."""
@@ -624,7 +634,10 @@ class ClaudeCodeModel(Model[None]):
             if talk is not None and tools.toolbox.tools:
                 tools.toolbox.manager = tools.toolbox.tools[0].manager
             read = await conversation(messages, parameters)
+            decider = given.get("claude_code_can_use_tool") or self._can_use_tool
+            web.check(parameters.native_tools)
             own = known(given)
+            own |= web.switched_on(parameters.native_tools, own, self._given, asks=decider is not None)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
             output = wanted(parameters) if talk is None else talk.wanted
@@ -633,9 +646,9 @@ class ClaudeCodeModel(Model[None]):
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
-                decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
+                decider=_decider(decider),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
-                listening=(*self._hooks, *given.get("claude_code_hooks", ())),
+                listening=(*self._hooks, *given.get("claude_code_hooks", ()), *web.hooks(parameters.native_tools)),
             )
             stack.push_async_callback(host.end)
             always = await start_servers(given_nats_tools(given), host, stack)
@@ -659,7 +672,9 @@ class ClaudeCodeModel(Model[None]):
                 "only": tools.names,
                 "output_schema": output.schema,
             }
-            reader = Reader(host.server_name, output)
+            kinds = {tool.kind for tool in parameters.native_tools}
+            named = {name: kind for name, kind in web.KINDS.items() if kind in kinds}
+            reader = Reader(host.server_name, output, named)
             json = to_json({"request": request, "settings": own})
             yield _Prepared(json, host, reader, parameters, stop, meter)
 
