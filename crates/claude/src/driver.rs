@@ -813,6 +813,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_time_of_functions_here_does_not_count_unless_it_is_to() {
+        let (mut driver, _stream) = driver(json!({ "subtype": "initialize", "hooks": null }));
+        tokio::time::pause();
+        driver.limit_to(Duration::from_secs(60));
+        let second = |count| tokio::time::advance(Duration::from_secs(count));
+        let wait = driver.waits.begin();
+        second(100).await;
+        assert!(!driver.has_time());
+        driver.turn.as_mut().unwrap().counts_tools = false;
+        assert!(driver.has_time());
+        drop(wait);
+        second(59).await;
+        assert!(driver.has_time());
+        assert_eq!(driver.deadline, Instant::now() + Duration::from_secs(1));
+        second(1).await;
+        assert!(!driver.has_time());
+        // What was before a turn is not its own.
+        driver.limit_to(Duration::from_secs(60));
+        second(60).await;
+        assert!(!driver.has_time());
+    }
+
+    #[tokio::test]
     async fn a_hello_that_matters_must_be_taken_and_nothing_is_asked_before() {
         let (mut driver, mut stream) = driver(json!({ "subtype": "initialize", "hooks": {} }));
         driver.ask(&driver.plan.hello.clone());

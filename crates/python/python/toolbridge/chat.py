@@ -23,7 +23,7 @@ from .errors import InvalidRequestError
 from .output import Wanted
 from .settings import PermissionMode
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Served, Toolbox, as_tool
+from .tools import Toolbox, as_tool
 
 OutputT = TypeVar("OutputT")
 
@@ -213,5 +213,5 @@ class Chat(Generic[OutputT]):
                 del self._known[name]
         for name, definition in now.items():
             if name not in self._known:
-                self._native.add(Served(definition, manager))
+                self._native.add(self._toolbox.served(definition, manager))
                 self._known[name] = definition

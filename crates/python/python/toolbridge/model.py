@@ -159,6 +159,7 @@ class ClaudeCodeModel(Model[None]):
         expand_prompts: bool = False,
         working_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_counts_tools: bool | None = None,
         allowed_tools: Sequence[str] | None = None,
         disallowed_tools: Sequence[str] | None = None,
         builtin_tools: Sequence[str] | None = None,
@@ -224,7 +225,9 @@ class ClaudeCodeModel(Model[None]):
             working_directory: Where the CLI works. By default that is an empty directory, or this process's
                 where something of the CLI's needs one: its own tools, settings files, kept conversations,
                 other servers.
-            timeout: How many seconds a request may take.
+            timeout: How many seconds a request may take, without the time in which the CLI waits for functions of
+                yours: tools, hooks, `can_use_tool`.
+            timeout_counts_tools: Whether it also counts that time. It does not by default.
             allowed_tools: Rules for tools that run without a question.
             disallowed_tools: Rules for tools that must not run.
             builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the

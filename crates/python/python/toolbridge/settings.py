@@ -123,6 +123,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Whether the CLI reads the files that prompts name with `@`, and runs commands such as `/cost`."""
     claude_code_working_directory: str | os.PathLike[str]
     """Where the CLI works."""
+    claude_code_timeout_counts_tools: bool
+    """Whether `timeout` also counts the time in which the CLI waits for tools and other functions of yours."""
     claude_code_allowed_tools: Sequence[str]
     """Rules for tools that run without a question, such as `Read` or `Bash(git log *)`."""
     claude_code_disallowed_tools: Sequence[str]

@@ -198,8 +198,14 @@ def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
     return lambda arguments: function(**validate(arguments))
 
 
-def described(tool: ToolDefinition) -> dict[str, Any]:
-    """What the native module is told about a tool."""
+def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = False) -> dict[str, Any]:
+    """What the native module is told about a tool.
+
+    Args:
+        tool: The tool.
+        for_model: Whether only a CLI of ours is told. It sends calls side by side only of what is read-only.
+        in_turn: Whether its calls are to take turns with all others.
+    """
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
     if not isinstance(annotations, Mapping):
@@ -211,13 +217,19 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
         # Clients take a tool that says nothing for one that changes something.
         if said is not None and (said or name != "read_only"):
             hints[hint] = said
+    is_parallel = bool(metadata.get("parallel"))
+    if tool.sequential or in_turn:
+        hints.pop("readOnlyHint", None)
+        is_parallel = False
+    elif is_parallel and for_model:
+        hints["readOnlyHint"] = True
     return {
         "name": tool.name,
         "description": tool.description or "",
         "input_schema": {"type": "object", **tool.parameters_json_schema},
         "title": metadata.get("title") or annotations.get("title"),
         "annotations": hints,
-        "parallel": metadata.get("parallel"),
+        "parallel": is_parallel,
         "max_result_chars": metadata.get("max_result_chars"),
     }
 
@@ -246,13 +258,17 @@ class Served:
     """Calls it,"""
     function: Callable[[bytes], Any] | None = None
     """unless this does, with arguments as JSON text and in any thread."""
+    for_model: bool = False
+    """Whether it is for a model of ours, and not for any client."""
+    in_turn: bool = False
+    """Whether its calls take turns, whatever it says of itself."""
 
     @property
     def described(self) -> bytes:
         """What the native module is told about it."""
         # No schema of what it returns: a function of Python's may return something else than its signature
         # says, which a client that was promised an object would refuse.
-        return to_json(described(self.definition))
+        return to_json(described(self.definition, for_model=self.for_model, in_turn=self.in_turn))
 
     @property
     def is_direct(self) -> bool:
@@ -292,7 +308,12 @@ class Toolbox:
         """Adds the tools of a manager, or those of them that are given."""
         if definitions is None:
             definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
-        self.tools += [Served(definition, manager) for definition in definitions]
+        self.tools += [self.served(definition, manager) for definition in definitions]
+
+    def served(self, definition: ToolDefinition, manager: ToolManager[Any]) -> Served:
+        """A tool of a manager, as it is offered."""
+        in_turn = manager.get_parallel_execution_mode() == "sequential"
+        return Served(definition, manager, for_model=not self.is_structured, in_turn=in_turn)
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
