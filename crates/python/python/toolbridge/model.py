@@ -53,7 +53,7 @@ from .settings import (
     as_json,
     check_names,
     given_documents,
-    given_nats_tools,
+    given_servers,
     known,
     warn_unsupported,
 )
@@ -94,8 +94,8 @@ class _Tools:
 
     toolbox: Toolbox
     documents: list[_native.Documents]
-    nats_tools: list[_native.NatsTools]
-    """Those of other machines that are registered, and not the settings'."""
+    servers: list[_native.McpServer | _native.NatsTools]
+    """Other servers and machines that are registered, and not the settings'."""
     names: list[str] | None
     """Which of them the request gets; all if `None`."""
 
@@ -409,7 +409,7 @@ class ClaudeCodeModel(Model[None]):
         `server_name` and `transport` are those of agents' tools, too.
 
         Args:
-            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
+            toolsets: A toolset, or a sequence of toolsets, tools, functions, `Documents` and `McpServer`s; none at all if
                 `None`.
             server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls travel.
@@ -654,8 +654,8 @@ class ClaudeCodeModel(Model[None]):
                 listening=(*self._hooks, *given.get("claude_code_hooks", ()), *web.hooks(parameters.native_tools)),
             )
             stack.push_async_callback(host.end)
-            always = await start_servers(given_nats_tools(given), host, stack)
-            host.servers = [*always, *await start_servers(tools.nats_tools, host, stack)]
+            always = await start_servers(given_servers(given), host, stack)
+            host.servers = [*always, *await start_servers(tools.servers, host, stack)]
             if tools.names is not None:
                 tools.names += [name for one in always for name in one.tool_names]
             heard_by = (given.get("claude_code_message_callback") or self._message_callback, listener)
@@ -713,9 +713,9 @@ class ClaudeCodeModel(Model[None]):
         missing = set(names) - toolbox.names
         gets_all = alone and not names
         names += [name for one in documents for name in one.tool_names]
-        nats_tools: list[_native.NatsTools] = []
+        servers: list[_native.McpServer | _native.NatsTools] = []
         if registered is not None and (missing or gets_all):
-            nats_tools += registered.offered.nats_tools
+            servers += registered.offered.servers
             for one in registered.offered.documents:
                 if one not in documents and (gets_all or missing & set(one.tool_names)):
                     documents.append(one)
@@ -726,7 +726,7 @@ class ClaudeCodeModel(Model[None]):
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.names])
-        return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
+        return _Tools(toolbox, documents, servers, None if gets_all else list(dict.fromkeys(names)))
 
 
 _SHARED = frozenset(

@@ -201,6 +201,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Whether the CLI says what agents say and think."""
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
+    claude_code_tool_servers: _native.McpServer | Sequence[_native.McpServer]
+    """Other MCP servers, which each request starts and ends, and whose tools the model gets as if they were yours."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
     """Tools of other machines that the model gets, beside those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool
@@ -226,6 +228,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
     {
         "claude_code_documents",
         "claude_code_nats_tools",
+        "claude_code_tool_servers",
         "claude_code_can_use_tool",
         "claude_code_hooks",
         "claude_code_message_callback",
@@ -259,10 +262,13 @@ def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Document
     return [given] if isinstance(given, _native.Documents) else list(given)
 
 
-def given_nats_tools(settings: Mapping[str, Any] | None) -> list[_native.NatsTools]:
-    """The tools of other machines among the settings."""
-    given = (settings or {}).get("claude_code_nats_tools") or ()
-    return [given] if isinstance(given, _native.NatsTools) else list(given)
+def given_servers(settings: Mapping[str, Any] | None) -> list[_native.McpServer | _native.NatsTools]:
+    """The other servers and machines among the settings."""
+    found: list[_native.McpServer | _native.NatsTools] = []
+    for name in ("claude_code_tool_servers", "claude_code_nats_tools"):
+        given = (settings or {}).get(name) or ()
+        found += [given] if isinstance(given, _native.McpServer | _native.NatsTools) else given
+    return found
 
 
 def check_names(settings: Mapping[str, Any] | None) -> None:

@@ -36,6 +36,7 @@ from .results import error_result, result_of
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
     | _native.Documents
+    | _native.McpServer
     | _native.NatsTools
     | Sequence[
         AbstractToolset[Any]
@@ -46,7 +47,7 @@ Toolsets: TypeAlias = (
         | Callable[..., Any]
     ]
 )
-"""One toolset, documents, tools of other machines, or a sequence of those, of tools and functions."""
+"""One toolset, documents, another server, tools of other machines, or a sequence of those, of tools and functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -76,7 +77,7 @@ class Given:
     @classmethod
     def of(cls, all_of_it: Toolsets) -> Self:
         given = cls()
-        single = AbstractToolset | _native.Documents | _native.NatsTools
+        single = AbstractToolset | _native.Documents | _native.McpServer | _native.NatsTools
         for one in [all_of_it] if isinstance(all_of_it, single) else all_of_it:
             if isinstance(one, AbstractToolset):
                 given.toolsets.append(one)
@@ -95,27 +96,19 @@ class Offered:
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
-    nats_tools: tuple[_native.NatsTools, ...] = ()
+    servers: tuple[_native.McpServer | _native.NatsTools, ...] = ()
 
 
 def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
     """One toolset and the documents, out of whatever was given. Functions and tools go into `own`, if it is given."""
     given = Given.of(toolsets)
-    nats_tools = tuple(one for one in given.servers if isinstance(one, _native.NatsTools))
-    for server in given.servers:
-        if isinstance(server, _native.NatsTools):
-            continue
-        raise InvalidRequestError(
-            f"the server `{server.name}` is for a `Session`",
-            hint="give it to the CLI itself, with `claude_code_mcp_servers`, or to a `Session`",
-        )
     if own is not None:
         given.toolsets.append(own)
         for tool in given.tools:
             own.add_tool(tool if isinstance(tool, Tool) else Tool(tool))
     elif given.tools:
         given.toolsets.append(FunctionToolset(given.tools))
-    return Offered(combined(given.toolsets), tuple(given.documents), nats_tools)
+    return Offered(combined(given.toolsets), tuple(given.documents), tuple(given.servers))
 
 
 def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
