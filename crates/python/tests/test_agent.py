@@ -229,7 +229,10 @@ async def test_output_after_a_tool(world: MakeWorld, transport: Transport) -> No
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        ('{"kind": "final_result_City", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        (
+            '{"kind": "final_result_City", "value": {"name": "Oslo", "people": 1}}',
+            City(name="Oslo", people=1),
+        ),
         ('{"kind": "final_result_Nothing", "value": {"reason": "no"}}', Nothing(reason="no")),
         ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],

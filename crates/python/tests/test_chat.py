@@ -115,7 +115,11 @@ async def test_one_answer_is_interrupted_and_the_conversation_goes_on(
 
 
 async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Transport) -> None:
-    here = world("\n---\n".join([f"text {number}" for number in range(100)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]))
+    here = world(
+        "\n---\n".join(
+            [f"text {number}" for number in range(100)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]
+        )
+    )
     shelf: FunctionToolset[str] = FunctionToolset()
 
     @shelf.tool

@@ -21,7 +21,13 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDefinition, ToolDenied
+from pydantic_ai.tools import (
+    DeferredToolRequests,
+    DeferredToolResults,
+    ToolApproved,
+    ToolDefinition,
+    ToolDenied,
+)
 from pydantic_ai.toolsets import ExternalToolset
 from support import PATIENCE_SECONDS, Transport, World, prompt
 
@@ -39,15 +45,14 @@ Output = str | DeferredToolRequests
 
 def deleter(here: World, transport: Transport, **options: Any) -> tuple[Agent[None, Output], list[str]]:
     """An agent with a tool that needs an approval, and what it has deleted."""
-    agent = Agent(here.model(transport), output_type=[str, DeferredToolRequests])
     deleted: list[str] = []
 
-    @agent.tool_plain(requires_approval=True, **options)
     def delete(path: str) -> str:
         deleted.append(path)
         return f"{path} is gone"
 
-    return agent, deleted
+    tool: Tool[None] = Tool(delete, requires_approval=True, **options)
+    return Agent(here.model(transport), tools=[tool], output_type=[str, DeferredToolRequests]), deleted
 
 
 async def go_on(
@@ -88,7 +93,9 @@ async def test_an_approved_call_is_made_once_and_the_model_goes_on_from_its_resu
     history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))
     results = DeferredToolResults(approvals={"toolu_delete": True})
     later = world(LATER)
-    second = await agent.run(message_history=history, deferred_tool_results=results, model=later.model(transport))
+    second = await agent.run(
+        message_history=history, deferred_tool_results=results, model=later.model(transport)
+    )
     assert second.output == "It is done."
     assert deleted == ["a.txt"]
     told = str(later.requests[-1]["messages"])
@@ -96,7 +103,9 @@ async def test_an_approved_call_is_made_once_and_the_model_goes_on_from_its_resu
     assert "toolu_delete" in told
 
 
-async def test_a_denied_call_is_not_made_and_the_model_reads_why(world: MakeWorld, transport: Transport) -> None:
+async def test_a_denied_call_is_not_made_and_the_model_reads_why(
+    world: MakeWorld, transport: Transport
+) -> None:
     here = world(DELETE)
     agent, deleted = deleter(here, transport)
     first = await agent.run("delete a.txt")
@@ -112,7 +121,7 @@ async def test_a_denied_call_is_not_made_and_the_model_reads_why(world: MakeWorl
 
 async def test_a_tool_may_ask_for_an_approval_itself(world: MakeWorld, transport: Transport) -> None:
     here = world(DELETE)
-    agent = Agent(here.model(transport), output_type=[str, DeferredToolRequests])
+    agent: Agent[None, Output] = Agent(here.model(transport), output_type=[str, DeferredToolRequests])
     deleted: list[str] = []
 
     @agent.tool
@@ -196,9 +205,7 @@ async def test_calls_beside_it_are_made_once_each(world: MakeWorld, transport: T
 
 
 async def test_a_call_under_way_beside_it_comes_to_its_end(world: MakeWorld, transport: Transport) -> None:
-    here = world(
-        'call slow {} as toolu_slow\ncall delete {"path": "a.txt"} as toolu_a\n---\ntext {results}'
-    )
+    here = world('call slow {} as toolu_slow\ncall delete {"path": "a.txt"} as toolu_a\n---\ntext {results}')
     agent, _ = deleter(here, transport, metadata={"read_only": True})
     asked = asyncio.Event()
     runs: list[str] = []
@@ -212,7 +219,9 @@ async def test_a_call_under_way_beside_it_comes_to_its_end(world: MakeWorld, tra
     def ask(requests: DeferredToolRequests) -> None:
         asked.set()
 
-    first = await agent.run("go", capabilities=[HandleDeferredToolCalls(handler=lambda _, requests: ask(requests))])
+    first = await agent.run(
+        "go", capabilities=[HandleDeferredToolCalls(handler=lambda _, requests: ask(requests))]
+    )
     assert isinstance(first.output, DeferredToolRequests)
     assert runs == ["slow"]
     response = first.all_messages()[1]

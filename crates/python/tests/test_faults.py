@@ -110,8 +110,8 @@ async def test_a_request_that_takes_too_long_is_ended_with_its_tools(
     # On a busy machine the tool may not have been called by then.
     for limit in (3, 15, 75):
         here, hanging = world(HANG), Hanging()
+        model = here.model(transport, timeout=float(limit), timeout_counts_tools=True)
         with pytest.raises(CLIExecutionError, match=f"no result within {limit} s") as raised:
-            model = here.model(transport, timeout=float(limit), timeout_counts_tools=True)
             await hanging.agent(model).run("go")
         if hanging.started.is_set():
             break

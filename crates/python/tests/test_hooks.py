@@ -14,6 +14,7 @@ from pydantic_ai.models import ModelRequestParameters
 from support import PATIENCE_SECONDS, Transport, World, prompt
 
 from toolbridge import (
+    ClaudeCodeModel,
     ClaudeCodeModelSettings,
     CLIInterruptedError,
     Hook,
@@ -78,7 +79,11 @@ async def test_a_hook_denies_and_changes(world: MakeWorld, transport: Transport)
     assert (await agent.run("go")).output == "42"
     assert calls == [(40, 2)]
     # In the CLI's own words.
-    specific = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "raw no"}
+    specific = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "raw no",
+    }
     agent, calls = adder(world(ADD), transport, answering({"hookSpecificOutput": specific}))
     assert "raw no" in (await agent.run("go")).output
     assert calls == []
@@ -134,7 +139,10 @@ async def test_a_hook_tells_the_model_more_and_keeps_prompts_away(world: MakeWor
     tell = Hook("UserPromptSubmit", lambda _: HookOutput(context="zebra-context"))
     await here.model(hooks=[tell]).request(prompt(), None, ModelRequestParameters())
     assert "zebra-context" in str(here.requests[0])
-    for hook in (Hook("UserPromptSubmit", lambda _: HookOutput.block("not this")), Hook("UserPromptSubmit", wrong)):
+    for hook in (
+        Hook("UserPromptSubmit", lambda _: HookOutput.block("not this")),
+        Hook("UserPromptSubmit", wrong),
+    ):
         here = world("text ok")
         await here.model(hooks=[hook]).request(prompt("secret"), None, ModelRequestParameters())
         assert here.requests == []
@@ -173,9 +181,8 @@ async def test_a_hook_under_way_ends_with_its_request(world: MakeWorld, transpor
     agent, calls = adder(world(ADD), transport, Hook("PreToolUse", hang))
     run = asyncio.ensure_future(agent.run("go"))
     await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
-    model = agent.model
-    assert hasattr(model, "interrupt")
-    assert model.interrupt() == 1
+    assert isinstance(agent.model, ClaudeCodeModel)
+    assert agent.model.interrupt() == 1
     with pytest.raises(CLIInterruptedError):
         await run
     assert cancelled.is_set()

@@ -38,7 +38,9 @@ async def used(here: World, *tools: AbstractNativeTool, **options: Any) -> tuple
     result = await agent(here, *tools, **options).run("go")
     response = result.all_messages()[-1]
     assert isinstance(response, ModelResponse)
-    return tuple(part for part in response.parts if isinstance(part, NativeToolCallPart | NativeToolReturnPart))
+    return tuple(
+        part for part in response.parts if isinstance(part, NativeToolCallPart | NativeToolReturnPart)
+    )
 
 
 async def test_the_web_is_searched_by_the_cli(world: MakeWorld) -> None:
@@ -100,11 +102,13 @@ async def test_who_decides_about_tools_is_asked_about_these(world: MakeWorld) ->
 
 
 @pytest.mark.parametrize(
-    "tool", [CodeExecutionTool(), WebSearchTool(max_uses=1), WebFetchTool(max_uses=1)], ids=lambda tool: tool.kind
+    "tool",
+    [CodeExecutionTool(), WebSearchTool(max_uses=1), WebFetchTool(max_uses=1)],
+    ids=lambda tool: tool.kind,
 )
 async def test_what_the_cli_does_not_have_is_an_error(world: MakeWorld, tool: AbstractNativeTool) -> None:
     here = world("text ok")
-    with pytest.raises(UserError, match="max_uses|not supported by this model"):
+    with pytest.raises(UserError, match=r"max_uses|not supported by this model"):
         await agent(here, tool).run("go")
     assert here.requests == []
 

@@ -83,8 +83,9 @@ class Reader:
 
     def is_output(self, part: ModelResponsePart) -> bool:
         """Whether the part is the model handing in its output to the CLI."""
-        is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
-        return is_native and self.is_for_output(part.tool_name)
+        if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
+            return False
+        return self.is_for_output(part.tool_name)
 
     def is_for_output(self, tool_name: str) -> bool:
         """Whether the model hands in its output with that tool."""

@@ -15,7 +15,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_core import from_json, to_json
 
-from . import _native
+from . import _native as native
 from ._waiting import Stop, completed
 from .answer import CLIResponse, Reader
 from .conversation import said
@@ -64,7 +64,10 @@ class Output(Generic[OutputT]):
         schema = self._adapter.json_schema()
         if schema.get("type") != "object":
             # The CLI wants an object.
-            self._adapter, self._is_wrapped = TypeAdapter(create_model("Output", response=(output_type, ...))), True
+            self._adapter, self._is_wrapped = (
+                TypeAdapter(create_model("Output", response=(output_type, ...))),
+                True,
+            )
             schema = self._adapter.json_schema()
         self.wanted = Wanted(schema)
 
@@ -92,10 +95,11 @@ class Chat(Generic[OutputT]):
     """A conversation on one CLI process, made by `ClaudeCodeModel.conversation`.
 
     Prompts follow each other: one that is sent before the last answer has ended waits for that. A time-out or
-    an interrupt ends one answer, and the next prompt works. When the CLI has ended, all further calls are errors.
+    an interrupt ends one answer, and the next prompt works. When the CLI has ended, all further calls are
+    errors.
     """
 
-    _native: _native.Chat
+    _native: native.Chat
     _reader: Reader
     _output: Output[OutputT]
     _toolbox: Toolbox
@@ -106,7 +110,7 @@ class Chat(Generic[OutputT]):
     _messages: list[ModelMessage]
     _known: dict[str, ToolDefinition]
     """The tools that the CLI is offered, of those that come and go."""
-    _running: list[_native.Stream]
+    _running: list[native.Stream]
 
     async def send(self, prompt: str | Sequence[UserContent]) -> ChatAnswer[OutputT]:
         """Says something, and waits for the answer. Cancelling the wait interrupts the model."""
@@ -118,22 +122,24 @@ class Chat(Generic[OutputT]):
         return ChatAnswer(self._output.of(response), response, stream.cli_response)
 
     @asynccontextmanager
-    async def stream(
-        self, prompt: str | Sequence[UserContent]
-    ) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
-        """Says something; the answer comes as it is made. Leaving the context interrupts this answer alone."""
+    async def stream(self, prompt: str | Sequence[UserContent]) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
+        """Says something; the answer comes as it is made. Leaving the context interrupts this answer."""
         content = await said(prompt)
         await self._refresh()
-        native = self._native.stream(to_json(content))
-        self._running.append(native)
+        running = self._native.stream(to_json(content))
+        self._running.append(running)
         stream = ClaudeCodeStreamedResponse(
-            self._parameters, _stream=native, _reader=self._reader, _model_name=self._model_name, _stop=self._stop
+            self._parameters,
+            _stream=running,
+            _reader=self._reader,
+            _model_name=self._model_name,
+            _stop=self._stop,
         )
         try:
             yield stream
         finally:
-            native.close()
-            self._running.remove(native)
+            running.close()
+            self._running.remove(running)
             if stream.cli_response is not None:
                 self._messages += [ModelRequest(parts=[UserPromptPart(prompt)]), stream.get()]
 
@@ -149,7 +155,7 @@ class Chat(Generic[OutputT]):
 
     @property
     def session_id(self) -> str | None:
-        """The conversation's id, once the first answer has begun. With `keep_session` it can be resumed by it."""
+        """The conversation's id, once the first answer has begun. One that is kept is resumed by it."""
         return self._native.session_id
 
     async def set_model(self, model_name: str | None) -> None:
@@ -179,7 +185,10 @@ class Chat(Generic[OutputT]):
         await completed(self._native.rewind_files, prompt_id)
 
     def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
-        """Adds a function or a tool, from the next prompt on. So does adding to a toolset of the conversation."""
+        """Adds a function or a tool, from the next prompt on.
+
+        What is added to a toolset of the conversation is there from then on, too.
+        """
         made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
         if made.name in self._known or made.name in self._own.tools:
             raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")

@@ -23,8 +23,8 @@ from .results import error_result
 class Deferral:
     """Ends a request at the first call that cannot be made, once the calls beside it have ended.
 
-    The agent finds that call in the response, and those that the CLI has not come to. It decides about them as
-    with any other model, so the run ends with its `DeferredToolRequests`.
+    The agent finds that call in the response, and those that the CLI has not come to. It decides about them
+    as with any other model, so the run ends with its `DeferredToolRequests`.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -51,7 +51,8 @@ class Deferral:
             self._running -= 1
             if self._calls and not self._running:
                 self.ending.now()
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        return await never
 
     @property
     def is_empty(self) -> bool:
@@ -64,8 +65,11 @@ class Deferral:
         opened: dict[str, NativeToolCallPart] = {}
         left: list[ModelResponsePart] = []
         for part in parts:
-            is_own = isinstance(part, NativeToolCallPart) and part.tool_name in self._names
-            if not is_own or part.tool_call_id in returned:
+            if (
+                not isinstance(part, NativeToolCallPart)
+                or part.tool_name not in self._names
+                or part.tool_call_id in returned
+            ):
                 left.append(part)
             elif (result := self._results.get(part.tool_call_id)) is not None:
                 left += [part, reader.returned(part, result)]

@@ -81,7 +81,7 @@ class HookOutput:
 
 
 HookAnswer: TypeAlias = HookOutput | Mapping[str, Any] | None
-"""What a hook returns: nothing, a `HookOutput`, or an answer as the CLI takes it, with all that it may have."""
+"""What a hook returns: nothing, a `HookOutput`, or an answer as the CLI takes it."""
 
 HookFunction: TypeAlias = Callable[[HookCall], HookAnswer | Awaitable[HookAnswer]]
 """Is called with what happens, on the event loop of the request."""

@@ -115,7 +115,9 @@ class _Prepared:
         if self.meter is not None:
             self.meter.is_answered = True
 
-    def deferred(self, parts: Sequence[ModelResponsePart]) -> tuple[list[ModelResponsePart], RequestUsage] | None:
+    def deferred(
+        self, parts: Sequence[ModelResponsePart]
+    ) -> tuple[list[ModelResponsePart], RequestUsage] | None:
         """The parts and the usage of an answer that ended at a call which cannot be made now."""
         deferral = self.host.toolbox.deferral
         if deferral is None or deferral.is_empty or self.meter is None:
@@ -225,8 +227,8 @@ class ClaudeCodeModel(Model[None]):
             working_directory: Where the CLI works. By default that is an empty directory, or this process's
                 where something of the CLI's needs one: its own tools, settings files, kept conversations,
                 other servers.
-            timeout: How many seconds a request may take, without the time in which the CLI waits for functions of
-                yours: tools, hooks, `can_use_tool`.
+            timeout: How many seconds a request may take, without the time in which the CLI waits for
+                functions of yours: tools, hooks, `can_use_tool`.
             timeout_counts_tools: Whether it also counts that time. It does not by default.
             allowed_tools: Rules for tools that run without a question.
             disallowed_tools: Rules for tools that must not run.
@@ -409,8 +411,8 @@ class ClaudeCodeModel(Model[None]):
         `server_name` and `transport` are those of agents' tools, too.
 
         Args:
-            toolsets: A toolset, or a sequence of toolsets, tools, functions, `Documents` and `McpServer`s; none at all if
-                `None`.
+            toolsets: A toolset, or a sequence of toolsets, tools, functions, `Documents` and `McpServer`s;
+                none at all if `None`.
             server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls travel.
             deps: What tools find as the dependencies of their context, where no agent runs.
@@ -541,8 +543,8 @@ class ClaudeCodeModel(Model[None]):
 
         Args:
             output_type: What each answer is made into: its text, or a type that pydantic knows.
-            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`. What they offer is
-                looked at before each prompt. Without them the conversation has what `set_agent_toolsets` registered.
+            toolsets: As for `set_agent_toolsets`. What they offer is looked at before each prompt. Without
+                them the conversation has what `set_agent_toolsets` registered.
             instructions: What the model is to know, after its system prompts.
             deps: What tools find as the dependencies of their context.
             model_settings: Settings over those of the model. The `timeout` is that of each prompt.
@@ -574,7 +576,17 @@ class ClaudeCodeModel(Model[None]):
             known = {tool.definition.name: tool.definition for tool in toolbox.tools}
             try:
                 yield Chat(
-                    native, ready.reader, output, toolbox, own, parameters, self.model_name, ready.stop, [], known, []
+                    native,
+                    ready.reader,
+                    output,
+                    toolbox,
+                    own,
+                    parameters,
+                    self.model_name,
+                    ready.stop,
+                    [],
+                    known,
+                    [],
                 )
             finally:
                 await completed(native.stop)
@@ -615,7 +627,7 @@ class ClaudeCodeModel(Model[None]):
         listener: Callable[[dict[str, Any]], None] | None = None,
         talk: _Talk | None = None,
     ) -> AsyncGenerator[_Prepared]:
-        """A request that can be started, or a conversation; what belongs to it goes when the context is left."""
+        """A request that can be started, or a conversation. All of it goes when the context is left."""
         check_asyncio()
         self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
@@ -651,7 +663,11 @@ class ClaudeCodeModel(Model[None]):
                 documents=tools.documents,
                 decider=_decider(decider),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
-                listening=(*self._hooks, *given.get("claude_code_hooks", ()), *web.hooks(parameters.native_tools)),
+                listening=(
+                    *self._hooks,
+                    *given.get("claude_code_hooks", ()),
+                    *web.hooks(parameters.native_tools),
+                ),
             )
             stack.push_async_callback(host.end)
             always = await start_servers(given_servers(given), host, stack)
@@ -729,9 +745,7 @@ class ClaudeCodeModel(Model[None]):
         return _Tools(toolbox, documents, servers, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset(
-    {"message_callback", "stderr_callback", "can_use_tool", "hooks", "settings", "profile"}
-)
+_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "hooks", "settings", "profile"})
 """What a copy has in common with its model."""
 
 

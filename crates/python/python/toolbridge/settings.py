@@ -124,7 +124,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     claude_code_working_directory: str | os.PathLike[str]
     """Where the CLI works."""
     claude_code_timeout_counts_tools: bool
-    """Whether `timeout` also counts the time in which the CLI waits for tools and other functions of yours."""
+    """Whether `timeout` also counts the time in which the CLI waits for functions of yours."""
     claude_code_allowed_tools: Sequence[str]
     """Rules for tools that run without a question, such as `Read` or `Bash(git log *)`."""
     claude_code_disallowed_tools: Sequence[str]
@@ -202,7 +202,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
     claude_code_tool_servers: _native.McpServer | Sequence[_native.McpServer]
-    """Other MCP servers, which each request starts and ends, and whose tools the model gets as if they were yours."""
+    """Other MCP servers, which start and end with a request. The model gets their tools beside yours."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
     """Tools of other machines that the model gets, beside those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool

@@ -37,9 +37,9 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _stop: Stop
     _answered: Callable[[], None] = lambda: None
     """Is told that the whole answer is there."""
-    _deferred: Callable[[Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None] = (
-        lambda _: None
-    )
+    _deferred: Callable[
+        [Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None
+    ] = lambda _: None
     """Says what an answer has that ended at a call which cannot be made now."""
     cli_response: CLIResponse | None = field(default=None, init=False)
     """What the CLI says about the answer, once it is complete."""
@@ -116,7 +116,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
 
     def _output(self, call_id: str, json: str) -> Iterator[ModelResponseStreamEvent]:
-        """A piece of the output. What was said before is not a part of it, so the way it is handed in comes first."""
+        """A piece of the output. The call that hands it in comes first: what was said before is no output."""
         parts, writing = self._parts_manager, self._writing
         if writing is None or writing.call_id != call_id:
             self._writing = writing = Writing(self._reader.wanted, call_id)

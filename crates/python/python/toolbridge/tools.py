@@ -47,7 +47,7 @@ Toolsets: TypeAlias = (
         | Callable[..., Any]
     ]
 )
-"""One toolset, documents, another server, tools of other machines, or a sequence of those, of tools and functions."""
+"""One toolset, documents, a server, tools of other machines; or a sequence of those and of functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -100,7 +100,7 @@ class Offered:
 
 
 def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
-    """One toolset and the documents, out of whatever was given. Functions and tools go into `own`, if it is given."""
+    """One toolset, and what is none, out of whatever was given. `own` gets the functions and tools."""
     given = Given.of(toolsets)
     if own is not None:
         given.toolsets.append(own)

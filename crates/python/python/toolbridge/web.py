@@ -25,7 +25,10 @@ _UNSUPPORTED = ("max_uses", "external_web_access")
 def unsupported_settings(tool: AbstractNativeTool) -> frozenset[str]:
     """The limits among a tool's settings that the CLI does not keep."""
     given = {name: getattr(tool, name, None) for name in _UNSUPPORTED}
-    is_limit = {"max_uses": given["max_uses"] is not None, "external_web_access": given["external_web_access"] is False}
+    is_limit = {
+        "max_uses": given["max_uses"] is not None,
+        "external_web_access": given["external_web_access"] is False,
+    }
     return frozenset(name for name, is_set in is_limit.items() if is_set)
 
 
@@ -92,4 +95,6 @@ def _is_at(place: str, domain: str) -> bool:
     """Whether a host and its path are at a domain, or below it; it may have a path, too."""
     host, _, path = place.partition("/")
     of, _, below = domain.lower().removeprefix("https://").removeprefix("http://").partition("/")
-    return (host == of or host.endswith(f".{of}")) and f"{path}/".startswith(f"{below.rstrip('/')}/" if below else "")
+    return (host == of or host.endswith(f".{of}")) and f"{path}/".startswith(
+        f"{below.rstrip('/')}/" if below else ""
+    )
