@@ -334,6 +334,16 @@ mod tests {
             r#"Events([ThinkingDelta("b")])"#,
         );
         check(
+            r#"{"type":"stream_event","event":{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}}"#,
+            r#"Call { index: 1, id: "t", name: "n" }"#,
+        );
+        let delta = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{"}}"#;
+        check(&format!("{delta}}}"), r#"CallDelta { index: 1, json: "{" }"#);
+        check(
+            &format!(r#"{delta},"parent_tool_use_id":"p"}}"#),
+            r#"Events([Subagent { parent_tool_use_id: "p", event: Other(RawJson(152 bytes)) }])"#,
+        );
+        check(
             r#"{"type":"system","subtype":"init","session_id":"s","tools":["Read"],"mcp_servers":[{"name":"x","status":"failed"}]}"#,
             r#"Events([Started(Started { session_id: Some("s"), model: None, tools: ["Read"], mcp_servers: [McpServerStatus { name: "x", status: "failed", error: None }] })])"#,
         );
