@@ -217,6 +217,7 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
+    #[expect(clippy::needless_pass_by_value, reason = "nobody has another use for it")]
     pub fn set_permission_mode(&self, mode: PermissionMode) -> impl Future<Output = Done> + Send + use<> {
         self.have(json!({ "subtype": "set_permission_mode", "mode": mode }))
     }

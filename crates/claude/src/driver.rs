@@ -531,7 +531,7 @@ impl Driver {
             return false;
         }
         let (now, is_waiting) = (Instant::now(), self.waits.is_waiting());
-        let due = self.began + self.limit.min(FOR_EVER) + (self.waits.total() - self.waited);
+        let due = self.began + self.limit.min(FOR_EVER) + self.waits.total().saturating_sub(self.waited);
         // While it waits, no time is used up; it is enough to look now and then.
         self.deadline = if is_waiting { due.max(now + WAITING_AGAIN) } else { due };
         self.deadline > now
