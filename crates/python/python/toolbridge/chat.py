@@ -90,7 +90,7 @@ def _text(response: ModelResponse) -> str:
     return "\n\n".join(texts)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Chat(Generic[OutputT]):
     """A conversation on one CLI process, made by `ClaudeCodeModel.conversation`.
 
