@@ -263,7 +263,7 @@ impl Driver {
         };
         if matches!(end, Ok(End::Here)) {
             // Before anything that it waits for is over: it would go on.
-            self.process.end_now().await;
+            self.process.kill().await;
         }
         self.control.close();
         let failure = match end {

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 DELETE = 'text Let me see.\ncall delete {"path": "a.txt"} as toolu_delete\n---\ntext {result}'
 
-LATER = "text It is done.\n---\ntext It is done."
+LATER = "\n---\n".join(["text It is done."] * 3)
 """What the model says when it has the result."""
 
 Output = str | DeferredToolRequests
