@@ -20,6 +20,9 @@ use crate::start::{Talk, Wanted};
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
+/// What comes of something that the CLI was to do.
+type Done = Result<(), ClaudeCodeError>;
+
 /// A conversation on one CLI process, made by [`ClaudeCodeModel::conversation`]. Dropping it ends the process.
 ///
 /// ```no_run
@@ -130,6 +133,11 @@ impl ChatBuilder {
         self.with(Request::output::<T>)
     }
 
+    /// All that a request says, but for its prompt and what was said before, in place of what was said here.
+    pub fn like(self, request: Request) -> Self {
+        Self { request, ..self }
+    }
+
     /// As [`Request::settings`]. The time-out is that of each prompt.
     pub fn settings(self, settings: Settings) -> Self {
         self.with(|request| request.settings(settings))
@@ -210,8 +218,8 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    pub async fn set_model(&self, model: Option<&str>) -> Result<(), ClaudeCodeError> {
-        self.ask(json!({ "subtype": "set_model", "model": model })).await.map(drop)
+    pub fn set_model(&self, model: Option<&str>) -> impl Future<Output = Done> + Send + use<> {
+        self.have(json!({ "subtype": "set_model", "model": model }))
     }
 
     /// Sets the permission mode from now on.
@@ -219,8 +227,9 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    pub async fn set_permission_mode(&self, mode: PermissionMode) -> Result<(), ClaudeCodeError> {
-        self.ask(json!({ "subtype": "set_permission_mode", "mode": mode })).await.map(drop)
+    #[expect(clippy::needless_pass_by_value, reason = "nobody has another use for it")]
+    pub fn set_permission_mode(&self, mode: PermissionMode) -> impl Future<Output = Done> + Send + use<> {
+        self.have(json!({ "subtype": "set_permission_mode", "mode": mode }))
     }
 
     /// The MCP servers, and whether they are connected.
@@ -228,15 +237,17 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    pub async fn mcp_servers(&self) -> Result<Vec<McpServerStatus>, ClaudeCodeError> {
+    pub fn mcp_servers(
+        &self,
+    ) -> impl Future<Output = Result<Vec<McpServerStatus>, ClaudeCodeError>> + Send + use<> {
         #[derive(Deserialize)]
         struct Status {
             #[serde(rename = "mcpServers")]
             servers: Vec<McpServerStatus>,
         }
-        let status = self.ask(json!({ "subtype": "mcp_status" })).await?;
         let unread = |error| ClaudeCodeError::CliResponseParse { reason: format!("its servers: {error}") };
-        Ok(status.decode::<Status>().map_err(unread)?.servers)
+        let status = self.cli.ask(json!({ "subtype": "mcp_status" }));
+        async move { Ok(status.await?.decode::<Status>().map_err(unread)?.servers) }
     }
 
     /// How full the model's context is, as the CLI says it.
@@ -244,8 +255,8 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    pub async fn context_usage(&self) -> Result<RawJson, ClaudeCodeError> {
-        self.ask(json!({ "subtype": "get_context_usage" })).await
+    pub fn context_usage(&self) -> impl Future<Output = Result<RawJson, ClaudeCodeError>> + Send + use<> {
+        self.cli.ask(json!({ "subtype": "get_context_usage" }))
     }
 
     /// Brings files back that the CLI's tools have changed: as they were before the prompt with that id, which
@@ -255,12 +266,14 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    pub async fn rewind_files(&self, prompt_id: &str) -> Result<(), ClaudeCodeError> {
-        self.ask(json!({ "subtype": "rewind_files", "user_message_id": prompt_id })).await.map(drop)
+    pub fn rewind_files(&self, prompt_id: &str) -> impl Future<Output = Done> + Send + use<> {
+        self.have(json!({ "subtype": "rewind_files", "user_message_id": prompt_id }))
     }
 
-    async fn ask(&self, request: Value) -> Result<RawJson, ClaudeCodeError> {
-        self.cli.ask(request).await
+    /// Has the CLI do something.
+    fn have(&self, request: Value) -> impl Future<Output = Done> + Send + use<> {
+        let answer = self.cli.ask(request);
+        async move { answer.await.map(drop) }
     }
 
     /// Ends the conversation, and waits until nothing of it is left.

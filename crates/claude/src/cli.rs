@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::RawJson;
 use toolbridge_ipc::Session;
 use tracing::Instrument as _;
 
@@ -71,18 +70,28 @@ impl Cli {
 
     /// Waits until it takes a prompt.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<(), ClaudeCodeError> {
-        self.told(|tell| Command::Ready { limit, tell }).await.map(drop)
+        let (tell, answer) = oneshot::channel();
+        self.tell(Command::Ready { limit, tell }, answer).await.map(drop)
     }
 
     /// Asks the CLI something over its control channel.
-    pub(crate) async fn ask(&self, request: Value) -> Result<RawJson, ClaudeCodeError> {
-        self.told(|tell| Command::Ask { request, tell }).await
+    pub(crate) fn ask(&self, request: Value) -> impl Future<Output = Answer> + Send + use<> {
+        let (tell, answer) = oneshot::channel();
+        self.tell(Command::Ask { request, tell }, answer)
     }
 
-    async fn told(&self, command: impl FnOnce(oneshot::Sender<Answer>) -> Command) -> Answer {
-        let (tell, answer) = oneshot::channel();
-        self.commands.send(command(tell)).map_err(|_| over())?;
-        answer.await.unwrap_or_else(|_| Err(over()))
+    fn tell(
+        &self,
+        command: Command,
+        answer: oneshot::Receiver<Answer>,
+    ) -> impl Future<Output = Answer> + Send + use<> {
+        let is_told = self.commands.send(command).is_ok();
+        async move {
+            if !is_told {
+                return Err(over());
+            }
+            answer.await.unwrap_or_else(|_| Err(over()))
+        }
     }
 
     /// Makes it answer one prompt, and end.

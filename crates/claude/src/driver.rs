@@ -36,6 +36,7 @@ use crate::sdk::SdkServer;
 use crate::stderr::{OnStderr, Tail};
 use crate::stream::{Events, Signals};
 use crate::tools::{Bound, Report};
+use crate::waits::Waits;
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
 /// The longest line that is read from the CLI; beyond that memory is worth more.
@@ -50,6 +51,9 @@ const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long output may still come once the CLI has ended: somebody else may hold the pipe.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
+
+/// How often the deadline is looked at while the CLI waits for functions of this process.
+const WAITING_AGAIN: Duration = Duration::from_millis(100);
 
 /// A time-out that is as good as none.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
@@ -70,6 +74,10 @@ pub(crate) struct Plan {
 pub(crate) struct Turn {
     pub(crate) prompt: String,
     pub(crate) limit: Duration,
+    /// Whether the limit is also for the time in which the CLI waits for functions of this process.
+    pub(crate) counts_tools: bool,
+    /// Ends it with what was said until then.
+    pub(crate) until: Option<CancellationToken>,
     /// Where the conversation's id is put, once it is known.
     pub(crate) session_id: Option<Arc<OnceLock<String>>>,
     /// Told when the CLI is at work on it, or when it is over.
@@ -120,6 +128,10 @@ enum State {
     Asked,
     /// The CLI is told to stop; again and again, because it listens only while it asks the model.
     Interrupted(Reason),
+    /// The turn is to end here. The CLI is asked something: all that it said before comes before its answer.
+    Ending,
+    /// It has come.
+    Ended,
     /// The CLI has ended, and the rest of its output may still come.
     Exited { status: Option<ExitStatus>, interrupted: Option<Reason> },
 }
@@ -144,6 +156,8 @@ enum Question {
 enum End {
     /// With a result.
     Result { raw: RawJson, interrupted: Option<Reason> },
+    /// With what was said so far.
+    Here,
     /// There will be no further turn.
     Done,
     /// The CLI has gone without a result.
@@ -157,6 +171,10 @@ pub(crate) struct Driver {
     deadline: Instant,
     /// What the deadline was made of.
     limit: Duration,
+    began: Instant,
+    /// How long the CLI waits for functions of this process, and how long it had when the turn began.
+    pub(crate) waits: Waits,
+    waited: Duration,
     pub(crate) plan: Plan,
     commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) turn: Option<Turn>,
@@ -206,6 +224,9 @@ impl Driver {
             question: None,
             deadline: Instant::now() + FOR_EVER,
             limit: FOR_EVER,
+            began: Instant::now(),
+            waits: Waits::default(),
+            waited: Duration::ZERO,
             plan,
             commands,
             turn: None,
@@ -242,6 +263,10 @@ impl Driver {
                 end => break end,
             }
         };
+        if matches!(end, Ok(End::Here)) {
+            // Before anything that it waits for is over: it would go on.
+            self.process.kill().await;
+        }
         self.control.close();
         let failure = match end {
             Ok(End::Result { raw, interrupted }) => {
@@ -252,6 +277,13 @@ impl Driver {
                     turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
                 }
                 end_orderly(&mut self.process, &mut self.lines, &cancel).await;
+                None
+            }
+            Ok(End::Here) => {
+                let answer = Box::new(self.so_far());
+                if let Some(turn) = &self.turn {
+                    turn.events.end(Ok(Event::Result(answer)));
+                }
                 None
             }
             Ok(End::Done) => {
@@ -347,6 +379,7 @@ impl Driver {
         self.hooks = std::mem::take(&mut turn.hooks);
         self.surround_calls(Some(std::mem::replace(&mut turn.span, Span::none())));
         if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
+            let bound = Bound { waits: self.waits.clone(), ..bound };
             let changes = self.work.spawn(offer.tools.bind(bound));
             if let Some(before) = self.changes.replace(changes) {
                 before.abort();
@@ -360,7 +393,9 @@ impl Driver {
 
     fn limit_to(&mut self, limit: Duration) {
         self.limit = limit;
-        self.deadline = Instant::now() + limit.min(FOR_EVER);
+        self.began = Instant::now();
+        self.waited = self.waits.total();
+        self.deadline = self.began + limit.min(FOR_EVER);
     }
 
     fn obey(&mut self, command: Command) {
@@ -403,6 +438,7 @@ impl Driver {
             let is_running = !matches!(self.state, State::Exited { .. });
             let is_interrupted = matches!(self.state, State::Interrupted(_));
             let signals = self.turn.as_ref().map(|turn| turn.signals.clone());
+            let until = self.turn.as_ref().and_then(|turn| turn.until.clone());
             tokio::select! {
                 // What ends a request comes first: a CLI that never stops talking must not keep it going.
                 biased;
@@ -415,6 +451,7 @@ impl Driver {
                 Some(()) = told(signals.as_ref().map(|signals| &signals.interrupt)), if is_running && !is_interrupted => {
                     self.interrupt(Reason::Wanted)?;
                 }
+                Some(()) = told(until.as_ref()), if self.state == State::Asked => self.end_here(),
                 Some(()) = reached(again) => self.ask_again(),
                 Some(done) = self.work.join_next() => {
                     if let Err(Ok(panic)) = done.map_err(JoinError::try_into_panic) {
@@ -429,6 +466,9 @@ impl Driver {
                             && self.turn.is_some()
                         {
                             return Ok(self.result(raw));
+                        }
+                        if self.state == State::Ended {
+                            return Ok(End::Here);
                         }
                     }
                     Ok(Some(Err(_))) => return Err(too_much("a line", MAX_LINE_BYTES)),
@@ -474,6 +514,9 @@ impl Driver {
     }
 
     fn deadline_reached(&mut self) -> Result<Option<End>, ClaudeCodeError> {
+        if self.state == State::Asked && self.has_time() {
+            return Ok(None);
+        }
         let waiting = match (self.state, self.server()) {
             (State::Exited { status, .. }, _) => {
                 // Somebody else holds the pipe, so the last line may never end.
@@ -481,6 +524,7 @@ impl Driver {
                 return Ok(Some(raw.map_or(End::Exit(status), |raw| self.result(raw))));
             }
             (State::Interrupted(Reason::Wanted), _) => return Err(INTERRUPTED),
+            (State::Ending, _) => return Ok(Some(End::Here)),
             // What was said before should not be lost with this turn.
             (State::Asked, _) if !self.is_last() => return self.interrupt(Reason::Late).map(|()| None),
             (State::Connecting { .. }, Some(server)) => {
@@ -489,6 +533,32 @@ impl Driver {
             _ => String::new(),
         };
         Err(self.too_late(&waiting))
+    }
+
+    /// Moves the deadline by the time in which the CLI waited for functions of this process, where that does not count. Returns
+    /// whether there is time left.
+    fn has_time(&mut self) -> bool {
+        if self.turn.as_ref().is_none_or(|turn| turn.counts_tools) {
+            return false;
+        }
+        let (now, is_waiting) = (Instant::now(), self.waits.is_waiting());
+        let due = self.began + self.limit.min(FOR_EVER) + self.waits.total().saturating_sub(self.waited);
+        // While it waits, no time is used up; it is enough to look now and then.
+        self.deadline = if is_waiting { due.max(now + WAITING_AGAIN) } else { due };
+        self.deadline > now
+    }
+
+    /// Has the turn end with what was said so far, once all of that has been read.
+    fn end_here(&mut self) {
+        self.state = State::Ending;
+        self.deadline = self.deadline.min(Instant::now() + INTERRUPT_PATIENCE);
+        self.ask(&json!({ "subtype": "mcp_status" }));
+    }
+
+    /// An answer of what was said so far.
+    fn so_far(&mut self) -> ResponseWithMetadata {
+        let said = std::mem::take(&mut self.said);
+        ResponseWithMetadata::unfinished(said.parts, said.model, said.session_id)
     }
 
     fn too_late(&self, waiting: &str) -> ClaudeCodeError {
@@ -515,7 +585,12 @@ impl Driver {
         match self.state {
             State::Connecting { .. } => self.ask(&json!({ "subtype": "mcp_status" })),
             State::Interrupted(_) => self.ask(&json!({ "subtype": "interrupt" })),
-            State::Greeting | State::Ready | State::Asked | State::Exited { .. } => {}
+            State::Greeting
+            | State::Ready
+            | State::Asked
+            | State::Ending
+            | State::Ended
+            | State::Exited { .. } => {}
         }
     }
 
@@ -598,7 +673,9 @@ impl Driver {
             // An older CLI. It reports the servers when it begins with the prompt.
             (State::Connecting { .. }, Err(_)) => self.ready(),
             (State::Interrupted(_), Ok(_)) => self.question = again(INTERRUPT_AGAIN),
-            (State::Interrupted(_), Err(_)) | (State::Ready | State::Asked | State::Exited { .. }, _) => {}
+            (State::Ending, _) => self.state = State::Ended,
+            (State::Interrupted(_), Err(_))
+            | (State::Ready | State::Asked | State::Ended | State::Exited { .. }, _) => {}
         }
         Ok(())
     }
@@ -706,6 +783,8 @@ mod tests {
         driver.begin(Turn {
             prompt: "{}".into(),
             limit: Duration::from_secs(60),
+            counts_tools: true,
+            until: None,
             session_id: None,
             began: None,
             _place: None,
@@ -743,6 +822,29 @@ mod tests {
         assert_eq!((driver.state, &driver.question), (State::Interrupted(Reason::Wanted), &None));
         drop(driver);
         assert!(stream.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_time_of_functions_here_does_not_count_unless_it_is_to() {
+        let (mut driver, _stream) = driver(json!({ "subtype": "initialize", "hooks": null }));
+        tokio::time::pause();
+        driver.limit_to(Duration::from_secs(60));
+        let second = |count| tokio::time::advance(Duration::from_secs(count));
+        let wait = driver.waits.begin();
+        second(100).await;
+        assert!(!driver.has_time());
+        driver.turn.as_mut().unwrap().counts_tools = false;
+        assert!(driver.has_time());
+        drop(wait);
+        second(59).await;
+        assert!(driver.has_time());
+        assert_eq!(driver.deadline, Instant::now() + Duration::from_secs(1));
+        second(1).await;
+        assert!(!driver.has_time());
+        // What was before a turn is not its own.
+        driver.limit_to(Duration::from_secs(60));
+        second(60).await;
+        assert!(!driver.has_time());
     }
 
     #[tokio::test]

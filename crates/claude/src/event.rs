@@ -19,6 +19,15 @@ pub enum Event {
     TextDelta(String),
     /// The next piece of what the model thinks.
     ThinkingDelta(String),
+    /// The next piece of the arguments of a tool call that the model is making: JSON text, of which the pieces of one call make the whole.
+    ToolCallDelta {
+        /// The model's id for the call.
+        id: String,
+        /// The tool's name as the model knows it.
+        name: String,
+        /// The piece.
+        json: String,
+    },
     /// A whole part: text, a thought, a tool call that starts, or a tool result, with which its call is
     /// finished.
     Part(Part),

@@ -47,6 +47,7 @@ mod tools;
 mod transcript;
 mod transport;
 mod version;
+mod waits;
 mod warm;
 
 pub use builder::ClaudeCodeModelBuilder;

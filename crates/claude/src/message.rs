@@ -24,6 +24,10 @@ pub(crate) enum Line {
     Result(RawJson),
     /// What the model said and did, and which model that was.
     Assistant { model: Option<String>, events: Vec<Event> },
+    /// The model begins to call a tool, with the block at that place of its message.
+    Call { index: u64, id: String, name: String },
+    /// The next piece of the arguments in the block at that place.
+    CallDelta { index: u64, json: String },
     /// Something else that happened, in one or more events.
     Events(Vec<Event>),
 }
@@ -93,7 +97,17 @@ struct ApiMessage<'a> {
 
 #[derive(Deserialize)]
 struct StreamEvent {
+    #[serde(default)]
+    index: u64,
+    content_block: Option<BlockStart>,
     delta: Option<Delta>,
+}
+
+#[derive(Deserialize)]
+struct BlockStart {
+    r#type: String,
+    id: Option<String>,
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +116,7 @@ struct Delta {
     r#type: String,
     text: Option<String>,
     thinking: Option<String>,
+    partial_json: Option<String>,
 }
 
 /// Reads a line.
@@ -133,7 +148,14 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         }
         ("assistant", _) => message.as_ref().and_then(|message| message.parts(line)),
         ("user", _) => message.as_ref().and_then(|message| message.results(line)),
-        ("stream_event", _) => event.and_then(StreamEvent::read).map(|delta| vec![delta]),
+        ("stream_event", _) => {
+            if parent_tool_use_id.is_none()
+                && let Some(call) = event.as_ref().and_then(StreamEvent::call)
+            {
+                return Ok(call);
+            }
+            event.and_then(StreamEvent::read).map(|delta| vec![delta])
+        }
         _ => None,
     };
     // What is not understood is passed on as it is.
@@ -218,6 +240,16 @@ impl ApiMessage<'_> {
 }
 
 impl StreamEvent {
+    /// What it says of a tool call.
+    fn call(&self) -> Option<Line> {
+        let index = self.index;
+        if let Some(BlockStart { r#type, id: Some(id), name: Some(name) }) = &self.content_block {
+            return (r#type == "tool_use").then(|| Line::Call { index, id: id.clone(), name: name.clone() });
+        }
+        let json = self.delta.as_ref()?.partial_json.clone()?;
+        Some(Line::CallDelta { index, json })
+    }
+
     fn read(self) -> Option<Event> {
         match self.delta? {
             Delta { r#type, text: Some(text), .. } if r#type == "text_delta" => Some(Event::TextDelta(text)),
@@ -302,6 +334,16 @@ mod tests {
         check(
             r#"{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"b"}}}"#,
             r#"Events([ThinkingDelta("b")])"#,
+        );
+        check(
+            r#"{"type":"stream_event","event":{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}}"#,
+            r#"Call { index: 1, id: "t", name: "n" }"#,
+        );
+        let delta = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{"}}"#;
+        check(&format!("{delta}}}"), r#"CallDelta { index: 1, json: "{" }"#);
+        check(
+            &format!(r#"{delta},"parent_tool_use_id":"p"}}"#),
+            r#"Events([Subagent { parent_tool_use_id: "p", event: Other(RawJson(152 bytes)) }])"#,
         );
         check(
             r#"{"type":"system","subtype":"init","session_id":"s","tools":["Read"],"mcp_servers":[{"name":"x","status":"failed"}]}"#,

@@ -32,8 +32,11 @@ pub(crate) struct Said {
     /// How long the lines were that the parts came in.
     part_bytes: usize,
     pub(crate) model: Option<String>,
+    pub(crate) session_id: Option<String>,
     /// Why the first line that could not be read could not.
     pub(crate) unreadable: Option<String>,
+    /// The call of each block that is being written, by its place in the message.
+    writing: HashMap<u64, (String, String)>,
     /// The tools called, by the ids of their calls.
     names: HashMap<String, String>,
     /// The calls that the CLI has asked about before it made them.
@@ -60,8 +63,8 @@ impl Driver {
             }
         };
         let on_message = self.turn.as_ref().and_then(|turn| turn.on_message.as_ref());
-        if let (Some(on_message), Line::Result(_) | Line::Events(_) | Line::Assistant { .. }) =
-            (on_message, &read)
+        let is_for_us = matches!(&read, Line::Ask { .. } | Line::Withdraw { .. } | Line::Answer { .. });
+        if let (Some(on_message), false) = (on_message, is_for_us)
             && let Ok(message) = RawJson::parse(line.clone())
         {
             (on_message.0)(&message);
@@ -78,6 +81,17 @@ impl Driver {
             Line::Answer { id, answer } => self.answered(id, answer)?,
             Line::Result(raw) => return Ok(Some(raw)),
             Line::Events(events) => self.pass_on(events, line.len())?,
+            Line::Call { index, id, name } => {
+                self.said.writing.insert(index, (id, name));
+                let begins = RawJson::parse(line.clone()).map(Event::Other);
+                self.pass_on(begins.into_iter().collect(), line.len())?;
+            }
+            Line::CallDelta { index, json } => {
+                if let Some((id, name)) = self.said.writing.get(&index) {
+                    let delta = Event::ToolCallDelta { id: id.clone(), name: name.clone(), json };
+                    self.pass_on(vec![delta], line.len())?;
+                }
+            }
             Line::Assistant { model, events } => {
                 self.said.model = model.or_else(|| self.said.model.take());
                 self.pass_on(events, line.len())?;
@@ -134,6 +148,7 @@ impl Driver {
     /// the CLI knows of must be there.
     fn check_start(&mut self, started: &Started) -> Result<(), ClaudeCodeError> {
         self.said.model.clone_from(&started.model);
+        self.said.session_id.clone_from(&started.session_id);
         if let (Some(Turn { session_id: Some(known), .. }), Some(id)) = (&self.turn, &started.session_id) {
             _ = known.set(id.clone());
         }
@@ -172,8 +187,9 @@ impl Driver {
                 };
                 let restrictions = self.plan.restrictions.clone();
                 let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
-                let asked = id.clone();
+                let (asked, wait) = (id.clone(), self.waits.begin());
                 let calling = self.work.spawn(async move {
+                    let _wait = wait;
                     let answered = hook.answer(&input, &restrictions, server.as_deref()).await;
                     _ = control.write(answer(&id, Ok(answered)).as_bytes(), b"", b"").await;
                 });
@@ -189,8 +205,9 @@ impl Driver {
                 let decider = self.turn.as_ref().and_then(|turn| turn.decider.clone());
                 let restrictions = self.plan.restrictions.clone();
                 let (control, server) = (self.control.clone(), self.server().map(str::to_owned));
-                let asked = id.clone();
+                let (asked, wait) = (id.clone(), self.waits.begin());
                 let deciding = self.work.spawn(async move {
+                    let _wait = wait;
                     let permission = decide(decider, &restrictions, server.as_deref(), &question).await;
                     let line = answer(&id, Ok(permission.to_answer(&question.input)));
                     _ = control.write(line.as_bytes(), b"", b"").await;

@@ -131,6 +131,12 @@ impl Process {
         self.exited().await
     }
 
+    /// Kills the CLI: one that is asked to end may ask the model once more before it does.
+    pub(crate) async fn kill(&mut self) -> Option<ExitStatus> {
+        self.group.led.signal(self.group.signals()[1]);
+        self.end_now().await
+    }
+
     /// Ends the CLI at once.
     pub(crate) async fn end_now(&mut self) -> Option<ExitStatus> {
         self.group.end();

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolbridge_core::{RawJson, States, ToolSource, schema_of};
+use toolbridge_core::{CancellationToken, RawJson, States, ToolSource, schema_of};
 
 use crate::history::{Offered, session};
 use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
@@ -36,8 +36,8 @@ use crate::{ClaudeCodeError, Transport};
 /// ```
 ///
 /// It can be written and read as JSON, but for what lives in this process: [`tools`](Self::tools), [`state`](Self::state),
-/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message) [`on_stderr`](Self::on_stderr)
-/// and [`hook`](Self::hook) are left out.
+/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message), [`on_stderr`](Self::on_stderr), [`hook`](Self::hook)
+/// and [`until`](Self::until) are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
@@ -59,6 +59,8 @@ pub struct Request {
     pub(crate) on_stderr: Option<OnStderr>,
     #[serde(skip)]
     pub(crate) hooks: Vec<Hook>,
+    #[serde(skip)]
+    pub(crate) until: Option<CancellationToken>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
 }
@@ -175,6 +177,13 @@ impl Request {
     /// Is called with every line that the CLI writes to its stderr in this request. It must not block.
     pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_stderr = Some(Opaque(Arc::new(call)));
+        self
+    }
+
+    /// Ends the request when the token is cancelled. What the model has said and done until then is the answer: it may have calls without
+    /// results, and its usage and cost are not known. A conversation has no such end.
+    pub fn until(mut self, end: CancellationToken) -> Self {
+        self.until = Some(end);
         self
     }
 

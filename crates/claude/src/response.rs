@@ -131,3 +131,20 @@ pub struct ResponseWithMetadata {
     /// The rest.
     pub metadata: Metadata,
 }
+
+impl ResponseWithMetadata {
+    /// What was said until the request was ended, of which the CLI says no more.
+    pub(crate) fn unfinished(parts: Vec<Part>, model: Option<String>, session_id: Option<String>) -> Self {
+        let response = ModelResponse { parts, usage: Usage::default(), model, structured_output: None };
+        let metadata = Metadata {
+            total_cost_usd: None,
+            num_turns: None,
+            session_id,
+            duration: None,
+            duration_api: None,
+            stop_reason: None,
+            raw: RawJson::empty_object(),
+        };
+        Self { response, metadata }
+    }
+}

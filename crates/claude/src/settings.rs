@@ -183,6 +183,9 @@ settings! {
 
         /// Limits a request's time, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
         value timeout(limit): Duration as "seconds";
+        /// Whether the time-out also counts the time in which the CLI waits for functions of this process: tools, hooks,
+        /// [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool). By default it does not, and a tool may take as long as it takes.
+        value timeout_counts_tools(on): bool;
 
         /// Allows tools by the CLI's rules, such as `Read` or `Bash(git log *)`. They run without
         /// anybody being asked; other tools are not taken away by this.

@@ -31,6 +31,7 @@ use crate::stderr::OnStderr;
 use crate::stream::{Events, ResponseStream, Signals};
 use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
+use crate::waits::Waits;
 
 /// How long a CLI that connects to servers before the first prompt may not even name ours.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
@@ -72,6 +73,8 @@ impl Wanted {
 #[derive(Debug, Clone)]
 pub(crate) struct Talk {
     limit: Duration,
+    counts_tools: bool,
+    until: Option<CancellationToken>,
     /// Where the conversation's id is put, once it is known.
     session_id: Option<Arc<OnceLock<String>>>,
     decider: Option<Decider>,
@@ -97,6 +100,8 @@ impl Talk {
         Turn {
             prompt,
             limit: self.limit,
+            counts_tools: self.counts_tools,
+            until: self.until.clone(),
             session_id: self.session_id.clone(),
             began: None,
             _place: Some(place),
@@ -184,12 +189,19 @@ impl ClaudeCodeModel {
         let state = (!request.state.is_empty()).then(|| Arc::new(request.state.clone()));
         let talk = Talk {
             limit: wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            counts_tools: wanted.settings.timeout_counts_tools.unwrap_or(false),
+            until: request.until.clone(),
             session_id: None,
             decider,
             on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
             on_stderr: request.on_stderr.clone().or_else(|| options.on_stderr.clone()),
             hooks,
-            tools: tools.map(|tools| Bound { source: tools.source.0, state, reports: None }),
+            tools: tools.map(|tools| Bound {
+                source: tools.source.0,
+                state,
+                reports: None,
+                waits: Waits::default(),
+            }),
             wants_reports: partial,
         };
         Ok((wanted, talk))

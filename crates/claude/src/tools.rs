@@ -14,6 +14,7 @@ use toolbridge_park::Parked;
 use crate::Event;
 use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
+use crate::waits::Waits;
 
 /// How many reports wait for the driver, which always reads. Of what a call says meanwhile, the newest is kept.
 pub(crate) const MAX_REPORTS: usize = 16;
@@ -35,6 +36,8 @@ pub(crate) struct Bound {
     pub(crate) state: Option<Arc<States>>,
     /// Where progress goes, where it is an event too.
     pub(crate) reports: Option<mpsc::Sender<Report>>,
+    /// Told while a call is under way.
+    pub(crate) waits: Waits,
 }
 
 impl fmt::Debug for Bound {
@@ -82,7 +85,8 @@ impl RequestTools {
         limit: Option<usize>,
         may_change: bool,
     ) -> Self {
-        let bound = Bound { source: Arc::new(Listed(list)), state: None, reports: None };
+        let source = Arc::new(Listed(list));
+        let bound = Bound { source, state: None, reports: None, waits: Waits::default() };
         let changed = may_change.then(watch::Sender::default);
         Self {
             bound: RwLock::new(Arc::new(bound)),
@@ -177,6 +181,7 @@ impl ToolSource for RequestTools {
             context.set_callers_state(Arc::clone(state));
         }
         Box::pin(async move {
+            let _wait = bound.waits.begin();
             if self.restrictions.cover(&name, Some(&self.server)) {
                 let input = call.arguments.decode().unwrap_or_default();
                 if let Some(reason) = self.restrictions.objection(&name, Some(&self.server), &input) {
@@ -209,7 +214,8 @@ mod tests {
         let mut ada = States::default();
         ada.insert("ada");
         for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
-            let bound = Bound { source: Arc::new(tools.clone()), state, reports: None };
+            let source = Arc::new(tools.clone());
+            let bound = Bound { source, state, reports: None, waits: Waits::default() };
             let list = tools.tools();
             let tools =
                 Arc::new(RequestTools::new("tools".into(), list, Restrictions::default(), None, false));

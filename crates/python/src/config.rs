@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolbridge::claude::{Conversation, Settings, find_cli};
 use toolbridge::core::set;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request, ServerInfo};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
 
 use crate::error::invalid;
 
@@ -119,6 +119,12 @@ impl SettingsConfig {
             }),
         }
     }
+}
+
+/// Reads what is said in a conversation.
+pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
+    serde_json::from_slice(json)
+        .map_err(|error| invalid_request(format!("the prompt is not understood: {error}")))
 }
 
 /// Reads a request.

@@ -7,11 +7,12 @@ use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbridge::claude::{PermissionRequest, PermissionUpdate};
-use toolbridge::{ClaudeCodeError, Permission, RawJson, Request};
+use toolbridge::{CancellationToken, ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
 use crate::event_loop::{EventLoop, undelivered};
-use crate::tools::Offer;
+use crate::hook::Listening;
+use crate::tools::{Live, Offer};
 
 /// What Python offers in one request.
 #[derive(FromPyObject)]
@@ -24,6 +25,26 @@ pub(crate) struct Host {
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
     stderr: Option<Py<PyAny>>,
+    hooks: Vec<Listening>,
+    /// Ends the request with what was said until then.
+    until: Option<Py<Ending>>,
+}
+
+/// Ends a request from within, with what was said until then as its answer.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Ending(CancellationToken);
+
+#[pymethods]
+impl Ending {
+    #[new]
+    fn new() -> Self {
+        Self(CancellationToken::new())
+    }
+
+    /// The request ends.
+    fn now(&self) {
+        self.0.cancel();
+    }
 }
 
 /// A permission, as Python gives it.
@@ -46,7 +67,7 @@ impl Host {
         event_loop: &EventLoop,
         offer: Offer,
         mut request: Request,
-    ) -> Result<Request, ClaudeCodeError> {
+    ) -> Result<(Request, Option<Live>), ClaudeCodeError> {
         if let Some(decide) = self.decide {
             let asker = Arc::new(Asker::new(event_loop.clone_ref(py), decide));
             request = request.can_use_tool(move |asked| decided(Arc::clone(&asker), asked));
@@ -63,12 +84,20 @@ impl Host {
                 post(&event_loop, &callback, |py| PyString::new(py, line).into_any());
             });
         }
+        for hook in self.hooks {
+            request = hook.give(event_loop.clone_ref(py), request);
+        }
+        if let Some(until) = &self.until {
+            request = request.until(until.get().0.clone());
+        }
+        let mut live = None;
         if !offer.is_empty() {
-            let (tools, _) = offer.serve(py, event_loop.clone_ref(py))?;
+            let (tools, own) = offer.serve(py, event_loop.clone_ref(py))?;
             let transport = self.transport.parse()?;
             request = request.tools(tools).server_name(self.server_name).transport(transport);
+            live = Some(own);
         }
-        Ok(request)
+        Ok((request, live))
     }
 }
 

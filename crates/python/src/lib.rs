@@ -5,10 +5,12 @@
 //! (`task`, `runtime`), and events into records of Python's `logging` (`log`).
 
 mod call;
+mod chat;
 mod config;
 mod documents;
 mod error;
 mod event_loop;
+mod hook;
 mod host;
 mod log;
 mod model;
@@ -35,7 +37,11 @@ mod _native {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
+    use crate::chat::Chat;
+    #[pymodule_export]
     use crate::documents::Documents;
+    #[pymodule_export]
+    use crate::host::Ending;
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

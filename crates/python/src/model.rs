@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use tokio::sync::oneshot;
 use toolbridge::{ClaudeCodeModel, Request};
 
+use crate::chat::Chat;
 use crate::config::{ModelConfig, request};
 use crate::error::exception;
 use crate::event_loop::EventLoop;
@@ -16,7 +17,7 @@ use crate::host::Host;
 use crate::process::lock;
 use crate::stream::Stream;
 use crate::task::Task;
-use crate::tools::Offer;
+use crate::tools::{Live, Offer};
 use crate::{json, log, sessions};
 
 /// A model. Each request brings its tools and callbacks along, which belong to the event loop that it came from.
@@ -82,7 +83,7 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
+        let Begun { model, place, request, event_loop, .. } = self.begin(py, request_json, host)?;
         Task::start(py, event_loop, done, async move {
             let answer = place.work(Box::pin(model.request_with_metadata(request))).await;
             answer.map(|answer| json(&answer)).map_err(|error| exception(&error))
@@ -97,12 +98,29 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> PyResult<Task> {
-        let Begun { model, place, request, event_loop } = self.begin(py, request_json, host)?;
+        let Begun { model, place, request, event_loop, .. } = self.begin(py, request_json, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
             let stream = place.work(Box::pin(model.request_stream(request))).await;
             let stream = stream.map_err(|error| exception(&error))?;
             Ok(Stream::new(stream, for_stream))
+        })
+    }
+
+    /// Begins a conversation that stays open, like a request but for its prompt. `done` gets a [`Chat`] or an exception.
+    fn open(
+        &self,
+        py: Python<'_>,
+        request_json: &[u8],
+        host: &Bound<'_, PyAny>,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let Begun { model, place, request, tools, event_loop } = self.begin(py, request_json, host)?;
+        let for_chat = event_loop.clone_ref(py);
+        Task::start(py, event_loop, done, async move {
+            let chat = place.work(Box::pin(model.conversation().like(request).open())).await;
+            let chat = chat.map_err(|error| exception(&error))?;
+            Ok(Chat::new(chat, tools, for_chat))
         })
     }
 
@@ -140,6 +158,7 @@ struct Begun {
     model: ClaudeCodeModel,
     place: Place,
     request: Request,
+    tools: Option<Live>,
     event_loop: EventLoop,
 }
 
@@ -160,10 +179,10 @@ impl Model {
         let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
         log::refresh_threshold(py)?;
         let request = request(request_json).and_then(|request| host.give(py, &event_loop, offer, request));
-        let request = request.map_err(|error| exception(&error))?;
+        let (request, tools) = request.map_err(|error| exception(&error))?;
         let mut built = self.built()?;
         let (behind, next) = oneshot::channel();
         let place = Place { before: built.last.replace(next), behind };
-        Ok(Begun { model: built.model.clone(), place, request, event_loop })
+        Ok(Begun { model: built.model.clone(), place, request, tools, event_loop })
     }
 }

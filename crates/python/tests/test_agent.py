@@ -228,9 +228,12 @@ async def test_output_after_a_tool(world: MakeWorld, transport: Transport) -> No
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        ('{"kind": "final_result_City", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
-        ('{"kind": "final_result_Nothing", "data": {"reason": "no"}}', Nothing(reason="no")),
-        ('{"kind": "text", "data": "I do not know."}', "I do not know."),
+        (
+            '{"kind": "final_result_City", "value": {"name": "Oslo", "people": 1}}',
+            City(name="Oslo", people=1),
+        ),
+        ('{"kind": "final_result_Nothing", "value": {"reason": "no"}}', Nothing(reason="no")),
+        ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],
 )
 async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, output: Any) -> None:
@@ -242,8 +245,8 @@ async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, ou
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        ('{"kind": "text", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
-        ('{"kind": "plain_text", "data": "I do not know."}', "I do not know."),
+        ('{"kind": "text", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        ('{"kind": "plain_text", "value": "I do not know."}', "I do not know."),
     ],
 )
 async def test_an_output_tool_may_be_called_text(world: MakeWorld, handed_in: str, output: Any) -> None:
@@ -256,8 +259,8 @@ async def test_an_output_tool_may_be_called_text(world: MakeWorld, handed_in: st
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        ('{"kind": "final_result", "data": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
-        ('{"kind": "text", "data": "I do not know."}', "I do not know."),
+        ('{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],
 )
 async def test_output_that_may_be_text_is_streamed(

@@ -110,14 +110,37 @@ async def test_a_request_that_takes_too_long_is_ended_with_its_tools(
     # On a busy machine the tool may not have been called by then.
     for limit in (3, 15, 75):
         here, hanging = world(HANG), Hanging()
+        model = here.model(transport, timeout=float(limit), timeout_counts_tools=True)
         with pytest.raises(CLIExecutionError, match=f"no result within {limit} s") as raised:
-            await hanging.agent(here.model(transport, timeout=float(limit))).run("go")
+            await hanging.agent(model).run("go")
         if hanging.started.is_set():
             break
     assert raised.value.error_type == "timeout"
     assert raised.value.recoverable
     assert raised.value.hint == "give the request a longer time-out, or ask for less"
     assert hanging.cancelled.is_set()
+
+
+@pytest.mark.both_transports
+async def test_the_time_of_tools_does_not_count(world: MakeWorld, transport: Transport) -> None:
+    # On a busy machine all that is not the tool may take as long.
+    for limit in (4, 20, 80):
+        here, took = world("call work {}\n---\ntext {result}"), limit + 1
+        agent = Agent(here.model(transport, timeout=float(limit)))
+
+        @agent.tool_plain
+        async def work(took: int = took) -> str:
+            await asyncio.sleep(took)
+            return "worked"
+
+        try:
+            result = await agent.run("go")
+        except CLIExecutionError as error:
+            assert error.error_type == "timeout"  # noqa: PT017
+            continue
+        assert result.output == "worked"
+        return
+    raise AssertionError("no request came to its end")
 
 
 async def test_an_interrupt_ends_all_requests_under_way(world: MakeWorld, transport: Transport) -> None:

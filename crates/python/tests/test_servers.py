@@ -9,13 +9,22 @@ import signal
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE_SECONDS, Bridge
+from pydantic_ai import Agent
+from pydantic_ai.models import ModelRequestParameters
+from support import PATIENCE_SECONDS, Bridge, Transport, World, prompt
 
-from toolbridge import ClaudeCodeModel, InvalidRequestError, McpServer, McpServerError, Session
+from toolbridge import (
+    ClaudeCodeModelSettings,
+    InvalidRequestError,
+    McpServer,
+    McpServerError,
+    Session,
+)
 from toolbridge._executable import BRIDGE
 
 pytestmark = pytest.mark.anyio
@@ -163,6 +172,31 @@ async def test_a_url_that_is_not_there_is_an_error(short_path: Path) -> None:
     assert "secret" not in str(failed.value) + repr(server)
 
 
-def test_a_model_does_not_take_servers() -> None:
-    with pytest.raises(InvalidRequestError, match="the server `a` is for a `Session`"):
-        ClaudeCodeModel().set_agent_toolsets([McpServer(command="a")])
+async def test_a_model_has_the_tools_of_a_server(
+    world: Callable[[str], World], script: Path, transport: Transport
+) -> None:
+    server = McpServer(command=sys.executable, args=[script], env={"GIVEN": "yes"}, prefix="other")
+    use = 'call other_pid {"x": 1}\n---\ntext {result}'
+    # With an agent's own, in one run.
+    here = world(use)
+    settings = ClaudeCodeModelSettings(claude_code_tool_servers=server)
+    agent = Agent(here.model(transport), tools=[add])
+    pid, given, arguments = (await agent.run("go", model_settings=settings)).output.split(" ", 2)
+    assert (given, json.loads(arguments)) == ("yes", {"x": 1})
+    assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__other_pid"]
+    await gone(int(pid))
+    # Registered, for requests without an agent.
+    here = world(use)
+    model = here.model()
+    model.set_agent_toolsets([server, add], transport=transport)
+    answer = await model.request(prompt(), None, ModelRequestParameters())
+    await gone(int((answer.text or "").split()[0]))
+    # For all of a conversation.
+    here = world(f"{use}\n---\n{use}")
+    async with here.model(transport).conversation(toolsets=server) as chat:
+        first, second = [(await chat.send("go")).output.split()[0] for _ in range(2)]
+        assert first == second
+    await gone(int(first))
+    broken = ClaudeCodeModelSettings(claude_code_tool_servers=[McpServer(command="no-such-command-1")])
+    with pytest.raises(McpServerError, match="no-such-command-1"):
+        await agent.run("go", model_settings=broken)

@@ -20,6 +20,7 @@ from .callbacks import (
     PermissionUpdate,
     StderrCallback,
 )
+from .chat import Chat, ChatAnswer, McpServerStatus
 from .client import Client, current_client
 from .conversation import portable_history
 from .errors import (
@@ -40,6 +41,7 @@ from .errors import (
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
+from .hooks import Hook, HookAnswer, HookCall, HookEvent, HookFunction, HookOutput
 from .model import ClaudeCodeModel
 from .progress import report_progress
 from .server_info import ServerInfo
@@ -69,6 +71,8 @@ __all__ = [
     "CLIResponseParseError",
     "CLIUsage",
     "CanUseTool",
+    "Chat",
+    "ChatAnswer",
     "ClaudeCodeError",
     "ClaudeCodeModel",
     "ClaudeCodeModelSettings",
@@ -77,6 +81,12 @@ __all__ = [
     "Deny",
     "Documents",
     "Effort",
+    "Hook",
+    "HookAnswer",
+    "HookCall",
+    "HookEvent",
+    "HookFunction",
+    "HookOutput",
     "IPCConnectionError",
     "IPCError",
     "IPCMessageSizeError",
@@ -84,6 +94,7 @@ __all__ = [
     "InvalidRequestError",
     "McpServer",
     "McpServerError",
+    "McpServerStatus",
     "MessageCallback",
     "NatsError",
     "NatsTools",

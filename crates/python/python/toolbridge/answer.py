@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any
@@ -42,6 +42,8 @@ class Reader:
 
     server_name: str
     wanted: Wanted
+    native_tools: Mapping[str, str] = field(default_factory=dict)
+    """The CLI's own tools that pydantic-ai has a name for, and that name."""
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
         """One part; `None` if pydantic-ai has none of the kind."""
@@ -64,15 +66,30 @@ class Reader:
                 )
         return None  # a block that the CLI knows, and we do not
 
+    def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
+        """What a call came to, where the CLI has not said so."""
+        said = from_json(result)
+        return NativeToolReturnPart(
+            call.tool_name,
+            _content(said["content"]),
+            call.tool_call_id,
+            outcome="failed" if said.get("isError") else "success",
+            provider_name=SYSTEM,
+        )
+
     def tool_name(self, name: str) -> str:
         """A tool's name as the agent knows it."""
-        return name.removeprefix(f"mcp__{self.server_name}__")
+        return self.native_tools.get(name) or name.removeprefix(f"mcp__{self.server_name}__")
 
     def is_output(self, part: ModelResponsePart) -> bool:
         """Whether the part is the model handing in its output to the CLI."""
-        if self.wanted.schema is None or not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
+        if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
             return False
-        return part.tool_name == CLI_TOOL
+        return self.is_for_output(part.tool_name)
+
+    def is_for_output(self, tool_name: str) -> bool:
+        """Whether the model hands in its output with that tool."""
+        return self.wanted.schema is not None and tool_name == CLI_TOOL
 
     def output(self, handed_in: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
         """The last parts of an answer with an output: how it was handed in, and the output.

@@ -72,14 +72,18 @@ async def conversation(messages: Sequence[ModelMessage], parameters: ModelReques
     return read
 
 
+async def said(content: str | Sequence[UserContent]) -> list[dict[str, Any]]:
+    """A prompt as the native module reads it."""
+    items = [content] if isinstance(content, str) else content
+    return [await _input(item) for item in items if not isinstance(item, CachePoint)]
+
+
 async def _add_request_part(read: Conversation, part: Any) -> None:
     if isinstance(part, SystemPromptPart):
         read.system.append(part.content)
     elif isinstance(part, UserPromptPart):
-        content = [part.content] if isinstance(part.content, str) else part.content
-        for item in content:
-            if not isinstance(item, CachePoint):
-                read.say("user", await _input(item))
+        for piece in await said(part.content):
+            read.say("user", piece)
     elif isinstance(part, BaseToolReturnPart):
         read.say("assistant", await _tool_result(part))
     elif hasattr(part, "model_response"):  # something to try again

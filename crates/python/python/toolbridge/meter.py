@@ -82,6 +82,14 @@ class Meter:
             self._stop.now(UnexpectedModelBehavior(said))
         retries[tool] = retries.get(tool, 0) + 1
 
+    @property
+    def usage(self) -> RequestUsage:
+        """What the turns of the request took, as far as it is known."""
+        total = RequestUsage()
+        for turn in self._turns.values():
+            total.incr(turn)
+        return total
+
     def settle(self) -> None:
         """The request is over: what pydantic-ai does not know of it is added to the run's usage."""
         usage = self._run.usage

@@ -6,31 +6,36 @@ import asyncio
 import os
 import pickle
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ModelResponsePart
 from pydantic_ai.models import (
     Model,
     ModelRequestParameters,
     StreamedResponse,
     check_allow_model_requests,
 )
+from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
-from . import _executable, _native
+from . import _executable, _native, web
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
 from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
+from .chat import Chat, Output, OutputT
 from .conversation import conversation
+from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
+from .hooks import Hook
 from .meter import Meter
 from .output import Wanted, wanted
 from .server_info import ServerInfo, said
@@ -49,7 +54,7 @@ from .settings import (
     as_json,
     check_names,
     given_documents,
-    given_nats_tools,
+    given_servers,
     known,
     warn_unsupported,
 )
@@ -76,14 +81,22 @@ class _Registered:
     deps: Any
 
 
+@dataclass(frozen=True)
+class _Talk:
+    """What a conversation has instead of what requests have."""
+
+    registered: _Registered | None
+    wanted: Wanted
+
+
 @dataclass
 class _Tools:
     """The tools of a request."""
 
     toolbox: Toolbox
     documents: list[_native.Documents]
-    nats_tools: list[_native.NatsTools]
-    """Those of other machines that are registered, and not the settings'."""
+    servers: list[_native.McpServer | _native.NatsTools]
+    """Other servers and machines that are registered, and not the settings'."""
     names: list[str] | None
     """Which of them the request gets; all if `None`."""
 
@@ -102,6 +115,15 @@ class _Prepared:
     def meter_answered(self) -> None:
         if self.meter is not None:
             self.meter.is_answered = True
+
+    def deferred(
+        self, parts: Sequence[ModelResponsePart]
+    ) -> tuple[list[ModelResponsePart], RequestUsage] | None:
+        """The parts and the usage of an answer that ended at a call which cannot be made now."""
+        deferral = self.host.toolbox.deferral
+        if deferral is None or deferral.is_empty or self.meter is None:
+            return None
+        return deferral.left(parts, self.reader), self.meter.usage
 
 
 class ClaudeCodeModel(Model[None]):
@@ -140,6 +162,7 @@ class ClaudeCodeModel(Model[None]):
         expand_prompts: bool = False,
         working_directory: str | os.PathLike[str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_counts_tools: bool | None = None,
         allowed_tools: Sequence[str] | None = None,
         disallowed_tools: Sequence[str] | None = None,
         builtin_tools: Sequence[str] | None = None,
@@ -185,6 +208,7 @@ class ClaudeCodeModel(Model[None]):
         message_callback: MessageCallback | None = None,
         stderr_callback: StderrCallback | None = None,
         can_use_tool: CanUseTool | None = None,
+        hooks: Sequence[Hook] = (),
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
@@ -204,7 +228,9 @@ class ClaudeCodeModel(Model[None]):
             working_directory: Where the CLI works. By default that is an empty directory, or this process's
                 where something of the CLI's needs one: its own tools, settings files, kept conversations,
                 other servers.
-            timeout: How many seconds a request may take.
+            timeout: How many seconds a request may take, without the time in which the CLI waits for
+                functions of yours: tools, hooks, `can_use_tool`.
+            timeout_counts_tools: Whether it also counts that time. It does not by default.
             allowed_tools: Rules for tools that run without a question.
             disallowed_tools: Rules for tools that must not run.
             builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the
@@ -265,6 +291,8 @@ class ClaudeCodeModel(Model[None]):
             message_callback: Is called with each message of the CLI.
             stderr_callback: Is called with each line that the CLI writes to its stderr.
             can_use_tool: Decides about tools that no rule allows or forbids.
+            hooks: Functions that are called when something happens in the CLI: before a tool is used, after
+                a prompt, when the model stops. Those of the settings are called, too.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
             tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
@@ -286,6 +314,7 @@ class ClaudeCodeModel(Model[None]):
         self._message_callback = message_callback
         self._stderr_callback = stderr_callback
         self._can_use_tool = can_use_tool
+        self._hooks = tuple(hooks)
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
@@ -351,6 +380,15 @@ class ClaudeCodeModel(Model[None]):
         """The provider's name in messages."""
         return SYSTEM
 
+    @classmethod
+    def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
+        """Those of pydantic-ai's native tools that the CLI has."""
+        return web.NATIVE_TOOLS
+
+    def unsupported_native_tool_settings(self, native_tool: AbstractNativeTool) -> frozenset[str]:
+        """The limits of such a tool that the CLI does not keep."""
+        return web.unsupported_settings(native_tool)
+
     @property
     def provider(self) -> None:
         """There is none: the CLI has the account."""
@@ -374,8 +412,8 @@ class ClaudeCodeModel(Model[None]):
         `server_name` and `transport` are those of agents' tools, too.
 
         Args:
-            toolsets: A toolset, or a sequence of toolsets, tools, functions and `Documents`; none at all if
-                `None`.
+            toolsets: A toolset, or a sequence of toolsets, tools, functions, `Documents` and `McpServer`s;
+                none at all if `None`.
             server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls travel.
             deps: What tools find as the dependencies of their context, where no agent runs.
@@ -446,6 +484,9 @@ class ClaudeCodeModel(Model[None]):
             json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
             answer = answer_of(json, ready.reader, self.model_name)
             ready.meter_answered()
+            if (deferred := ready.deferred(answer.response.parts)) is not None:
+                parts, usage = deferred
+                return replace(answer, response=replace(answer.response, parts=parts, usage=usage))
             return answer
 
     @asynccontextmanager
@@ -469,9 +510,97 @@ class ClaudeCodeModel(Model[None]):
                     _model_name=self.model_name,
                     _stop=ready.stop,
                     _answered=ready.meter_answered,
+                    _deferred=ready.deferred,
                 )
             finally:
                 stream.close()
+
+    @overload
+    def conversation(
+        self,
+        *,
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[str]]: ...
+
+    @overload
+    def conversation(
+        self,
+        *,
+        output_type: type[OutputT],
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[OutputT]]: ...
+
+    def conversation(
+        self,
+        *,
+        output_type: type[Any] = str,
+        toolsets: Toolsets | None = None,
+        instructions: str | None = None,
+        deps: Any = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AbstractAsyncContextManager[Chat[Any]]:
+        """A conversation of several prompts on one CLI process, which ends when the context is left.
+
+        >>> async def talk(model: ClaudeCodeModel) -> str:
+        ...     async with model.conversation(instructions="Be brief.") as chat:
+        ...         await chat.send("My name is Ada.")
+        ...         return (await chat.send("What is my name?")).output
+
+        Args:
+            output_type: What each answer is made into: its text, or a type that pydantic knows.
+            toolsets: As for `set_agent_toolsets`. What they offer is looked at before each prompt. Without
+                them the conversation has what `set_agent_toolsets` registered.
+            instructions: What the model is to know, after its system prompts.
+            deps: What tools find as the dependencies of their context.
+            model_settings: Settings over those of the model. The `timeout` is that of each prompt.
+        """
+        return self._conversation(Output(output_type), toolsets, instructions, deps, model_settings)
+
+    @asynccontextmanager
+    async def _conversation(
+        self,
+        output: Output[OutputT],
+        toolsets: Toolsets | None,
+        instructions: str | None,
+        deps: Any,
+        model_settings: ModelSettings | None,
+    ) -> AsyncGenerator[Chat[OutputT]]:
+        own: FunctionToolset[Any] = FunctionToolset()
+        registered = self._registered
+        if toolsets is not None:
+            name, transport = DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
+            if registered is not None:
+                name, transport = registered.server_name, registered.transport
+            registered = _Registered(offered(toolsets, own), name, transport, deps)
+        messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
+        parameters = ModelRequestParameters()
+        talk = _Talk(registered, output.wanted)
+        async with self._prepared(messages, model_settings, parameters, None, talk=talk) as ready:
+            native = await completed(self._native.open, ready.json, ready.host, stop=ready.stop)
+            toolbox = ready.host.toolbox
+            known = {tool.definition.name: tool.definition for tool in toolbox.tools}
+            try:
+                yield Chat(
+                    native,
+                    ready.reader,
+                    output,
+                    toolbox,
+                    own,
+                    parameters,
+                    self.model_name,
+                    ready.stop,
+                    [],
+                    known,
+                    [],
+                )
+            finally:
+                await completed(native.stop)
 
     async def stream_messages(
         self,
@@ -507,8 +636,9 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None,
         listener: Callable[[dict[str, Any]], None] | None = None,
+        talk: _Talk | None = None,
     ) -> AsyncGenerator[_Prepared]:
-        """A request that can be started; what belongs to it goes when the context is left."""
+        """A request that can be started, or a conversation. All of it goes when the context is left."""
         check_asyncio()
         self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
@@ -516,31 +646,43 @@ class ClaudeCodeModel(Model[None]):
         warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
-        registered = self._registered
+        registered = self._registered if talk is None else talk.registered
         async with AsyncExitStack() as stack:
             stack.enter_context(self._named())
-            run = run_context or current_run_context()
+            # A conversation has tools of its own, wherever it begins.
+            run = None if talk is not None else run_context or current_run_context()
             stop = Stop()
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            tools = await self._tools(parameters, given_documents(given), run, registered, stack)
+            alone = talk is not None or (run is None and knows_runs())
+            tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
+            if talk is not None and tools.toolbox.tools:
+                tools.toolbox.manager = tools.toolbox.tools[0].manager
             read = await conversation(messages, parameters)
+            decider = given.get("claude_code_can_use_tool") or self._can_use_tool
+            web.check(parameters.native_tools)
             own = known(given)
+            own |= web.switched_on(parameters.native_tools, own, self._given, asks=decider is not None)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
-            output = wanted(parameters)
+            output = wanted(parameters) if talk is None else talk.wanted
             host = Host(
                 tools.toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
-                decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
+                decider=_decider(decider),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
+                listening=(
+                    *self._hooks,
+                    *given.get("claude_code_hooks", ()),
+                    *web.hooks(parameters.native_tools),
+                ),
             )
             stack.push_async_callback(host.end)
-            always = await start_servers(given_nats_tools(given), host, stack)
-            host.servers = [*always, *await start_servers(tools.nats_tools, host, stack)]
+            always = await start_servers(given_servers(given), host, stack)
+            host.servers = [*always, *await start_servers(tools.servers, host, stack)]
             if tools.names is not None:
                 tools.names += [name for one in always for name in one.tool_names]
             heard_by = (given.get("claude_code_message_callback") or self._message_callback, listener)
@@ -550,6 +692,9 @@ class ClaudeCodeModel(Model[None]):
                 stack.push_async_exit(listeners.end)
             if meter is not None and run is not None and run.tool_manager is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
+                names = run.tool_manager.tools or {}
+                tools.toolbox.deferral = deferral = Deferral(names.keys())
+                host.until = deferral.ending
             *history, last = read.messages
             request = {
                 "history": history,
@@ -557,7 +702,9 @@ class ClaudeCodeModel(Model[None]):
                 "only": tools.names,
                 "output_schema": output.schema,
             }
-            reader = Reader(host.server_name, output)
+            kinds = {tool.kind for tool in parameters.native_tools}
+            named = {name: kind for name, kind in web.KINDS.items() if kind in kinds}
+            reader = Reader(host.server_name, output, named)
             json = to_json({"request": request, "settings": own})
             yield _Prepared(json, host, reader, parameters, stop, meter)
 
@@ -577,6 +724,7 @@ class ClaudeCodeModel(Model[None]):
         run_context: RunContext[Any] | None,
         registered: _Registered | None,
         stack: AsyncExitStack,
+        alone: bool,
     ) -> _Tools:
         """The tools of a request: those that it names, and the documents of its settings.
 
@@ -590,11 +738,11 @@ class ClaudeCodeModel(Model[None]):
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
         missing = set(names) - toolbox.names
-        gets_all = not names and run_context is None and knows_runs()
+        gets_all = alone and not names
         names += [name for one in documents for name in one.tool_names]
-        nats_tools: list[_native.NatsTools] = []
+        servers: list[_native.McpServer | _native.NatsTools] = []
         if registered is not None and (missing or gets_all):
-            nats_tools += registered.offered.nats_tools
+            servers += registered.offered.servers
             for one in registered.offered.documents:
                 if one not in documents and (gets_all or missing & set(one.tool_names)):
                     documents.append(one)
@@ -605,10 +753,10 @@ class ClaudeCodeModel(Model[None]):
                 other = await manager_of(registered.offered.toolset, self, deps, stack)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.names])
-        return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
+        return _Tools(toolbox, documents, servers, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "settings", "profile"})
+_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "hooks", "settings", "profile"})
 """What a copy has in common with its model."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,50 @@ class Wanted:
             return ToolCallPart(self.tools[0].name, output)
         chosen = from_json(output)["output"]
         if chosen["kind"] == self.text_kind:
-            return TextPart(chosen["data"])
-        return ToolCallPart(chosen["kind"], to_json(chosen["data"]).decode())
+            return TextPart(chosen["value"])
+        return ToolCallPart(chosen["kind"], to_json(chosen["value"]).decode())
+
+
+# A choice whose kind comes first, as the schema has it.
+_CHOICE = re.compile(r'\s*\{\s*"output"\s*:\s*\{\s*"kind"\s*:\s*"([^"\\]*)"\s*,\s*"value"\s*:\s*')
+
+
+@dataclass
+class Writing:
+    """An output that the model is writing."""
+
+    wanted: Wanted
+    call_id: str
+    tool: str | None = None
+    """The output tool that it is for, as soon as that is known; without, it is text."""
+    _json: str = ""
+    _start: int | None = None
+    """Where what it is begins, behind what says what it is for."""
+    _passed: int = 0
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether something of it has been passed on."""
+        return self._passed > 0
+
+    def add(self, json: str) -> str:
+        """Takes the next piece of the JSON text; returns what can be passed on: JSON text, or text."""
+        if not self.wanted.is_choice:
+            self.tool = self.wanted.tools[0].name if self.wanted.tools else None
+            self._passed += len(json)
+            return json
+        self._json += json
+        if self._start is None:
+            if (found := _CHOICE.match(self._json)) is None:
+                return ""
+            self._start, kind = found.end(), found[1]
+            self.tool = None if kind == self.wanted.text_kind else kind
+        # The last brackets may be those around it.
+        data = self._json[self._start :].rstrip("} \n\r\t")
+        if self.tool is None:
+            data = from_json(data, allow_partial="trailing-strings") if data else ""
+        piece, self._passed = data[self._passed :], len(data)
+        return piece
 
 
 def wanted(parameters: ModelRequestParameters) -> Wanted:
@@ -83,11 +126,11 @@ def _choice(tools: tuple[ToolDefinition, ...], text_kind: str | None) -> dict[st
     return {"type": "object", "properties": {"output": output}, "required": ["output"], "$defs": definitions}
 
 
-def _branch(name: str, data: dict[str, Any], description: str | None) -> dict[str, Any]:
+def _branch(name: str, value: dict[str, Any], description: str | None) -> dict[str, Any]:
     branch = {
         "type": "object",
-        "properties": {"kind": {"const": name}, "data": data},
-        "required": ["kind", "data"],
+        "properties": {"kind": {"const": name}, "value": value},
+        "required": ["kind", "value"],
     }
     return _described(branch, description)
 

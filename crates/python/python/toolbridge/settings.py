@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from . import _native
 from .callbacks import CanUseTool, MessageCallback, StderrCallback
 from .errors import InvalidRequestError
+from .hooks import Hook
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
@@ -122,6 +123,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Whether the CLI reads the files that prompts name with `@`, and runs commands such as `/cost`."""
     claude_code_working_directory: str | os.PathLike[str]
     """Where the CLI works."""
+    claude_code_timeout_counts_tools: bool
+    """Whether `timeout` also counts the time in which the CLI waits for functions of yours."""
     claude_code_allowed_tools: Sequence[str]
     """Rules for tools that run without a question, such as `Read` or `Bash(git log *)`."""
     claude_code_disallowed_tools: Sequence[str]
@@ -198,10 +201,14 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Whether the CLI says what agents say and think."""
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, beside those of the agent or the request."""
+    claude_code_tool_servers: _native.McpServer | Sequence[_native.McpServer]
+    """Other MCP servers, which start and end with a request. The model gets their tools beside yours."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
     """Tools of other machines that the model gets, beside those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool
     """Decides about tools that no rule allows or forbids."""
+    claude_code_hooks: Sequence[Hook]
+    """Functions that are called when something happens in the CLI, beside those of the model."""
     claude_code_message_callback: MessageCallback
     """Is called with each message of the CLI."""
     claude_code_stderr_callback: StderrCallback
@@ -221,7 +228,9 @@ _FOR_PYTHON: frozenset[str] = frozenset(
     {
         "claude_code_documents",
         "claude_code_nats_tools",
+        "claude_code_tool_servers",
         "claude_code_can_use_tool",
+        "claude_code_hooks",
         "claude_code_message_callback",
         "claude_code_stderr_callback",
     }
@@ -253,10 +262,13 @@ def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Document
     return [given] if isinstance(given, _native.Documents) else list(given)
 
 
-def given_nats_tools(settings: Mapping[str, Any] | None) -> list[_native.NatsTools]:
-    """The tools of other machines among the settings."""
-    given = (settings or {}).get("claude_code_nats_tools") or ()
-    return [given] if isinstance(given, _native.NatsTools) else list(given)
+def given_servers(settings: Mapping[str, Any] | None) -> list[_native.McpServer | _native.NatsTools]:
+    """The other servers and machines among the settings."""
+    found: list[_native.McpServer | _native.NatsTools] = []
+    for name in ("claude_code_tool_servers", "claude_code_nats_tools"):
+        given = (settings or {}).get(name) or ()
+        found += [given] if isinstance(given, _native.McpServer | _native.NatsTools) else given
+    return found
 
 
 def check_names(settings: Mapping[str, Any] | None) -> None:

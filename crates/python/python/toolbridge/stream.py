@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic_ai.messages import ModelResponsePart, ModelResponseStreamEvent, TextPart, ThinkingPart
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    NativeToolCallPart,
+    PartStartEvent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from pydantic_ai.models import StreamedResponse
+from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json
 
 from . import _native
 from ._waiting import Stop, completed
 from .answer import SYSTEM, CLIResponse, Reader, output_of
+from .output import CLI_TOOL, Writing
 
 
 @dataclass
@@ -24,8 +35,22 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _reader: Reader
     _model_name: str
     _stop: Stop
-    _answered: Callable[[], None]
+    _answered: Callable[[], None] = lambda: None
     """Is told that the whole answer is there."""
+    _deferred: Callable[
+        [Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None
+    ] = lambda _: None
+    """Says what an answer has that ended at a call which cannot be made now."""
+    cli_response: CLIResponse | None = field(default=None, init=False)
+    """What the CLI says about the answer, once it is complete."""
+    _final: list[ModelResponsePart] | None = field(default=None, init=False)
+    """The parts of the answer in their order, where some were streamed as something else."""
+    _writing: Writing | None = field(default=None, init=False)
+    """The output, while the model writes it,"""
+    _written: set[int] = field(default_factory=set, init=False)
+    """the parts that it was streamed as,"""
+    _output_id: str = field(default_factory=lambda: ToolCallPart("").tool_call_id, init=False)
+    """and the id of its call, however often the model tries."""
     _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
     _block: int = field(default=0, init=False)
     """The block that deltas belong to."""
@@ -50,6 +75,9 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield from self._text(text)
             case {"thinking_delta": text}:
                 yield from self._thinking(text)
+            case {"tool_call_delta": {"id": call_id, "name": name, "json": json}}:
+                if self._reader.is_for_output(name):
+                    yield from self._output(call_id, json)
             case {"part": part}:
                 yield from self._whole(part)
             case {"result": answer}:
@@ -87,24 +115,76 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             else:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
 
+    def _output(self, call_id: str, json: str) -> Iterator[ModelResponseStreamEvent]:
+        """A piece of the output. The call that hands it in comes first: what was said before is no output."""
+        parts, writing = self._parts_manager, self._writing
+        if writing is None or writing.call_id != call_id:
+            self._writing = writing = Writing(self._reader.wanted, call_id)
+            call = NativeToolCallPart(CLI_TOOL, None, call_id, provider_name=SYSTEM)
+            yield self._noted(parts.handle_part(vendor_part_id=None, part=call))
+        is_first, piece = not writing.is_passed, writing.add(json)
+        if not piece:
+            return
+        if writing.tool is None:
+            for event in parts.handle_text_delta(vendor_part_id=call_id, content=piece):
+                yield self._noted(event)
+            return
+        if is_first:
+            # One that the model writes again takes the place of the last.
+            begun = parts.handle_tool_call_part(
+                vendor_part_id=CLI_TOOL, tool_name=writing.tool, args="", tool_call_id=self._output_id
+            )
+            yield self._noted(begun)
+        delta = parts.handle_tool_call_delta(vendor_part_id=CLI_TOOL, args=piece)
+        if delta is not None:
+            yield delta
+
+    def _noted(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+        if isinstance(event, PartStartEvent):
+            self._written.add(event.index)
+        return event
+
     def _end(self, answer: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
         self._answered()
-        cli_response = CLIResponse.of(answer)
+        self.cli_response = cli_response = CLIResponse.of(answer)
         self._usage = cli_response.request_usage
         self._model_name = answer["response"]["model"] or self._model_name
         self.provider_details = cli_response.details
         self.provider_response_id = cli_response.session_id
         self.finish_reason = cli_response.finish_reason
+        streamed = self._parts_manager.get_parts()
         if (output := output_of(answer["response"])) is not None:
-            parts = self._reader.output(self._handed_in, output)
-            for part in [*self._held(parts[-1]), *parts]:
+            *handed_in, last = self._reader.output(self._handed_in, output)
+            more = [*self._held(last), *handed_in]
+            if self._written:
+                if isinstance(last, ToolCallPart):
+                    last = replace(last, tool_call_id=self._output_id)
+                said = [part for index, part in enumerate(streamed) if index not in self._written]
+                self._final = [*said, *more, last]
+            else:
+                more.append(last)
+            for part in more:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+        elif (deferred := self._deferred(streamed)) is not None:
+            self._final, self._usage = deferred
+            for part in self._final:
+                if part not in streamed:
+                    yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+
+    def get(self) -> ModelResponse:
+        """The response as far as it has come."""
+        response = super().get()
+        return response if self._final is None else replace(response, parts=self._final)
 
     def _held(self, output: ModelResponsePart) -> Iterator[ModelResponsePart]:
         """What was said before the output, where text alone could have been taken for it."""
         for text in self._said:
             is_text = isinstance(output, TextPart)
             yield TextPart(text) if is_text else ThinkingPart(text, provider_name=SYSTEM)
+
+    def interrupt(self) -> None:
+        """Interrupts the answer, as a user would. It ends with a `CLIInterruptedError`."""
+        self._stream.interrupt()
 
     async def close_stream(self) -> None:
         """Ends the request, if it still runs."""

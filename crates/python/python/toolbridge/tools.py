@@ -25,8 +25,10 @@ from pydantic_core import to_json
 
 from . import _native
 from ._waiting import completed
+from .deferral import Deferral
 from .errors import InvalidRequestError
 from .failure import ends_program, fail
+from .hooks import Hook, Listening, heard
 from .meter import Meter
 from .progress import current_call
 from .results import error_result, result_of
@@ -34,6 +36,7 @@ from .results import error_result, result_of
 Toolsets: TypeAlias = (
     AbstractToolset[Any]
     | _native.Documents
+    | _native.McpServer
     | _native.NatsTools
     | Sequence[
         AbstractToolset[Any]
@@ -44,7 +47,7 @@ Toolsets: TypeAlias = (
         | Callable[..., Any]
     ]
 )
-"""One toolset, documents, tools of other machines, or a sequence of those, of tools and functions."""
+"""One toolset, documents, a server, tools of other machines; or a sequence of those and of functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -74,7 +77,7 @@ class Given:
     @classmethod
     def of(cls, all_of_it: Toolsets) -> Self:
         given = cls()
-        single = AbstractToolset | _native.Documents | _native.NatsTools
+        single = AbstractToolset | _native.Documents | _native.McpServer | _native.NatsTools
         for one in [all_of_it] if isinstance(all_of_it, single) else all_of_it:
             if isinstance(one, AbstractToolset):
                 given.toolsets.append(one)
@@ -93,23 +96,19 @@ class Offered:
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
-    nats_tools: tuple[_native.NatsTools, ...] = ()
+    servers: tuple[_native.McpServer | _native.NatsTools, ...] = ()
 
 
-def offered(toolsets: Toolsets) -> Offered:
-    """One toolset and the documents, out of whatever was given."""
+def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
+    """One toolset, and what is none, out of whatever was given. `own` gets the functions and tools."""
     given = Given.of(toolsets)
-    nats_tools = tuple(one for one in given.servers if isinstance(one, _native.NatsTools))
-    for server in given.servers:
-        if isinstance(server, _native.NatsTools):
-            continue
-        raise InvalidRequestError(
-            f"the server `{server.name}` is for a `Session`",
-            hint="give it to the CLI itself, with `claude_code_mcp_servers`, or to a `Session`",
-        )
-    if given.tools:
+    if own is not None:
+        given.toolsets.append(own)
+        for tool in given.tools:
+            own.add_tool(tool if isinstance(tool, Tool) else Tool(tool))
+    elif given.tools:
         given.toolsets.append(FunctionToolset(given.tools))
-    return Offered(combined(given.toolsets), tuple(given.documents), nats_tools)
+    return Offered(combined(given.toolsets), tuple(given.documents), tuple(given.servers))
 
 
 def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
@@ -192,8 +191,14 @@ def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
     return lambda arguments: function(**validate(arguments))
 
 
-def described(tool: ToolDefinition) -> dict[str, Any]:
-    """What the native module is told about a tool."""
+def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = False) -> dict[str, Any]:
+    """What the native module is told about a tool.
+
+    Args:
+        tool: The tool.
+        for_model: Whether only a CLI of ours is told. It sends calls side by side only of what is read-only.
+        in_turn: Whether its calls are to take turns with all others.
+    """
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
     if not isinstance(annotations, Mapping):
@@ -205,13 +210,19 @@ def described(tool: ToolDefinition) -> dict[str, Any]:
         # Clients take a tool that says nothing for one that changes something.
         if said is not None and (said or name != "read_only"):
             hints[hint] = said
+    is_parallel = bool(metadata.get("parallel"))
+    if tool.sequential or in_turn:
+        hints.pop("readOnlyHint", None)
+        is_parallel = False
+    elif is_parallel and for_model:
+        hints["readOnlyHint"] = True
     return {
         "name": tool.name,
         "description": tool.description or "",
         "input_schema": {"type": "object", **tool.parameters_json_schema},
         "title": metadata.get("title") or annotations.get("title"),
         "annotations": hints,
-        "parallel": metadata.get("parallel"),
+        "parallel": is_parallel,
         "max_result_chars": metadata.get("max_result_chars"),
     }
 
@@ -240,13 +251,17 @@ class Served:
     """Calls it,"""
     function: Callable[[bytes], Any] | None = None
     """unless this does, with arguments as JSON text and in any thread."""
+    for_model: bool = False
+    """Whether it is for a model of ours, and not for any client."""
+    in_turn: bool = False
+    """Whether its calls take turns, whatever it says of itself."""
 
     @property
     def described(self) -> bytes:
         """What the native module is told about it."""
         # No schema of what it returns: a function of Python's may return something else than its signature
         # says, which a client that was promised an object would refuse.
-        return to_json(described(self.definition))
+        return to_json(described(self.definition, for_model=self.for_model, in_turn=self.in_turn))
 
     @property
     def is_direct(self) -> bool:
@@ -273,6 +288,10 @@ class Toolbox:
     """Counts the calls of an agent's run,"""
     metered: ToolManager[Any] | None = None
     """which this manager makes."""
+    manager: ToolManager[Any] | None = None
+    """Makes all calls in a conversation, where tools come and go."""
+    deferral: Deferral | None = None
+    """Sees to those of its calls that cannot be made during a request."""
 
     @property
     def names(self) -> set[str]:
@@ -282,29 +301,39 @@ class Toolbox:
         """Adds the tools of a manager, or those of them that are given."""
         if definitions is None:
             definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
-        self.tools += [Served(definition, manager) for definition in definitions]
+        self.tools += [self.served(definition, manager) for definition in definitions]
+
+    def served(self, definition: ToolDefinition, manager: ToolManager[Any]) -> Served:
+        """A tool of a manager, as it is offered."""
+        in_turn = manager.get_parallel_execution_mode() == "sequential"
+        return Served(definition, manager, for_model=not self.is_structured, in_turn=in_turn)
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
         part = ToolCallPart(call.name, call.arguments.decode())
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
-        tool, manager = call.tool, call.tool.manager
+        tool, manager = call.tool, self.manager or call.tool.manager
         if self.meter is None or manager is not self.metered:
             return self.result(tool, await handled(manager, part))
+        counted = partial(self._counted, self.meter, tool, part)
+        return await (counted() if self.deferral is None else self.deferral.call(part, counted))
+
+    async def _counted(self, meter: Meter, tool: Served, part: ToolCallPart) -> bytes:
+        name, manager = part.tool_name, tool.manager
         try:
-            self.meter.begin_call()
+            meter.begin_call()
         except AgentRunError as error:
             return error_result(error.message)  # not read any more: the request ends
         try:
             value = await handled(manager, part)
         except (ModelRetry, ValidationError):
-            max_retries = (manager.tools or {})[call.name].max_retries
-            self.meter.failed(call.name, max_retries, _retries(manager))
+            max_retries = (manager.tools or {})[name].max_retries
+            meter.failed(name, max_retries, _retries(manager))
             raise
         finally:
-            self.meter.end_call()
-        _retries(manager).pop(call.name, None)
+            meter.end_call()
+        _retries(manager).pop(name, None)
         return self.result(tool, value)
 
     def result(self, tool: Served, value: Any) -> bytes:
@@ -375,6 +404,8 @@ class Host:
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
+    listening: Sequence[Hook] = ()
+    until: _native.Ending | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -387,6 +418,13 @@ class Host:
     def decide(self) -> Callable[[_native.Call], object] | None:
         decider = self.decider
         return None if decider is None else lambda call: self.start(call, partial(decider, call))
+
+    @property
+    def hooks(self) -> list[Listening]:
+        def starts(hook: Hook) -> Callable[[_native.Call], object]:
+            return lambda call: self.start(call, partial(heard, hook, call))
+
+        return [Listening(hook.event, hook.matcher, starts(hook)) for hook in self.listening]
 
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the loop."""

@@ -115,7 +115,8 @@ async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on(
     // A busy machine must not be taken for a slow answer: the tool never ends, so any limit is reached.
     let limit = Duration::from_secs(20);
     let chat = world.model_with(&tools, TRANSPORTS[1]).conversation();
-    let mut chat = chat.settings(Settings::default().timeout(limit)).open().await.unwrap();
+    let settings = Settings::default().timeout(limit).timeout_counts_tools(true);
+    let mut chat = chat.settings(settings).open().await.unwrap();
     let error = chat.send("call hang").await.unwrap_err();
     let ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(of), .. } = &error else {
         panic!("{error:?}")

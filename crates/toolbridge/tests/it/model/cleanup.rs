@@ -53,7 +53,8 @@ async fn too_long(transport: Transport) {
     for limit in [5, 20, 80, 320] {
         let world = World::new("call hang {}\n---\ntext done");
         let tools = Tools::new();
-        let model = world.builder().timeout(Duration::from_secs(limit)).build().unwrap();
+        let model = world.builder().timeout(Duration::from_secs(limit)).timeout_counts_tools(true);
+        let model = model.build().unwrap();
         model.set_agent_toolsets(tools.toolset(), "tools", transport).unwrap();
         let error = model.request("go").await.unwrap_err();
         assert!(

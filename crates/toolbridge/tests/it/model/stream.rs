@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use toolbridge::claude::McpServerStatus;
 use toolbridge::core::Progress;
-use toolbridge::{Event, Part};
+use toolbridge::{CancellationToken, Event, Part, Request};
 
-use super::support::{TRANSPORTS, Tools, World};
+use super::support::{TRANSPORTS, Tools, World, told};
 
 /// The events of a stream in short.
 fn short(event: &Event) -> Option<String> {
@@ -18,6 +18,10 @@ fn short(event: &Event) -> Option<String> {
         }
         Event::TextDelta(text) => format!("+{text}"),
         Event::ThinkingDelta(text) => format!("~{text}"),
+        Event::ToolCallDelta { id, name, json } => {
+            assert!(id.starts_with("toolu_"), "{id:?}");
+            format!("{name} +{json}")
+        }
         Event::Part(Part::Text { text }) => format!("text {text}"),
         Event::Part(Part::Thinking { text, .. }) => format!("thought {text}"),
         Event::Part(Part::ToolCall { name, input, .. }) => format!("call {name} {input}"),
@@ -56,6 +60,9 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
             "+Let me ",
             "+see.",
             "text Let me see.",
+            "mcp__tools__add +{\"a\":",
+            "mcp__tools__add +1,\"b\"",
+            "mcp__tools__add +:1}",
             "call mcp__tools__add {\"a\":1,\"b\":1}",
             "result mcp__tools__add false 2",
             "+It is ",
@@ -66,6 +73,37 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
         assert_eq!(seen, want, "over {transport}");
         assert!(others > 0, "what is not understood is kept");
         assert!(stream.next().await.is_none());
+        world.nothing_is_left();
+    }
+}
+
+#[tokio::test]
+async fn a_request_ends_where_it_is_told_to_with_what_was_said() {
+    for transport in TRANSPORTS {
+        let script = "text Let me see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext Now.\ncall hang {}\ncall add {}\n---\ntext done";
+        let (world, tools, end) = (World::new(script), Tools::new(), CancellationToken::new());
+        let model = world.model_with(&tools, transport);
+        let request = Request::new("go").until(end.clone());
+        let (answer, ()) = tokio::join!(model.request_with_metadata(request), async {
+            told("the tool is called", &tools.0.hanging).await;
+            end.cancel();
+        });
+        let answer = answer.unwrap();
+        let parts: Vec<_> = answer.response.parts.into_iter().map(Event::Part).collect();
+        let said: Vec<_> = parts.iter().filter_map(short).collect();
+        let want = [
+            "text Let me see.",
+            "call mcp__tools__add {\"a\":1,\"b\":1}",
+            "result mcp__tools__add false 2",
+            "text Now.",
+            "call mcp__tools__hang {}",
+            "call mcp__tools__add {}",
+        ];
+        assert_eq!(said, want, "over {transport}");
+        assert!(answer.metadata.session_id.is_some() && answer.metadata.total_cost_usd.is_none());
+        // The model is not asked again, and nothing goes on.
+        assert_eq!(world.scripted.requests().len(), 2);
+        tools.no_handler_goes_on().await;
         world.nothing_is_left();
     }
 }

@@ -1,0 +1,84 @@
+//! The time in which a CLI waits for functions of this process.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a CLI has waited for functions of this process: tools, hooks, decisions about tools.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waits(Arc<Mutex<Waited>>);
+
+#[derive(Debug, Default)]
+struct Waited {
+    /// How many functions it waits for.
+    count: usize,
+    since: Option<Instant>,
+    /// Until then.
+    before: Duration,
+}
+
+/// One function that is waited for, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait(Waits);
+
+impl Waits {
+    fn lock(&self) -> MutexGuard<'_, Waited> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self) -> Wait {
+        let mut waited = self.lock();
+        waited.count += 1;
+        waited.since.get_or_insert_with(Instant::now);
+        Wait(self.clone())
+    }
+
+    /// Whether a function is waited for now.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.lock().count > 0
+    }
+
+    /// All the time until now in which at least one was waited for.
+    pub(crate) fn total(&self) -> Duration {
+        let waited = self.lock();
+        waited.before + waited.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut waited = self.0.lock();
+        waited.count -= 1;
+        if waited.count == 0
+            && let Some(since) = waited.since.take()
+        {
+            waited.before += since.elapsed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_counts_once_however_many_are_waited_for() {
+        let second = Duration::from_secs(1);
+        let waits = Waits::default();
+        let first = waits.begin();
+        advance(second).await;
+        let other = waits.begin();
+        advance(second).await;
+        drop(first);
+        advance(second).await;
+        assert!(waits.is_waiting());
+        assert_eq!(waits.total(), 3 * second);
+        drop(other);
+        advance(second).await;
+        assert!(!waits.is_waiting());
+        assert_eq!(waits.total(), 3 * second);
+    }
+}

@@ -1,0 +1,226 @@
+"""Conversations that stay open: several prompts, one CLI."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import TypeAdapter, create_model
+from pydantic_ai import Tool
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserContent, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_core import from_json, to_json
+
+from . import _native as native
+from ._waiting import Stop, completed
+from .answer import CLIResponse, Reader
+from .conversation import said
+from .errors import InvalidRequestError
+from .output import Wanted
+from .settings import PermissionMode
+from .stream import ClaudeCodeStreamedResponse
+from .tools import Toolbox, as_tool
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True)
+class ChatAnswer(Generic[OutputT]):
+    """What the model answered to one prompt."""
+
+    output: OutputT
+    """Its text, or what the conversation's `output_type` makes of it."""
+    response: ModelResponse
+    """All that it said and did."""
+    cli_response: CLIResponse
+    """What the CLI says about it."""
+
+
+@dataclass(frozen=True)
+class McpServerStatus:
+    """How an MCP server is doing."""
+
+    name: str
+    status: str
+    """`connected`, `failed`, `pending`, or another word of the CLI's."""
+    error: str | None = None
+    """Why it failed, where the CLI says."""
+
+
+class Output(Generic[OutputT]):
+    """What answers are made into."""
+
+    def __init__(self, output_type: type[OutputT]) -> None:
+        self.wanted = Wanted()
+        self._adapter: TypeAdapter[Any] | None = None
+        self._is_wrapped = False
+        if output_type is str:
+            return
+        self._adapter = TypeAdapter(output_type)
+        schema = self._adapter.json_schema()
+        if schema.get("type") != "object":
+            # The CLI wants an object.
+            self._adapter, self._is_wrapped = (
+                TypeAdapter(create_model("Output", response=(output_type, ...))),
+                True,
+            )
+            schema = self._adapter.json_schema()
+        self.wanted = Wanted(schema)
+
+    def of(self, response: ModelResponse) -> OutputT:
+        """The output in a response."""
+        if self._adapter is None:
+            return cast(OutputT, _text(response))
+        read = self._adapter.validate_json(_text(response))
+        return cast(OutputT, read.response if self._is_wrapped else read)
+
+
+def _text(response: ModelResponse) -> str:
+    """What was said after the last tool call."""
+    texts: list[str] = []
+    for part in response.parts:
+        if part.part_kind == "text":
+            texts.append(part.content)
+        elif part.part_kind != "thinking":
+            texts.clear()
+    return "\n\n".join(texts)
+
+
+@dataclass(eq=False, repr=False)
+class Chat(Generic[OutputT]):
+    """A conversation on one CLI process, made by `ClaudeCodeModel.conversation`.
+
+    Prompts follow each other: one that is sent before the last answer has ended waits for that. A time-out or
+    an interrupt ends one answer, and the next prompt works. When the CLI has ended, all further calls are
+    errors.
+    """
+
+    _native: native.Chat
+    _reader: Reader
+    _output: Output[OutputT]
+    _toolbox: Toolbox
+    _own: FunctionToolset[Any]
+    _parameters: ModelRequestParameters
+    _model_name: str
+    _stop: Stop
+    _messages: list[ModelMessage]
+    _known: dict[str, ToolDefinition]
+    """The tools that the CLI is offered, of those that come and go."""
+    _running: list[native.Stream]
+
+    async def send(self, prompt: str | Sequence[UserContent]) -> ChatAnswer[OutputT]:
+        """Says something, and waits for the answer. Cancelling the wait interrupts the model."""
+        async with self.stream(prompt) as stream:
+            async for _ in stream:
+                pass
+        response = stream.get()
+        assert stream.cli_response is not None
+        return ChatAnswer(self._output.of(response), response, stream.cli_response)
+
+    @asynccontextmanager
+    async def stream(self, prompt: str | Sequence[UserContent]) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
+        """Says something; the answer comes as it is made. Leaving the context interrupts this answer."""
+        content = await said(prompt)
+        await self._refresh()
+        running = self._native.stream(to_json(content))
+        self._running.append(running)
+        stream = ClaudeCodeStreamedResponse(
+            self._parameters,
+            _stream=running,
+            _reader=self._reader,
+            _model_name=self._model_name,
+            _stop=self._stop,
+        )
+        try:
+            yield stream
+        finally:
+            running.close()
+            self._running.remove(running)
+            if stream.cli_response is not None:
+                self._messages += [ModelRequest(parts=[UserPromptPart(prompt)]), stream.get()]
+
+    def interrupt(self) -> None:
+        """Interrupts the answer under way, and those that wait. They end with a `CLIInterruptedError`."""
+        for stream in self._running:
+            stream.interrupt()
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """What was said, for an agent's `message_history`. Answers that were interrupted are left out."""
+        return list(self._messages)
+
+    @property
+    def session_id(self) -> str | None:
+        """The conversation's id, once the first answer has begun. One that is kept is resumed by it."""
+        return self._native.session_id
+
+    async def set_model(self, model_name: str | None) -> None:
+        """Has another model answer from the next prompt on; `None` is the CLI's own choice."""
+        await completed(self._native.set_model, model_name)
+
+    async def set_permission_mode(self, mode: PermissionMode | str) -> None:
+        """Sets the permission mode from the next prompt on."""
+        await completed(self._native.set_permission_mode, mode)
+
+    async def mcp_servers(self) -> list[McpServerStatus]:
+        """The MCP servers, and whether they are connected."""
+        servers = from_json(await completed(self._native.mcp_servers))
+        return [McpServerStatus(**server) for server in servers]
+
+    async def context_usage(self) -> dict[str, Any]:
+        """How full the model's context is, as the CLI says it."""
+        usage: dict[str, Any] = from_json(await completed(self._native.context_usage))
+        return usage
+
+    async def rewind_files(self, prompt_id: str) -> None:
+        """Brings files back that the CLI's tools have changed: as they were before the prompt with that id.
+
+        A `message_callback` is told the id, as the `uuid` of the prompt. It needs `enable_file_checkpointing`
+        and `keep_session`.
+        """
+        await completed(self._native.rewind_files, prompt_id)
+
+    def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
+        """Adds a function or a tool, from the next prompt on.
+
+        What is added to a toolset of the conversation is there from then on, too.
+        """
+        made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
+        if made.name in self._known or made.name in self._own.tools:
+            raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
+        if not self._known:
+            raise InvalidRequestError(
+                "a conversation that began without tools has none", hint="give it one when it begins"
+            )
+        self._own.add_tool(made)
+
+    def remove(self, name: str) -> bool:
+        """Removes a function or a tool, from the next prompt on. Those of toolsets stay.
+
+        The CLI may go on offering it to the model; its calls are errors.
+
+        Returns:
+            Whether there was one.
+        """
+        return self._own.tools.pop(name, None) is not None
+
+    async def _refresh(self) -> None:
+        """Tells the CLI which tools have come and gone."""
+        manager = self._toolbox.manager
+        if manager is None or manager.ctx is None:
+            return
+        step = replace(manager.ctx, run_step=manager.ctx.run_step + 1)
+        self._toolbox.manager = manager = await manager.for_run_step(step)
+        now = {tool.tool_def.name: tool.tool_def for tool in (manager.tools or {}).values()}
+        for name, definition in list(self._known.items()):
+            if now.get(name) != definition:
+                self._native.remove(name)
+                del self._known[name]
+        for name, definition in now.items():
+            if name not in self._known:
+                self._native.add(self._toolbox.served(definition, manager))
+                self._known[name] = definition

@@ -1,0 +1,129 @@
+//! A conversation that stays open, for Python.
+
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use toolbridge::claude;
+
+use crate::config::prompt;
+use crate::error::{exception, invalid};
+use crate::event_loop::EventLoop;
+use crate::json;
+use crate::process::{Own, lock};
+use crate::stream::Stream;
+use crate::task::Task;
+use crate::tools::Live;
+
+/// A conversation that stays open. Closing it ends the CLI.
+#[pyclass(frozen, module = "toolbridge._native")]
+pub(crate) struct Chat {
+    open: Mutex<Own<Open>>,
+    event_loop: EventLoop,
+}
+
+struct Open {
+    chat: claude::Chat,
+    /// Where it has tools of Python's.
+    tools: Option<Live>,
+}
+
+impl Chat {
+    pub(crate) fn new(chat: claude::Chat, tools: Option<Live>, event_loop: EventLoop) -> Self {
+        Self { open: Mutex::new(Own::new(Open { chat, tools })), event_loop }
+    }
+
+    fn with<T>(&self, call: impl FnOnce(&mut Open) -> PyResult<T>) -> PyResult<T> {
+        let mut open = lock(&self.open);
+        let over = || {
+            invalid("the conversation was closed, or belongs to the process that this one was forked from")
+        };
+        call(open.get_mut().ok_or_else(over)?)
+    }
+
+    /// Asks the CLI something; `done` gets the answer.
+    fn ask<T, F>(
+        &self,
+        py: Python<'_>,
+        done: Py<PyAny>,
+        ask: impl FnOnce(&claude::Chat) -> PyResult<F>,
+    ) -> PyResult<Task>
+    where
+        T: for<'py> IntoPyObject<'py> + Send + 'static,
+        F: Future<Output = Result<T, toolbridge::ClaudeCodeError>> + Send + 'static,
+    {
+        let answer = self.with(|open| ask(&open.chat))?;
+        Task::start(py, self.event_loop.clone_ref(py), done, async move {
+            answer.await.map_err(|error| exception(&error))
+        })
+    }
+}
+
+#[pymethods]
+impl Chat {
+    /// Says something: a JSON list of what is said and shown. The answer comes with the stream.
+    fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> PyResult<Stream> {
+        let said = prompt(prompt_json).map_err(|error| exception(&error))?;
+        let stream = self.with(|open| open.chat.stream(said).map_err(|error| exception(&error)))?;
+        Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
+    }
+
+    /// The conversation's id, once the first answer has begun.
+    #[getter]
+    fn session_id(&self) -> Option<String> {
+        lock(&self.open).get()?.chat.session_id().map(Into::into)
+    }
+
+    fn set_model(&self, py: Python<'_>, model: Option<&str>, done: Py<PyAny>) -> PyResult<Task> {
+        self.ask(py, done, |chat| Ok(chat.set_model(model)))
+    }
+
+    fn set_permission_mode(&self, py: Python<'_>, mode: &str, done: Py<PyAny>) -> PyResult<Task> {
+        let mode = serde_json::from_value(mode.into())
+            .map_err(|error| invalid(format!("the permission mode is not understood: {error}")))?;
+        self.ask(py, done, |chat| Ok(chat.set_permission_mode(mode)))
+    }
+
+    /// `done` gets a JSON list.
+    fn mcp_servers(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        self.ask(py, done, |chat| {
+            let servers = chat.mcp_servers();
+            Ok(async move { Ok(json(&servers.await?)) })
+        })
+    }
+
+    /// `done` gets a JSON object.
+    fn context_usage(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        self.ask(py, done, |chat| {
+            let usage = chat.context_usage();
+            Ok(async move { Ok(usage.await?.as_bytes().to_vec()) })
+        })
+    }
+
+    fn rewind_files(&self, py: Python<'_>, prompt_id: &str, done: Py<PyAny>) -> PyResult<Task> {
+        self.ask(py, done, |chat| Ok(chat.rewind_files(prompt_id)))
+    }
+
+    /// Adds a tool; the CLI is told.
+    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
+        self.with(|open| match &open.tools {
+            Some(tools) => tools.add(py, tool).map_err(|error| exception(&error)),
+            None => Err(invalid("a conversation that began without tools has none")),
+        })
+    }
+
+    /// Removes a tool; the CLI is told. Returns whether there was one.
+    fn remove(&self, name: &str) -> PyResult<bool> {
+        self.with(|open| Ok(open.tools.as_ref().is_some_and(|tools| tools.remove(name))))
+    }
+
+    /// Lets the CLI end; `done` is told when nothing of it is left.
+    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        let open = lock(&self.open).take();
+        Task::start(py, self.event_loop.clone_ref(py), done, async move {
+            if let Some(Open { chat, .. }) = open {
+                chat.close().await;
+            }
+            Ok(())
+        })
+    }
+}

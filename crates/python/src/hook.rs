@@ -1,0 +1,76 @@
+//! Hooks of Python's.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+use toolbridge::core::set;
+use toolbridge::{HookCall, HookOutput, RawJson, Request};
+
+use crate::call::Asker;
+use crate::event_loop::EventLoop;
+
+/// A hook of Python's.
+#[derive(FromPyObject)]
+pub(crate) struct Listening {
+    event: String,
+    matcher: String,
+    /// Called with a [`Call`](crate::call::Call) when it happens.
+    call: Py<PyAny>,
+}
+
+/// A hook's answer, as Python gives it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heard {
+    decision: Option<Decision>,
+    input: Option<Value>,
+    context: Option<String>,
+    /// All of it, in the CLI's words.
+    #[serde(default)]
+    raw: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Decision {
+    Allow(IgnoredAny),
+    Deny(String),
+    Block(String),
+    Stop(String),
+}
+
+impl Listening {
+    /// Gives it to a request.
+    pub(crate) fn give(self, event_loop: EventLoop, request: Request) -> Request {
+        let asker = Arc::new(Asker::new(event_loop, self.call));
+        request.hook(self.event.as_str().into(), self.matcher, move |call| heard(Arc::clone(&asker), call))
+    }
+}
+
+async fn heard(asker: Arc<Asker>, call: HookCall) -> HookOutput {
+    let event = call.event;
+    let answer = asker.ask(None, event.to_string(), RawJson::from(&call.input), None, None).await;
+    let failed = |why: String| HookOutput::failure(&event, format!("a hook for {event} failed: {why}"));
+    match answer.map(|answer| answer.decode::<Heard>()) {
+        Ok(Ok(heard)) => heard.output(),
+        Ok(Err(error)) => failed(format!("its answer is not understood: {error}")),
+        Err(error) => failed(format!("{error} (type: {})", error.type_name())),
+    }
+}
+
+impl Heard {
+    fn output(self) -> HookOutput {
+        let mut output = match self.decision {
+            None => HookOutput::raw(self.raw),
+            Some(Decision::Allow(_)) => HookOutput::allow(),
+            Some(Decision::Deny(reason)) => HookOutput::deny(reason),
+            Some(Decision::Block(reason)) => HookOutput::block(reason),
+            Some(Decision::Stop(reason)) => HookOutput::stop(reason),
+        };
+        set!(output: with_input = self.input, with_context = self.context);
+        output
+    }
+}

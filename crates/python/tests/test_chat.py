@@ -1,0 +1,285 @@
+"""Conversations that stay open, with the real CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, BinaryContent, RunContext, Tool
+from pydantic_ai.messages import ModelRequest, ModelResponse, PartDeltaEvent, TextPartDelta
+from pydantic_ai.toolsets import FunctionToolset
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging
+
+from toolbridge import (
+    ClaudeCodeModelSettings,
+    CLIExecutionError,
+    CLIInterruptedError,
+    InvalidRequestError,
+)
+
+MakeWorld = Callable[[str], World]
+
+pytestmark = pytest.mark.anyio
+
+
+def clis(here: World) -> list[int]:
+    return [pid for pid, command in here.processes.items() if "claude" in command.split()[0]]
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+@pytest.mark.both_transports
+async def test_prompts_and_tool_calls_follow_each_other_on_one_process(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world('text Hello.\n---\ncall add {"a": 1, "b": 2}\n---\ntext It is {result}.\n---\ntext Bye.')
+    async with here.model(transport).conversation(toolsets=[add], instructions="zebra rule") as chat:
+        before = clis(here)
+        assert here.requests == []
+        assert chat.session_id is None
+        first = await chat.send("My name is Ada.")
+        assert first.output == "Hello."
+        assert first.cli_response.session_id == chat.session_id is not None
+        second = await chat.send("What is 1 + 2?")
+        assert second.output == "It is 3."
+        assert (await chat.send(["bye", BinaryContent(PICTURE, media_type="image/png")])).output == "Bye."
+        assert clis(here) == before
+        assert before
+    here.nothing_is_left()
+    told = here.requests[-1]
+    assert "My name is Ada." in str(told["messages"])
+    assert "zebra rule" in str(told["system"])
+    assert '"image"' in str(told["messages"]).replace("'", '"')
+    kinds = [type(message) for message in chat.messages]
+    assert kinds == [ModelRequest, ModelResponse] * 3
+    # An agent goes on from there.
+    other = world("text Ada.\n---\ntext Ada.\n---\ntext Ada.\n---\ntext Ada.\n---\ntext Ada.")
+    result = await Agent(other.model()).run("Who am I?", message_history=chat.messages)
+    assert result.output == "Ada."
+    assert "My name is Ada." in str(other.requests[-1]["messages"])
+
+
+async def test_an_answer_comes_in_pieces(world: MakeWorld) -> None:
+    here = world("text one | two\n---\ntext three | four")
+    async with here.model().conversation() as chat:
+        for want in (["one ", "two"], ["three ", "four"]):
+            async with chat.stream("go") as stream:
+                events = [event async for event in stream]
+            deltas = [event.delta for event in events if isinstance(event, PartDeltaEvent)]
+            pieces = [delta.content_delta for delta in deltas if isinstance(delta, TextPartDelta)]
+            assert want[0].strip() in str(events)
+            assert pieces[-1] == want[-1]
+            assert stream.get().text == "".join(want)
+            assert stream.cli_response is not None
+
+
+async def test_one_answer_is_interrupted_and_the_conversation_goes_on(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world("call hang {}\n---\ntext first\n---\ncall hang {}\n---\ntext second\n---\ntext third")
+    hang, started, cancelled = hanging()
+
+    async def again() -> None:
+        await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+        started.clear()
+
+    async with here.model(transport).conversation(toolsets=[hang]) as chat:
+        sending = asyncio.ensure_future(chat.send("wait"))
+        await again()
+        chat.interrupt()
+        with pytest.raises(CLIInterruptedError):
+            await sending
+        await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
+        assert (await chat.send("go on")).output == "first"
+        # Because nobody waits for it any more.
+        sending = asyncio.ensure_future(chat.send("wait"))
+        await again()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert (await chat.send("go on")).output == "second"
+        # Because its reader has left.
+        async with chat.stream("quick") as stream:
+            async for _ in stream:
+                break
+        assert len(chat.messages) == 4
+
+
+async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Transport) -> None:
+    here = world(
+        "\n---\n".join(
+            [f"text {number}" for number in range(100)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]
+        )
+    )
+    shelf: FunctionToolset[str] = FunctionToolset()
+
+    @shelf.tool
+    def look(ctx: RunContext[str]) -> str:
+        return f"{ctx.deps} looks"
+
+    async with here.model(transport).conversation(toolsets=[shelf, add], deps="ada") as chat:
+
+        async def offered(*names: str) -> None:
+            # The CLI lists them when it comes to it.
+            while not {f"mcp__tools__{name}" for name in names} <= set(here.offered):
+                await chat.send("who is there?")
+
+        await chat.send("hello")
+        assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__look"]
+        shelf.add_function(lambda: "hello", name="greet")
+        await offered("greet")
+        chat.add(Tool(lambda: "bye", name="leave"))
+        assert chat.remove("add")
+        assert not chat.remove("nothing")
+        await offered("leave")
+        # It may still be offered by the CLI, but there is nothing to call.
+        while (output := (await chat.send("go on")).output).isdigit():
+            pass
+        assert "no such tool" in output.lower() or "there is no tool `add`" in output
+        with pytest.raises(InvalidRequestError, match="two tools are called `look`"):
+            chat.add(Tool(lambda: "", name="look"))
+
+
+async def test_a_tool_that_was_added_is_called_with_the_dependencies(world: MakeWorld) -> None:
+    here = world("text 0\n---\ncall who {}\n---\ntext {result}")
+    shelf: FunctionToolset[str] = FunctionToolset([add])
+    async with here.model("sdk").conversation(toolsets=shelf, deps="ada") as chat:
+        await chat.send("hi")
+
+        @shelf.tool
+        def who(ctx: RunContext[str]) -> str:
+            return f"it is {ctx.deps}"
+
+        assert (await chat.send("who?")).output == "it is ada"
+
+
+async def test_a_conversation_without_tools_gets_none_later(world: MakeWorld) -> None:
+    async with world("text ok").model().conversation(toolsets=[]) as chat:
+        with pytest.raises(InvalidRequestError, match="began without tools"):
+            chat.add(add)
+        assert (await chat.send("go")).output == "ok"
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+async def test_answers_are_made_into_a_type(world: MakeWorld) -> None:
+    tokyo = 'call StructuredOutput {"name": "Tokyo", "people": 14}'
+    here = world(f"{tokyo}\n---\n{tokyo.replace('Tokyo', 'Kyoto')}")
+    async with here.model().conversation(output_type=City) as chat:
+        assert (await chat.send("go")).output == City(name="Tokyo", people=14)
+        assert (await chat.send("go")).output.name == "Kyoto"
+    here = world('call StructuredOutput {"response": [1, 2]}')
+    async with here.model().conversation(output_type=list[int]) as chat:
+        numbers = (await chat.send("go")).output
+        assert numbers == [1, 2]
+
+
+async def test_model_and_permissions_are_set_and_the_cli_says_how_it_is(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world("text one\n---\ntext two")
+    async with here.model(transport).conversation(toolsets=[add]) as chat:
+        await chat.send("first")
+        await chat.set_model("claude-opus-4-5")
+        await chat.set_permission_mode("plan")
+        with pytest.raises(CLIExecutionError, match="must be one of"):
+            await chat.set_permission_mode("nonsense")
+        await chat.send("second")
+        models = [request["model"] for request in here.requests]
+        assert models[0] != "claude-opus-4-5" == models[1]
+        [server] = await chat.mcp_servers()
+        assert (server.name, server.status, server.error) == ("tools", "connected", None)
+        assert (await chat.context_usage())["totalTokens"] > 0
+
+
+async def test_files_are_brought_back(world: MakeWorld) -> None:
+    here = world("text unused")
+    path = here.home / "new.txt"
+    here = world(
+        f'call Write {{"file_path": "{path}", "content": "changed"}}\n---\ntext {{result}}\n---\ntext no'
+    )
+    prompts: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        if message["type"] == "user" and isinstance(message["message"]["content"], str):
+            prompts.append(message["uuid"])
+
+    settings = ClaudeCodeModelSettings(
+        claude_code_builtin_tools=["Read", "Write"],
+        claude_code_allowed_tools=["Write"],
+        claude_code_permission_mode="acceptEdits",
+        claude_code_add_dirs=[path.parent],
+        claude_code_keep_session=True,
+        claude_code_enable_file_checkpointing=True,
+        claude_code_message_callback=hear,
+    )
+    async with here.model().conversation(model_settings=settings) as chat:
+        await chat.send("write it")
+        assert path.read_text() == "changed"
+        await chat.rewind_files(prompts[0])
+        assert not path.exists()
+        with pytest.raises(CLIExecutionError):
+            await chat.rewind_files("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50")
+
+
+async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(world: MakeWorld) -> None:
+    here = world("text one\n---\ntext two\n---\ntext three")
+    model = here.model()
+    keep = ClaudeCodeModelSettings(claude_code_keep_session=True)
+    async with model.conversation(model_settings=keep) as chat:
+        await chat.send("zebra first")
+        for pid in clis(here):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(CLIExecutionError):
+            await chat.send("are you there?")
+        with pytest.raises(CLIExecutionError, match="the CLI has ended"):
+            await chat.set_model(None)
+        session = chat.session_id
+    assert session is not None
+    resume = ClaudeCodeModelSettings(claude_code_resume=session)
+    async with model.conversation(model_settings=resume) as chat:
+        await chat.send("zebra second")
+    assert "zebra first" in str(here.requests[-1]["messages"])
+
+
+async def test_what_cannot_be_said_loses_nothing_and_after_the_end_nothing_works(world: MakeWorld) -> None:
+    here = world("text ok")
+    async with here.model().conversation() as chat:
+        with pytest.raises(InvalidRequestError, match="the prompt is empty"):
+            await chat.send("  ")
+        assert (await chat.send("go")).output == "ok"
+    with pytest.raises(InvalidRequestError, match="the conversation was closed"):
+        await chat.send("more")
+    with pytest.raises(InvalidRequestError, match="the conversation was closed"):
+        await chat.mcp_servers()
+    assert chat.session_id is None
+    broken = here.root / "broken"
+    broken.write_text("#!/bin/sh\necho 'no licence' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(CLIExecutionError, match="no licence"):
+        async with here.model(cli_path=Path(broken)).conversation():
+            pass
+
+
+async def test_a_conversation_in_a_tool_of_an_agent_has_its_own_tools(world: MakeWorld) -> None:
+    inner = world('call add {"a": 2, "b": 2}\n---\ntext {result}')
+    agent = Agent(world("call ask {}\n---\ntext It says {result}").model())
+
+    @agent.tool_plain
+    async def ask() -> str:
+        async with inner.model().conversation(toolsets=[add]) as chat:
+            return (await chat.send("go")).output
+
+    assert (await agent.run("go")).output == "It says 4"
