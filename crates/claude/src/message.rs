@@ -9,6 +9,7 @@ use toolbridge_core::RawJson;
 
 use crate::event::Event;
 use crate::part::Part;
+use crate::question::AskRequest;
 
 /// A line of the CLI's output.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) enum Ask {
     Permission { tool: String, input: RawJson, tool_use_id: Option<String> },
     /// Something happens that a hook was wanted for, which has this id.
     Hook { callback_id: String, input: RawJson },
+    /// An MCP server asks somebody.
+    Question(AskRequest),
     /// Something else.
     Unknown { subtype: String },
 }
@@ -72,6 +75,9 @@ struct ControlRequest<'a> {
     tool_name: Option<String>,
     input: Option<&'a RawValue>,
     tool_use_id: Option<String>,
+    mcp_server_name: Option<String>,
+    requested_schema: Option<&'a RawValue>,
+    url: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -166,7 +172,7 @@ fn members(text: &str) -> Result<Members<'_>, String> {
 
 impl ControlRequest<'_> {
     fn read(self, line: &Bytes) -> Ask {
-        let Self { subtype, server_name, callback_id, message, tool_name, input, tool_use_id } = self;
+        let Self { subtype, server_name, callback_id, message, tool_name, input, tool_use_id, .. } = self;
         let raw = |value: &RawValue| RawJson::span(line, value);
         let subtype = subtype.unwrap_or_default();
         match (&*subtype, server_name, message, tool_name, input) {
@@ -176,6 +182,15 @@ impl ControlRequest<'_> {
             }
             ("hook_callback", .., Some(input)) => {
                 Ask::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
+            }
+            ("elicitation", _, Some(message), ..) => {
+                let schema = self.requested_schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
+                Ask::Question(AskRequest {
+                    server_name: self.mcp_server_name.unwrap_or_default(),
+                    message: serde_json::from_str(message.get()).unwrap_or_default(),
+                    schema: schema.unwrap_or_default(),
+                    url: self.url,
+                })
             }
             _ => Ask::Unknown { subtype: subtype.into_owned() },
         }
@@ -255,8 +270,12 @@ mod tests {
             r#"Ask { id: "r", ask: Hook { callback_id: "x", input: RawJson(2 bytes) } }"#,
         );
         check(
-            r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation"}}"#,
-            r#"Ask { id: "r", ask: Unknown { subtype: "elicitation" } }"#,
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation","mcp_server_name":"s","message":"m?","mode":"form","requested_schema":{"type":"object"}}}"#,
+            r#"Ask { id: "r", ask: Question(AskRequest { server_name: "s", message: "m?", schema: Object {"type": String("object")}, url: None }) }"#,
+        );
+        check(
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"of_tomorrow"}}"#,
+            r#"Ask { id: "r", ask: Unknown { subtype: "of_tomorrow" } }"#,
         );
         check(r#"{"type":"control_cancel_request","request_id":"r"}"#, r#"Withdraw { id: "r" }"#);
         check(

@@ -6,12 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, watch};
 use toolbridge_core::{
-    CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError, ToolList,
-    ToolSource, Underway,
+    Answer, CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError,
+    ToolList, ToolSource, Underway,
 };
 use toolbridge_park::Parked;
 
 use crate::Event;
+use crate::question::{OnAsk, ask_here};
 use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
 
@@ -35,6 +36,8 @@ pub(crate) struct Bound {
     pub(crate) state: Option<Arc<States>>,
     /// Where progress goes, where it is an event too.
     pub(crate) reports: Option<mpsc::Sender<Report>>,
+    /// Who answers what they ask.
+    pub(crate) on_ask: Option<OnAsk>,
 }
 
 impl fmt::Debug for Bound {
@@ -82,7 +85,7 @@ impl RequestTools {
         limit: Option<usize>,
         may_change: bool,
     ) -> Self {
-        let bound = Bound { source: Arc::new(Listed(list)), state: None, reports: None };
+        let bound = Bound { source: Arc::new(Listed(list)), state: None, reports: None, on_ask: None };
         let changed = may_change.then(watch::Sender::default);
         Self {
             bound: RwLock::new(Arc::new(bound)),
@@ -131,22 +134,35 @@ impl RequestTools {
         }
     }
 
-    /// Calls a tool, and passes its progress on both to the caller and as events.
-    async fn report(
-        source: &dyn ToolSource,
+    /// Calls a tool, and passes its progress on both to the caller and as events. What a caller cannot ask is asked here.
+    async fn follow(
+        &self,
+        bound: &Bound,
         name: String,
         call: ToolCall,
         mut context: CallContext,
-        events: &mpsc::Sender<Report>,
     ) -> Result<RawJson, ToolError> {
+        let on_ask = bound.on_ask.as_ref().filter(|_| !context.can_ask());
+        if bound.reports.is_none() && on_ask.is_none() {
+            return bound.source.call(call, context).await;
+        }
         let (id, caller) = (call.meta.tool_use_id.clone(), context.clone());
-        let reports = context.report_progress();
-        let mut underway = Underway::new(source.call(call, context), Some(reports));
+        let said = context.hear(bound.reports.is_some(), on_ask.is_some());
+        let mut underway = Underway::new(bound.source.call(call, context), Some(said));
         loop {
-            let progress = match underway.next().await {
-                Step::Progress(progress) => progress,
-                Step::Done(result) => return result,
+            let progress = match (underway.next().await, on_ask) {
+                (Step::Progress(progress), _) => progress,
+                (Step::Question(asked), Some(on_ask)) => {
+                    ask_here(on_ask, &self.server, asked);
+                    continue;
+                }
+                (Step::Question(asked), None) => {
+                    asked.answer(Ok(Answer::Nobody));
+                    continue;
+                }
+                (Step::Done(result), _) => return result,
             };
+            let Some(events) = &bound.reports else { continue };
             caller.progress(progress.progress, progress.total, progress.message.as_deref());
             let bytes = EVENT_BYTES + progress.message.as_ref().map_or(0, String::len);
             let event = Event::ToolProgress { id: id.clone(), name: name.clone(), progress };
@@ -176,6 +192,9 @@ impl ToolSource for RequestTools {
         if let Some(state) = &bound.state {
             context.set_callers_state(Arc::clone(state));
         }
+        if bound.on_ask.is_none() {
+            context.ask_nobody();
+        }
         Box::pin(async move {
             if self.restrictions.cover(&name, Some(&self.server)) {
                 let input = call.arguments.decode().unwrap_or_default();
@@ -184,10 +203,7 @@ impl ToolSource for RequestTools {
                 }
             }
             let limit = self.limit.map(|most| limit_of(self.tools().get(&call.name), most));
-            let result = match &bound.reports {
-                Some(events) => Self::report(&*bound.source, name, call, context, events).await?,
-                None => bound.source.call(call, context).await?,
-            };
+            let result = self.follow(&bound, name, call, context).await?;
             Ok(match limit {
                 Some(limit) if !self.keeps.load(Ordering::Acquire) => cut(result, limit),
                 _ => result,
@@ -209,7 +225,7 @@ mod tests {
         let mut ada = States::default();
         ada.insert("ada");
         for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
-            let bound = Bound { source: Arc::new(tools.clone()), state, reports: None };
+            let bound = Bound { source: Arc::new(tools.clone()), state, reports: None, on_ask: None };
             let list = tools.tools();
             let tools =
                 Arc::new(RequestTools::new("tools".into(), list, Restrictions::default(), None, false));

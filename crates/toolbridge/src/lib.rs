@@ -85,11 +85,11 @@ pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
 #[doc(inline)]
 pub use toolbridge_claude::{
-    Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
-    Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus, Message, Metadata,
-    ModelResponse, Part, Permission, PermissionMode, PermissionRequest, Prompt, Request, ResponseStream,
-    ResponseWithMetadata, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent, Thinking,
-    ThinkingDisplay, Transport, Usage,
+    AskRequest, Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder,
+    Conversation, Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus,
+    Message, Metadata, ModelResponse, Part, Permission, PermissionMode, PermissionRequest, Prompt, Request,
+    ResponseStream, ResponseWithMetadata, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent,
+    Thinking, ThinkingDisplay, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]
@@ -100,11 +100,11 @@ pub use toolbridge_client::{
 pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
-    CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
-    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Prefixed,
-    Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool,
-    ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
-    hint_of,
+    Answer, CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content,
+    FromArguments, FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs,
+    Prefixed, Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State,
+    States, Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder,
+    Warning, hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]
