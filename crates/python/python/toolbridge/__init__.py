@@ -33,12 +33,14 @@ from .errors import (
     IPCToolExecutionError,
     McpServerError,
     NatsError,
+    QuestionError,
     StructuredOutputError,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
 from .model import ClaudeCodeModel
 from .progress import report_progress
+from .questions import Action, Answer, AskRequest, OnAsk, ask, ask_sync
 from .server_info import ServerInfo
 from .session import Session, ToolHints
 from .settings import (
@@ -56,7 +58,10 @@ from .tools import Toolsets, read_only
 
 __all__ = [
     "DEFAULT_TRANSPORT",
+    "Action",
     "Allow",
+    "Answer",
+    "AskRequest",
     "BridgeStartupError",
     "CLIExecutionError",
     "CLIInterruptedError",
@@ -83,8 +88,10 @@ __all__ = [
     "MessageCallback",
     "NatsError",
     "NatsTools",
+    "OnAsk",
     "PermissionMode",
     "PermissionRequest",
+    "QuestionError",
     "RequestWithMetadata",
     "Sandbox",
     "SandboxNetwork",
@@ -100,6 +107,8 @@ __all__ = [
     "Toolsets",
     "TransportType",
     "__version__",
+    "ask",
+    "ask_sync",
     "current_client",
     "model_names",
     "read_only",

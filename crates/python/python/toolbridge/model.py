@@ -33,6 +33,7 @@ from .conversation import conversation
 from .errors import InvalidRequestError, ModelFailure
 from .meter import Meter
 from .output import wanted
+from .questions import OnAsk, answered_by
 from .server_info import ServerInfo, said
 from .settings import (
     DEFAULT_SERVER_NAME,
@@ -184,6 +185,7 @@ class ClaudeCodeModel(Model[None]):
         message_callback: MessageCallback | None = None,
         stderr_callback: StderrCallback | None = None,
         can_use_tool: CanUseTool | None = None,
+        on_ask: OnAsk | None = None,
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
@@ -264,6 +266,8 @@ class ClaudeCodeModel(Model[None]):
             message_callback: Is called with each message of the CLI.
             stderr_callback: Is called with each line that the CLI writes to its stderr.
             can_use_tool: Decides about tools that no rule allows or forbids.
+            on_ask: Answers what tools ask with `ask`, and what other MCP servers of the run ask. Without it
+                there is nobody to ask.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
             tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
@@ -285,6 +289,7 @@ class ClaudeCodeModel(Model[None]):
         self._message_callback = message_callback
         self._stderr_callback = stderr_callback
         self._can_use_tool = can_use_tool
+        self._on_ask = on_ask
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
@@ -525,6 +530,7 @@ class ClaudeCodeModel(Model[None]):
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
                 decider=_decider(given.get("claude_code_can_use_tool") or self._can_use_tool),
+                asker=_asker(given.get("claude_code_on_ask") or self._on_ask),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
             )
             stack.push_async_callback(host.end)
@@ -597,7 +603,7 @@ class ClaudeCodeModel(Model[None]):
         return _Tools(toolbox, documents, nats_tools, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "settings", "profile"})
+_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "on_ask", "settings", "profile"})
 """What a copy has in common with its model."""
 
 
@@ -606,6 +612,10 @@ def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
     model = kind.__new__(kind)
     ClaudeCodeModel.__init__(model, **given)
     return model
+
+
+def _asker(on_ask: OnAsk | None) -> Callable[[_native.Call], Any] | None:
+    return None if on_ask is None else lambda call: answered_by(on_ask, call)
 
 
 def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:

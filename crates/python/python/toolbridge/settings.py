@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from . import _native
 from .callbacks import CanUseTool, MessageCallback, StderrCallback
 from .errors import InvalidRequestError
+from .questions import OnAsk
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
@@ -202,6 +203,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Tools of other machines that the model gets, beside those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool
     """Decides about tools that no rule allows or forbids."""
+    claude_code_on_ask: OnAsk
+    """Answers what tools and MCP servers ask."""
     claude_code_message_callback: MessageCallback
     """Is called with each message of the CLI."""
     claude_code_stderr_callback: StderrCallback
@@ -222,6 +225,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
         "claude_code_documents",
         "claude_code_nats_tools",
         "claude_code_can_use_tool",
+        "claude_code_on_ask",
         "claude_code_message_callback",
         "claude_code_stderr_callback",
     }
