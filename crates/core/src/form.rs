@@ -280,21 +280,21 @@ mod tests {
     }
 
     #[track_caller]
-    fn asks<T: JsonSchema>(properties: Value, required: &[&str]) {
+    fn asks<T: JsonSchema>(properties: &Value, required: &[&str]) {
         let form: Value = Form::of::<T>().unwrap().schema().decode().unwrap();
         assert_eq!(form, json!({ "type": "object", "properties": properties, "required": required }));
     }
 
     #[test]
     fn plain_values_are_a_form_of_one_field() {
-        asks::<String>(json!({ "answer": { "type": "string" } }), &["answer"]);
-        asks::<bool>(json!({ "answer": { "type": "boolean" } }), &["answer"]);
-        asks::<Option<i32>>(json!({ "answer": { "type": "integer" } }), &[]);
-        asks::<Colour>(json!({ "answer": { "type": "string", "enum": ["red", "green"] } }), &["answer"]);
-        asks::<Option<Colour>>(json!({ "answer": { "type": "string", "enum": ["red", "green"] } }), &[]);
+        asks::<String>(&json!({ "answer": { "type": "string" } }), &["answer"]);
+        asks::<bool>(&json!({ "answer": { "type": "boolean" } }), &["answer"]);
+        asks::<Option<i32>>(&json!({ "answer": { "type": "integer" } }), &[]);
+        asks::<Colour>(&json!({ "answer": { "type": "string", "enum": ["red", "green"] } }), &["answer"]);
+        asks::<Option<Colour>>(&json!({ "answer": { "type": "string", "enum": ["red", "green"] } }), &[]);
         let size =
             json!({ "type": "string", "enum": ["Small", "Large"], "enumNames": ["One litre", "Two litres"] });
-        asks::<Size>(json!({ "answer": size }), &["answer"]);
+        asks::<Size>(&json!({ "answer": size }), &["answer"]);
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
             "gift": { "type": "boolean", "default": false },
             "price": { "type": "number" },
         });
-        asks::<Order>(fields, &["count", "price"]);
+        asks::<Order>(&fields, &["count", "price"]);
     }
 
     #[test]

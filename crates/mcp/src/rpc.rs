@@ -377,18 +377,6 @@ mod tests {
                 r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice"}}"#,
             ),
             (
-                r#"{"jsonrpc":"2.0","id":"a","result":{"x": 1}}"#,
-                r#"response Some(Text("a")) Ok("{\"x\": 1}")"#,
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","inputResponses":{}}}"#,
-                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.requestState` must be the string that came with the questions"}}"#,
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","requestState":"x","inputResponses":[]}}"#,
-                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.inputResponses` must be an object"}}"#,
-            ),
-            (
                 "nonsense",
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#,
             ),
@@ -446,6 +434,27 @@ mod tests {
         }
         let (_, error) = read(&Bytes::from_static(b"{\"a\":\"\xff\"}")).unwrap_err();
         assert_eq!(error.code.0, -32700);
+    }
+
+    #[test]
+    fn answers_and_retries_say_what_they_belong_to() {
+        let rows = [
+            (
+                r#"{"jsonrpc":"2.0","id":"a","result":{"x": 1}}"#,
+                r#"response Some(Text("a")) Ok("{\"x\": 1}")"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","inputResponses":{}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.requestState` must be the string that came with the questions"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","requestState":"x","inputResponses":[]}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.inputResponses` must be an object"}}"#,
+            ),
+        ];
+        for (line, want) in rows {
+            assert_eq!(show(line), want, "{line}");
+        }
     }
 
     #[test]

@@ -87,8 +87,8 @@ struct Answered {
 
 async fn answered(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
     let AskRequest { server_name, message, schema, url, .. } = request;
-    let asked = RawJson::from(&json!({ "message": message, "schema": schema, "url": url }));
-    let answer = asker.ask(None, server_name, asked, None, None).await;
+    let question = RawJson::from(&json!({ "message": message, "schema": schema, "url": url }));
+    let answer = asker.ask(None, server_name, question, None, None).await;
     match answer.map(|answer| answer.decode::<Answered>()) {
         Ok(Ok(Answered { action, content })) => match action.as_str() {
             "accept" => Answer::Accepted(content.unwrap_or_default()),

@@ -91,7 +91,7 @@ fn capabilities(answer: Option<&Value>) -> Value {
 }
 
 /// The parameters of a call of 2026-07-28.
-fn stateless(tool: &str, answer: Option<&Value>, more: Value) -> Value {
+fn stateless(tool: &str, answer: Option<&Value>, more: &Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": {}, "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
@@ -158,7 +158,7 @@ impl Client {
     async fn call_2026(mut self, answer: Option<&Value>) -> String {
         let mut more = json!({});
         loop {
-            let message = self.request("tools/call", stateless("paint", answer, more)).await;
+            let message = self.request("tools/call", stateless("paint", answer, &more)).await;
             match again(&message["result"], answer) {
                 Some(next) => more = next,
                 None => return said(&message["result"].to_string()),
@@ -222,7 +222,7 @@ async fn over_http_2026(address: std::net::SocketAddr, answer: Option<&Value>) -
     let headers = "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: paint\r\n";
     let mut more = json!({});
     loop {
-        let params = stateless("paint", answer, more);
+        let params = stateless("paint", answer, &more);
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         let (_, _, message) = post(address, headers, &call).await;
         match again(&message["result"], answer) {
@@ -263,7 +263,7 @@ async fn every_front_passes_questions_on_and_answers_back() {
         assert_eq!(over_http_2026(address, answer).await, want, "over HTTP, 2026");
         let mut more = json!({});
         let over_sdk = loop {
-            let result = channel.ask("tools/call", &stateless("paint", answer, more).to_string()).await;
+            let result = channel.ask("tools/call", &stateless("paint", answer, &more).to_string()).await;
             match again(&serde_json::from_str(&result).unwrap(), answer) {
                 Some(next) => more = next,
                 None => break said(&result),
