@@ -19,6 +19,7 @@ fn request(frame: &Bytes) {
             let Some(node) = node else { return };
             let inner = node.get("params");
             let is_double = node.all("method").len() > 1
+                || node.all("answer").len() > 1
                 || node.all("params").len() > 1
                 || inner.is_some_and(|inner| {
                     ["name", "arguments", "meta", "client", "revision"]
@@ -30,6 +31,10 @@ fn request(frame: &Bytes) {
         Request::Watch => {
             let method = node.as_ref().and_then(|node| node.get("method")).and_then(Node::as_text);
             assert_eq!(method.as_deref(), Some("watch_tools"));
+        }
+        Request::Answer => {
+            let node = node.expect("an answer is JSON");
+            assert!(node.get("method").is_none() && node.get("answer").is_some());
         }
         Request::Refused(type_name) => {
             let node = node.expect("what is refused is JSON");
@@ -54,6 +59,7 @@ fn request(frame: &Bytes) {
             assert_eq!(second.meta.tool_use_id, call.meta.tool_use_id);
             assert_eq!(second.meta.progress_token, call.meta.progress_token);
             assert_eq!(second.meta.traceparent, call.meta.traceparent);
+            assert_eq!(second.meta.can_ask, call.meta.can_ask);
         }
     }
 }
@@ -99,7 +105,7 @@ fn reply(frame: &Bytes) {
     let counts = (count("result"), count("error"), count("progress"));
     let Ok(reply) = read_reply(frame) else {
         let Some(node) = node else { return };
-        let has_result = counts == (1, 0, 0) && node.get("result").is_some_and(is_result);
+        let has_result = counts == (1, 0, 0) && count("ask") < 2 && node.get("result").is_some_and(is_result);
         assert!(!has_result, "a result was taken for none");
         return;
     };
@@ -120,5 +126,6 @@ fn reply(frame: &Bytes) {
             assert_eq!(said.as_deref().unwrap_or("IPCToolExecutionError"), type_name);
         }
         Reply::Progress(_) => assert_eq!(counts, (0, 0, 1)),
+        Reply::Ask => assert_eq!((counts, count("ask")), ((0, 0, 0), 1)),
     }
 }

@@ -7,7 +7,8 @@ use toolbridge_mcp::fuzzing::{Sorted, read};
 use crate::json::{self, Node};
 
 const OUTER: [&str; 5] = ["jsonrpc", "id", "method", "result", "error"];
-const INNER: [&str; 5] = ["name", "arguments", "_meta", "requestId", "cursor"];
+const INNER: [&str; 7] =
+    ["name", "arguments", "_meta", "requestId", "cursor", "requestState", "inputResponses"];
 
 /// Runs the target on one input.
 pub fn run(input: &[u8]) {
@@ -83,8 +84,15 @@ fn slowly(input: &[u8]) -> Vec<String> {
             let given = |key: &str| member(key).filter(|one| !one.is_null());
             let meta = given("_meta").map_or("-", Node::text);
             let arguments = given("arguments").map_or("{}", Node::text);
+            let is_retry = given("requestState").is_some() || given("inputResponses").is_some();
+            let has_state = member("requestState").is_some_and(|state| state.as_text().is_some());
             match name {
-                Some(name) if member("arguments").is_none_or(fits) && member("_meta").is_none_or(fits) => {
+                Some(name)
+                    if ["arguments", "_meta", "inputResponses"]
+                        .iter()
+                        .all(|key| member(key).is_none_or(fits))
+                        && (!is_retry || has_state) =>
+                {
                     format!("call {id} {name:?} {arguments} {meta}")
                 }
                 _ => refused(Some(id), -32602),

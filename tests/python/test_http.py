@@ -8,6 +8,7 @@ import anyio
 import fastmcp
 import pytest
 from mcp import Client, MCPError
+from mcp.types import ElicitResult
 
 from conftest import PATIENCE_SECONDS
 
@@ -52,6 +53,37 @@ async def test_a_client_calls_tools_over_http(url, mode):
             assert steps == [(0, 100), (50, 100), (100, 100)]
             with pytest.raises(MCPError, match="there is no tool `nobody`"):
                 await client.call_tool("nobody", {})
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_is_asked_over_http(url, mode):
+    asked = []
+
+    def answering(*answers):
+        left = iter(answers)
+
+        async def answer(_, params) -> ElicitResult:
+            asked.append((params.message, list(params.requested_schema["properties"])))
+            return next(left)
+
+        return answer
+
+    def accepted(value) -> ElicitResult:
+        return ElicitResult(action="accept", content={"answer": value})
+
+    rows = [
+        ([accepted("red"), accepted(True)], "Accepted(Red) Accepted(true)"),
+        ([ElicitResult(action="decline"), ElicitResult(action="cancel")], "Declined Cancelled"),
+        ([accepted("blue")], "the answer does not fit the question: at `/answer`"),
+        (None, "Nobody Nobody"),
+    ]
+    with anyio.fail_after(PATIENCE_SECONDS):
+        for answers, want in rows:
+            callback = None if answers is None else answering(*answers)
+            async with Client(url, mode=mode, elicitation_callback=callback) as client:
+                result = await client.call_tool("paint", {})
+                assert want in result.content[0].text
+    assert asked[:2] == [("Which colour?", ["answer"]), ("Sure?", ["answer"])]
 
 
 async def test_fastmcps_client_calls_tools_over_http(url):

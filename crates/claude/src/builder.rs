@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use toolbridge_core::{RawJson, ServerInfo};
+use toolbridge_core::{Answer, RawJson, ServerInfo};
 
 use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
+use crate::question::{AskRequest, OnAsk, on_ask};
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) allow_own_tools: Option<bool>,
     pub(crate) restrictions: Restrictions,
     pub(crate) decider: Option<Decider>,
+    pub(crate) on_ask: Option<OnAsk>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
     pub(crate) hooks: Vec<Hook>,
@@ -197,6 +199,34 @@ impl ClaudeCodeModelBuilder {
         D: Future<Output = Permission> + Send + 'static,
     {
         self.options.decider = Some(decider(decide));
+        self
+    }
+
+    /// Answers what tools ask with [`CallContext::ask`](toolbridge_core::CallContext::ask), and what other MCP servers of the run ask.
+    /// Without it there is nobody to ask, and a server of others is told that its question was cancelled.
+    ///
+    /// The answer is the value that was asked for, or an object with a member for each field. A function that panics cancels the question.
+    /// The time limit of the request goes on; that of the tool does not.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// # mod toolbridge { pub use toolbridge_claude::*; pub use toolbridge_core::Answer; }
+    /// use toolbridge::{Answer, ClaudeCodeModel};
+    ///
+    /// let model = ClaudeCodeModel::builder()
+    ///     .on_ask(async |question| match question.message.as_str() {
+    ///         "Which colour?" => Answer::Accepted(json!("red")),
+    ///         _ => Answer::Declined,
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
+    /// ```
+    pub fn on_ask<F, A>(mut self, ask: F) -> Self
+    where
+        F: Fn(AskRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer<Value>> + Send + 'static,
+    {
+        self.options.on_ask = Some(on_ask(ask));
         self
     }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolbridge_core::{CancellationToken, RawJson, ToolSource};
+use toolbridge_core::{Answer, CancellationToken, RawJson, ToolSource};
 
 use crate::cli::Cli;
 use crate::event::McpServerStatus;
@@ -14,6 +14,7 @@ use crate::hook::{HookCall, HookEvent, HookOutput};
 use crate::model::ClaudeCodeModel;
 use crate::permission::{Permission, PermissionRequest};
 use crate::prompt::{Input, Message};
+use crate::question::AskRequest;
 use crate::request::Request;
 use crate::settings::{PermissionMode, Settings};
 use crate::start::{Talk, Wanted};
@@ -88,6 +89,15 @@ impl ChatBuilder {
     /// As [`Request::state`].
     pub fn state<T: Send + Sync + 'static>(self, value: T) -> Self {
         self.with(|request| request.state(value))
+    }
+
+    /// As [`Request::on_ask`].
+    pub fn on_ask<F, A>(self, ask: F) -> Self
+    where
+        F: Fn(AskRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer<Value>> + Send + 'static,
+    {
+        self.with(|request| request.on_ask(ask))
     }
 
     /// As [`Request::can_use_tool`].

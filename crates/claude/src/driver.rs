@@ -30,6 +30,7 @@ use crate::outcome::{Asked, answer};
 use crate::output::Said;
 use crate::permission::Decider;
 use crate::process::Process;
+use crate::question::OnAsk;
 use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
@@ -87,6 +88,7 @@ pub(crate) struct Turn {
     pub(crate) signals: Signals,
     pub(crate) events: Events,
     pub(crate) decider: Option<Decider>,
+    pub(crate) on_ask: Option<OnAsk>,
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
     pub(crate) hooks: Vec<Hook>,
@@ -791,6 +793,7 @@ mod tests {
             signals: Signals::default(),
             events,
             decider: None,
+            on_ask: None,
             on_message: None,
             on_stderr: None,
             hooks: Vec::new(),

@@ -10,6 +10,7 @@ use toolbridge_core::RawJson;
 use crate::event::Event;
 use crate::part::Part;
 use crate::permission::Asked;
+use crate::question::AskRequest;
 
 /// A line of the CLI's output.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) enum Ask {
     Permission(Asked),
     /// Something happens that a hook was wanted for, which has this id.
     Hook { callback_id: String, input: RawJson },
+    /// An MCP server asks somebody.
+    Question(AskRequest),
     /// Something else.
     Unknown { subtype: String },
 }
@@ -76,6 +79,9 @@ struct ControlRequest<'a> {
     message: Option<&'a RawValue>,
     tool_name: Option<String>,
     input: Option<&'a RawValue>,
+    mcp_server_name: Option<String>,
+    requested_schema: Option<&'a RawValue>,
+    url: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -190,7 +196,7 @@ fn members(text: &str) -> Result<Members<'_>, String> {
 
 impl ControlRequest<'_> {
     fn read(self, line: &Bytes, whole: &RawValue) -> Ask {
-        let Self { subtype, server_name, callback_id, message, tool_name, input } = self;
+        let Self { subtype, server_name, callback_id, message, tool_name, input, .. } = self;
         let raw = |value: &RawValue| RawJson::span(line, value);
         let subtype = subtype.unwrap_or_default();
         match (&*subtype, server_name, message, tool_name, input) {
@@ -200,6 +206,15 @@ impl ControlRequest<'_> {
             }
             ("hook_callback", .., Some(input)) => {
                 Ask::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
+            }
+            ("elicitation", _, Some(message), ..) => {
+                let schema = self.requested_schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
+                Ask::Question(AskRequest {
+                    server_name: self.mcp_server_name.unwrap_or_default(),
+                    message: serde_json::from_str(message.get()).unwrap_or_default(),
+                    schema: schema.unwrap_or_default(),
+                    url: self.url,
+                })
             }
             _ => Ask::Unknown { subtype: subtype.into_owned() },
         }
@@ -289,8 +304,12 @@ mod tests {
             r#"Ask { id: "r", ask: Hook { callback_id: "x", input: RawJson(2 bytes) } }"#,
         );
         check(
-            r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation"}}"#,
-            r#"Ask { id: "r", ask: Unknown { subtype: "elicitation" } }"#,
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation","mcp_server_name":"s","message":"m?","mode":"form","requested_schema":{"type":"object"}}}"#,
+            r#"Ask { id: "r", ask: Question(AskRequest { server_name: "s", message: "m?", schema: Object {"type": String("object")}, url: None }) }"#,
+        );
+        check(
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"of_tomorrow"}}"#,
+            r#"Ask { id: "r", ask: Unknown { subtype: "of_tomorrow" } }"#,
         );
         check(r#"{"type":"control_cancel_request","request_id":"r"}"#, r#"Withdraw { id: "r" }"#);
         check(

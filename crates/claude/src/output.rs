@@ -17,6 +17,7 @@ use crate::hook::place_of;
 use crate::message::{Ask, Line, read};
 use crate::part::Part;
 use crate::permission::decide;
+use crate::question::ask;
 use crate::restriction::{RESTRICTIONS, is_among, no_such_tool};
 
 /// The longest answer, with all its tool calls and results.
@@ -164,12 +165,12 @@ impl Driver {
     }
 
     /// Answers what the CLI asks.
-    fn answer(&mut self, id: String, ask: Ask) -> Result<(), ClaudeCodeError> {
+    fn answer(&mut self, id: String, asked: Ask) -> Result<(), ClaudeCodeError> {
         if self.work.len() > MAX_ASKED {
             let reason = format!("it asks more than {MAX_ASKED} things and reads no answer");
             return Err(ClaudeCodeError::CliResponseParse { reason });
         }
-        let answered = match ask {
+        let answered = match asked {
             Ask::Mcp { server, message } => match &self.sdk {
                 Some(sdk) if sdk.name() == server => {
                     if sdk.take(&id, &message) {
@@ -213,6 +214,16 @@ impl Driver {
                     _ = control.write(line.as_bytes(), b"", b"").await;
                 });
                 self.said.asked.insert(asked, deciding);
+                return Ok(());
+            }
+            Ask::Question(question) => {
+                let on_ask = self.turn.as_ref().and_then(|turn| turn.on_ask.clone());
+                let (control, asked) = (self.control.clone(), id.clone());
+                let asking = self.work.spawn(async move {
+                    let line = answer(&id, Ok(ask(on_ask, question).await));
+                    _ = control.write(line.as_bytes(), b"", b"").await;
+                });
+                self.said.asked.insert(asked, asking);
                 return Ok(());
             }
             Ask::Unknown { subtype } => Err(format!("toolbridge does not answer `{subtype}`")),

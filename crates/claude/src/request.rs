@@ -6,13 +6,14 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolbridge_core::{CancellationToken, RawJson, States, ToolSource, schema_of};
+use toolbridge_core::{Answer, CancellationToken, RawJson, States, ToolSource, schema_of};
 
 use crate::history::{Offered, session};
 use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::opaque::Opaque;
 use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::prompt::{Input, Message, expanded, transcript};
+use crate::question::{AskRequest, OnAsk, on_ask};
 use crate::settings::Settings;
 use crate::stderr::OnStderr;
 use crate::version::Version;
@@ -53,6 +54,8 @@ pub struct Request {
     pub(crate) state: States,
     #[serde(skip)]
     pub(crate) decider: Option<Decider>,
+    #[serde(skip)]
+    pub(crate) on_ask: Option<OnAsk>,
     #[serde(skip)]
     pub(crate) on_message: Option<OnMessage>,
     #[serde(skip)]
@@ -154,6 +157,17 @@ impl Request {
         D: Future<Output = Permission> + Send + 'static,
     {
         self.decider = Some(decider(decide));
+        self
+    }
+
+    /// Answers what tools and MCP servers ask in this request; see
+    /// [`ClaudeCodeModelBuilder::on_ask`](crate::ClaudeCodeModelBuilder::on_ask).
+    pub fn on_ask<F, A>(mut self, ask: F) -> Self
+    where
+        F: Fn(AskRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer<Value>> + Send + 'static,
+    {
+        self.on_ask = Some(on_ask(ask));
         self
     }
 

@@ -23,6 +23,7 @@ use crate::model::{ClaudeCodeModel, Place};
 use crate::offer::{Described, Offer, ServerTools, Way, awaited};
 use crate::permission::Decider;
 use crate::process::{self, Process};
+use crate::question::OnAsk;
 use crate::request::{OnMessage, Request};
 use crate::result_limit::max_chars;
 use crate::room::Room;
@@ -78,6 +79,7 @@ pub(crate) struct Talk {
     /// Where the conversation's id is put, once it is known.
     session_id: Option<Arc<OnceLock<String>>>,
     decider: Option<Decider>,
+    on_ask: Option<OnAsk>,
     on_message: Option<OnMessage>,
     on_stderr: Option<OnStderr>,
     hooks: Vec<Hook>,
@@ -108,6 +110,7 @@ impl Talk {
             signals,
             events,
             decider: self.decider.clone(),
+            on_ask: self.on_ask.clone(),
             on_message: self.on_message.clone(),
             on_stderr: self.on_stderr.clone(),
             hooks: self.hooks.clone(),
@@ -173,6 +176,7 @@ impl ClaudeCodeModel {
             None => None,
         };
         let decider = request.decider.clone().or_else(|| options.decider.clone());
+        let on_ask = request.on_ask.clone().or_else(|| options.on_ask.clone());
         let hooks: Vec<Hook> = options.hooks.iter().chain(&request.hooks).cloned().collect();
         let wanted = Wanted {
             hooks: hooks.iter().map(|hook| hook.shape.clone()).collect(),
@@ -193,6 +197,7 @@ impl ClaudeCodeModel {
             until: request.until.clone(),
             session_id: None,
             decider,
+            on_ask: on_ask.clone(),
             on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
             on_stderr: request.on_stderr.clone().or_else(|| options.on_stderr.clone()),
             hooks,
@@ -201,6 +206,7 @@ impl ClaudeCodeModel {
                 state,
                 reports: None,
                 waits: Waits::default(),
+                on_ask: on_ask.clone(),
             }),
             wants_reports: partial,
         };

@@ -6,12 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, watch};
 use toolbridge_core::{
-    CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError, ToolList,
-    ToolSource, Underway,
+    Answer, CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError,
+    ToolList, ToolSource, Underway,
 };
 use toolbridge_park::Parked;
 
 use crate::Event;
+use crate::question::{OnAsk, ask_here};
 use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
 use crate::waits::Waits;
@@ -38,6 +39,8 @@ pub(crate) struct Bound {
     pub(crate) reports: Option<mpsc::Sender<Report>>,
     /// Told while a call is under way.
     pub(crate) waits: Waits,
+    /// Who answers what they ask.
+    pub(crate) on_ask: Option<OnAsk>,
 }
 
 impl fmt::Debug for Bound {
@@ -86,7 +89,7 @@ impl RequestTools {
         may_change: bool,
     ) -> Self {
         let source = Arc::new(Listed(list));
-        let bound = Bound { source, state: None, reports: None, waits: Waits::default() };
+        let bound = Bound { source, state: None, reports: None, waits: Waits::default(), on_ask: None };
         let changed = may_change.then(watch::Sender::default);
         Self {
             bound: RwLock::new(Arc::new(bound)),
@@ -135,22 +138,35 @@ impl RequestTools {
         }
     }
 
-    /// Calls a tool, and passes its progress on both to the caller and as events.
-    async fn report(
-        source: &dyn ToolSource,
+    /// Calls a tool, and passes its progress on both to the caller and as events. What a caller cannot ask is asked here.
+    async fn follow(
+        &self,
+        bound: &Bound,
         name: String,
         call: ToolCall,
         mut context: CallContext,
-        events: &mpsc::Sender<Report>,
     ) -> Result<RawJson, ToolError> {
+        let on_ask = bound.on_ask.as_ref().filter(|_| !context.can_ask());
+        if bound.reports.is_none() && on_ask.is_none() {
+            return bound.source.call(call, context).await;
+        }
         let (id, caller) = (call.meta.tool_use_id.clone(), context.clone());
-        let reports = context.report_progress();
-        let mut underway = Underway::new(source.call(call, context), Some(reports));
+        let said = context.hear(bound.reports.is_some(), on_ask.is_some());
+        let mut underway = Underway::new(bound.source.call(call, context), Some(said));
         loop {
-            let progress = match underway.next().await {
-                Step::Progress(progress) => progress,
-                Step::Done(result) => return result,
+            let progress = match (underway.next().await, on_ask) {
+                (Step::Progress(progress), _) => progress,
+                (Step::Question(asked), Some(on_ask)) => {
+                    ask_here(on_ask, &self.server, asked);
+                    continue;
+                }
+                (Step::Question(asked), None) => {
+                    asked.answer(Ok(Answer::Nobody));
+                    continue;
+                }
+                (Step::Done(result), _) => return result,
             };
+            let Some(events) = &bound.reports else { continue };
             caller.progress(progress.progress, progress.total, progress.message.as_deref());
             let bytes = EVENT_BYTES + progress.message.as_ref().map_or(0, String::len);
             let event = Event::ToolProgress { id: id.clone(), name: name.clone(), progress };
@@ -180,6 +196,9 @@ impl ToolSource for RequestTools {
         if let Some(state) = &bound.state {
             context.set_callers_state(Arc::clone(state));
         }
+        if bound.on_ask.is_none() {
+            context.ask_nobody();
+        }
         Box::pin(async move {
             let _wait = bound.waits.begin();
             if self.restrictions.cover(&name, Some(&self.server)) {
@@ -189,10 +208,7 @@ impl ToolSource for RequestTools {
                 }
             }
             let limit = self.limit.map(|most| limit_of(self.tools().get(&call.name), most));
-            let result = match &bound.reports {
-                Some(events) => Self::report(&*bound.source, name, call, context, events).await?,
-                None => bound.source.call(call, context).await?,
-            };
+            let result = self.follow(&bound, name, call, context).await?;
             Ok(match limit {
                 Some(limit) if !self.keeps.load(Ordering::Acquire) => cut(result, limit),
                 _ => result,
@@ -215,7 +231,7 @@ mod tests {
         ada.insert("ada");
         for (state, want) in [(None, "nobody"), (Some(Arc::new(ada)), "ada")] {
             let source = Arc::new(tools.clone());
-            let bound = Bound { source, state, reports: None, waits: Waits::default() };
+            let bound = Bound { source, state, reports: None, waits: Waits::default(), on_ask: None };
             let list = tools.tools();
             let tools =
                 Arc::new(RequestTools::new("tools".into(), list, Restrictions::default(), None, false));

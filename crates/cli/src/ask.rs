@@ -17,6 +17,7 @@ use crate::demo::{demo_tools, hide_demo_panic, two_threads};
 use crate::docs;
 use crate::excerpt::excerpt;
 use crate::output::{Spinner, WithHint, ending_signal, print, say};
+use crate::question;
 
 /// How much of a tool's arguments or result is shown.
 const SHOWN_CHARS: usize = 120;
@@ -70,6 +71,13 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
     set!(builder: cli = &args.claude, model = &args.model, timeout = args.timeout, trace = &args.trace.file);
+    if question::is_somebody_there() {
+        builder = builder.on_ask(async |asked| match asked.url {
+            None => question::ask(asked.server_name, asked.message, asked.schema).await,
+            // A page that somebody else wants to have opened.
+            Some(_) => toolbridge::Answer::Declined,
+        });
+    }
     let model = builder.build()?;
     let mut stream = model.request_stream(request(args, prompt)?).await?;
     let code = tokio::select! {

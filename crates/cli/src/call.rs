@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Deserialize;
 use toolbridge::core::trace::Outcome;
-use toolbridge::core::{Step, Underway};
+use toolbridge::core::{Question, Step, Underway};
 use toolbridge::ipc::Remote;
 use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
 
 use crate::output::{WithHint, print, say};
+use crate::question;
 
 /// What to do about a message that the protocol does not carry.
 const TOO_LARGE: &str = "pass a path or an id instead of the data itself";
@@ -26,7 +27,10 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
     }
     let remote = Remote::new(socket, ToolList::default())?;
     let runtime = toolbridge::small_runtime()?;
-    let (error, hint) = match runtime.block_on(call(&remote, ToolCall::new(tool, arguments))) {
+    let answered = runtime.block_on(call(&remote, ToolCall::new(tool, arguments)));
+    // A thread that waits for the terminal must not hold the program.
+    runtime.shutdown_background();
+    let (error, hint) = match answered {
         Ok(Ok(result)) => return show(&result, json),
         Ok(Err(error)) => {
             let hint = match error.outcome() {
@@ -53,13 +57,22 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
 async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, ToolError>, IpcError> {
     let mut context = CallContext::default();
     call.meta.progress_token = RawJson::of("call").ok();
-    let reports = context.report_progress();
-    let mut call = Underway::new(remote.relay(call, context), Some(reports));
+    let said = context.hear(true, question::is_somebody_there());
+    let mut call = Underway::new(remote.relay(call, context), Some(said));
     loop {
         match call.next().await {
             Step::Progress(report) => {
                 let total = report.total.map(|total| format!(" of {total}")).unwrap_or_default();
                 say(&format!("progress: {}{total} {}", report.progress, report.message.unwrap_or_default()));
+            }
+            Step::Question(asked) => {
+                // On the side: the tool may go on meanwhile.
+                tokio::spawn(async move {
+                    let Question { message, schema } = asked.question.clone();
+                    let schema = schema.decode().unwrap_or_default();
+                    let answer = question::ask("the tool".into(), message, schema).await;
+                    asked.answer(answer.try_map(|content| Ok(RawJson::from(&content))));
+                });
             }
             Step::Done(result) => return result,
         }

@@ -12,6 +12,7 @@ mod nats;
 #[cfg(feature = "otel")]
 mod otel;
 mod output;
+mod question;
 mod serve;
 mod sessions;
 mod trace;

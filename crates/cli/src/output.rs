@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::LOG_VARIABLE;
+use crate::question::IS_OPEN;
 
 /// Waits for a signal that ends a program; what shells use as its exit code then. Must be called inside a runtime.
 pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
@@ -112,6 +114,9 @@ impl Spinner {
             return std::future::pending().await;
         }
         self.ticks.tick().await;
+        if IS_OPEN.load(Ordering::SeqCst) {
+            return;
+        }
         self.step = (self.step + 1) % Self::STEPS.len();
         _ = write!(io::stderr(), "\r{} ", Self::STEPS[self.step]);
         self.is_shown = true;

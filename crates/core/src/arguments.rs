@@ -78,7 +78,7 @@ pub(crate) fn read(handler: &Handler, arguments: &RawJson) -> Result<Prepared, s
 }
 
 /// The same JSON text, with every number that is an integer written as one; `None` when it is so already.
-fn with_integers(text: &str) -> Option<String> {
+pub(crate) fn with_integers(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let (mut written, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(byte) = bytes.get(at) {

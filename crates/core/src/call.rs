@@ -35,4 +35,6 @@ pub struct CallMeta {
     pub traceparent: Option<TraceParent>,
     /// Who calls.
     pub client: Option<Arc<Client>>,
+    /// The caller can put questions to a person; nobody is asked without this.
+    pub can_ask: bool,
 }

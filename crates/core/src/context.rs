@@ -4,15 +4,22 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::Client;
 use crate::call::CallMeta;
+use crate::clock::Clock;
+use crate::form::Form;
 use crate::lane::Turn;
-use crate::progress::{Progress, ProgressReceiver, Reporter, channel};
+use crate::progress::{CallReceiver, Progress, Speaker, channel};
+use crate::question::question_error;
 use crate::trace::{Mark, Marks};
+use crate::{Answer, Client, Pending, Question, RawJson, ToolError};
 
 /// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
 /// [`State`](crate::State).
@@ -43,11 +50,15 @@ impl std::fmt::Debug for States {
 }
 
 /// What a handler knows about the call it answers: whether it is still wanted, whom to tell about
-/// progress, and the state shared by the toolset.
+/// progress, whom to ask, and the state shared by the toolset.
 #[derive(Clone, Default)]
 pub struct CallContext {
     cancelled: CancellationToken,
-    reporter: Option<Reporter>,
+    reporter: Option<Speaker>,
+    /// Whom questions go to, if there is somebody.
+    asker: Option<Speaker>,
+    /// What stands still while somebody is asked.
+    clock: Option<Arc<Clock>>,
     tool_use_id: Option<String>,
     client: Option<Arc<Client>>,
     /// The state that belongs to the caller; it goes before the toolset's.
@@ -70,6 +81,8 @@ impl CallContext {
         Self {
             cancelled,
             reporter: None,
+            asker: None,
+            clock: None,
             tool_use_id: None,
             client: None,
             callers: None,
@@ -81,10 +94,31 @@ impl CallContext {
     }
 
     /// Makes the context report progress to the receiver returned.
-    pub fn report_progress(&mut self) -> ProgressReceiver {
-        let (reporter, receiver) = channel();
-        self.reporter = Some(reporter);
+    pub fn report_progress(&mut self) -> CallReceiver {
+        self.hear(true, false)
+    }
+
+    /// Makes the context tell the receiver returned of progress, of questions, or of both. What is not wanted goes where it went
+    /// before.
+    pub fn hear(&mut self, progress: bool, questions: bool) -> CallReceiver {
+        let (speaker, receiver) = channel();
+        if progress {
+            self.reporter = Some(speaker.clone());
+        }
+        if questions {
+            self.asker = Some(speaker);
+        }
         receiver
+    }
+
+    /// There is nobody to ask.
+    pub fn ask_nobody(&mut self) {
+        self.asker = None;
+    }
+
+    /// Has `clock` stand still while somebody is asked.
+    pub(crate) fn stop_while_asking(&mut self, clock: Arc<Clock>) {
+        self.clock = Some(clock);
     }
 
     /// Lets the call find this state before the toolset's own: that of one request, or of one user.
@@ -180,6 +214,92 @@ impl CallContext {
             let total = total.filter(|total| total.is_finite());
             reporter.report(Progress { progress, total, message: message.map(Into::into) });
         }
+    }
+
+    /// Whether there may be somebody to [`ask`](Self::ask).
+    #[must_use]
+    pub fn can_ask(&self) -> bool {
+        self.asker.is_some()
+    }
+
+    /// Asks the person on whose behalf the tool is called, and waits for the answer: a string, a number, a boolean, an enum
+    /// without data, or a struct whose fields are such.
+    ///
+    /// The tool's time-out does not run meanwhile; an exclusive tool keeps its turn. When the call is cancelled, so is the question.
+    ///
+    /// ```
+    /// # use toolbridge_core as toolbridge;
+    /// use toolbridge::{Answer, CallContext, ToolError};
+    ///
+    /// #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+    /// enum Colour {
+    ///     Red,
+    ///     Green,
+    /// }
+    ///
+    /// async fn paint(context: CallContext) -> Result<String, ToolError> {
+    ///     Ok(match context.ask::<Colour>("Which colour?").await? {
+    ///         Answer::Accepted(colour) => format!("painted in {colour:?}"),
+    ///         Answer::Declined | Answer::Cancelled => "not painted".into(),
+    ///         Answer::Nobody => "painted in white: there was nobody to ask".into(),
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When `T` cannot be asked for, the client fails to ask, or its answer does not fit.
+    pub async fn ask<T: JsonSchema + DeserializeOwned>(
+        &self,
+        message: impl Into<String>,
+    ) -> Result<Answer<T>, ToolError> {
+        let form = Form::of::<T>()?;
+        form.read(self.ask_form(message.into(), &form).await?)
+    }
+
+    /// The same for a handler that is not asynchronous.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime, and in an asynchronous handler.
+    pub fn ask_blocking<T: JsonSchema + DeserializeOwned>(
+        &self,
+        message: impl Into<String>,
+    ) -> Result<Answer<T>, ToolError> {
+        Handle::current().block_on(self.ask(message))
+    }
+
+    /// The same for a JSON Schema instead of a type; what is accepted is the value that fits it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask).
+    pub async fn ask_for(&self, message: impl Into<String>, schema: &Value) -> Result<Answer, ToolError> {
+        let form = Form::new(schema)
+            .map_err(|reason| question_error(format!("this cannot be asked for: {reason}")))?;
+        let answer = self.ask_form(message.into(), &form).await?;
+        answer.try_map(|content: RawJson| form.value(&content))
+    }
+
+    async fn ask_form(&self, message: String, form: &Form) -> Result<Answer, ToolError> {
+        match self.put(Question { message, schema: form.schema().clone() }) {
+            Some(pending) => pending.await,
+            None => Ok(Answer::Nobody),
+        }
+    }
+
+    /// Puts a question as it is, for whoever passes questions of others on; `None` when there is nobody to ask.
+    #[must_use]
+    pub fn put(&self, question: Question) -> Option<Pending> {
+        let to = self.asker.as_ref()?;
+        let paused = self.clock.as_ref().map(Clock::pause);
+        let (asked, pending) = Pending::new(question, paused);
+        to.ask(asked);
+        Some(pending)
     }
 
     /// The model's id for this use of the tool, where the caller gave one.

@@ -7,8 +7,8 @@ use crate::lane::Lane;
 use crate::trace::{CallTrace, NewCall, Tracer};
 use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolSource, Underway};
 
-/// Runs the calls of one session, for whichever front: exclusive ones in turns, with their progress, their trace and their
-/// cancellation. A front only reads and writes its protocol. Clones are one and the same.
+/// Runs the calls of one session, for whichever front: exclusive ones in turns, with their progress, their questions, their trace
+/// and their cancellation. A front only reads and writes its protocol. Clones are one and the same.
 #[derive(Debug, Clone)]
 pub struct Dispatcher {
     source: Arc<dyn ToolSource>,
@@ -58,7 +58,8 @@ impl Dispatcher {
             trace.follow(&mut context);
             call.meta.traceparent = Some(trace.traceparent());
         }
-        let reports = call.meta.progress_token.is_some().then(|| context.report_progress());
-        Underway::new(self.lane.call(&*self.source, call, context), reports)
+        let (progress, questions) = (call.meta.progress_token.is_some(), call.meta.can_ask);
+        let heard = (progress || questions).then(|| context.hear(progress, questions));
+        Underway::new(self.lane.call(&*self.source, call, context), heard)
     }
 }

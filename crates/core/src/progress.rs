@@ -1,4 +1,4 @@
-//! Progress reports on their way from a handler to its caller.
+//! Progress reports and questions on their way from a handler to its caller.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::Notify;
+
+use crate::Asked;
 
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,67 +43,104 @@ fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> 
     }
 }
 
-/// Reports that a caller has not read yet. When there are many, the newest replaces the one before it:
-/// what counts is how far the call is now.
+/// What a handler says before its result, and what the caller has not read of it yet. One for both, so that a call that never
+/// asks costs nothing more.
 #[derive(Debug, Default)]
 struct Backlog {
-    reports: Mutex<VecDeque<Progress>>,
+    said: Mutex<Said>,
     news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// When there are many, the newest replaces the one before it: what counts is how far the call is now.
+    reports: VecDeque<Progress>,
+    questions: VecDeque<Asked>,
+    /// Nobody listens any more.
+    is_over: bool,
 }
 
 impl Backlog {
     const MOST: usize = 16;
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Progress>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The reporting end.
+/// The handler's end.
 #[derive(Debug, Clone)]
-pub(crate) struct Reporter(Arc<Backlog>);
+pub(crate) struct Speaker(Arc<Backlog>);
 
-/// The receiving end of a call's progress reports.
+/// The caller's end of what a call says before its result: progress reports and questions.
 #[derive(Debug)]
-pub struct ProgressReceiver(Arc<Backlog>);
+pub struct CallReceiver(Arc<Backlog>);
 
-pub(crate) fn channel() -> (Reporter, ProgressReceiver) {
+pub(crate) fn channel() -> (Speaker, CallReceiver) {
     let backlog = Arc::default();
-    (Reporter(Arc::clone(&backlog)), ProgressReceiver(backlog))
+    (Speaker(Arc::clone(&backlog)), CallReceiver(backlog))
 }
 
-impl Reporter {
+impl Speaker {
     /// Never waits.
     pub(crate) fn report(&self, report: Progress) {
-        let mut reports = self.0.lock();
+        let reports = &mut self.0.lock().reports;
         if reports.len() == Backlog::MOST {
             reports.pop_back();
         }
         reports.push_back(report);
         self.0.news.notify_one();
     }
+
+    /// Never waits. A question that comes after the call has ended is dropped, and so fails.
+    pub(crate) fn ask(&self, question: Asked) {
+        let mut said = self.0.lock();
+        if !said.is_over {
+            said.questions.push_back(question);
+            self.0.news.notify_one();
+        }
+    }
 }
 
-impl ProgressReceiver {
-    async fn next(&self) -> Progress {
+impl CallReceiver {
+    async fn next<T>(&self) -> Step<T> {
         loop {
-            if let Some(report) = self.try_next() {
-                return report;
+            let next = {
+                let mut said = self.0.lock();
+                let report = said.reports.pop_front().map(Step::Progress);
+                report.or_else(|| said.questions.pop_front().map(Step::Question))
+            };
+            match next {
+                Some(next) => return next,
+                None => self.0.news.notified().await,
             }
-            self.0.news.notified().await;
         }
     }
 
-    fn try_next(&self) -> Option<Progress> {
-        self.0.lock().pop_front()
+    fn try_report(&self) -> Option<Progress> {
+        self.0.lock().reports.pop_front()
+    }
+
+    /// The next question, if there is one already.
+    #[must_use]
+    pub fn try_question(&self) -> Option<Asked> {
+        self.0.lock().questions.pop_front()
     }
 }
 
-/// A call under way together with its progress reports.
+impl Drop for CallReceiver {
+    fn drop(&mut self) {
+        let mut said = self.0.lock();
+        said.is_over = true;
+        said.questions.clear();
+    }
+}
+
+/// A call under way together with what it says before its result.
 #[derive(Debug)]
 pub struct Underway<F: Future> {
     call: Pin<Box<F>>,
-    reports: Option<ProgressReceiver>,
+    said: Option<CallReceiver>,
     result: Option<F::Output>,
 }
 
@@ -110,17 +149,24 @@ pub struct Underway<F: Future> {
 pub enum Step<T> {
     /// It has come this far.
     Progress(Progress),
+    /// It asks somebody, and waits for the answer; or goes on meanwhile.
+    Question(Asked),
     /// It is over; nothing comes after this.
     Done(T),
 }
 
 impl<F: Future> Underway<F> {
-    /// A call, and its reports if anybody wants them.
-    pub fn new(call: F, reports: Option<ProgressReceiver>) -> Self {
-        Self { call: Box::pin(call), reports, result: None }
+    /// A call, and what it says if anybody wants to know.
+    pub fn new(call: F, said: Option<CallReceiver>) -> Self {
+        Self { call: Box::pin(call), said, result: None }
     }
 
-    /// Runs the call up to its next report or its end. All reports come before the end.
+    /// The next question, if there is one already.
+    pub fn try_question(&self) -> Option<Asked> {
+        self.said.as_ref()?.try_question()
+    }
+
+    /// Runs the call up to its next report, its next question or its end. All reports come before the end.
     ///
     /// Cancel-safe.
     ///
@@ -128,15 +174,15 @@ impl<F: Future> Underway<F> {
     ///
     /// When asked for more after the end.
     pub async fn next(&mut self) -> Step<F::Output> {
-        let Some(reports) = &self.reports else { return Step::Done(self.call.as_mut().await) };
+        let Some(said) = &self.said else { return Step::Done(self.call.as_mut().await) };
         if self.result.is_none() {
             tokio::select! {
                 biased;
-                report = reports.next() => return Step::Progress(report),
+                step = said.next() => return step,
                 result = self.call.as_mut() => self.result = Some(result),
             }
         }
-        match reports.try_next() {
+        match said.try_report() {
             Some(report) => Step::Progress(report),
             None => Step::Done(self.result.take().expect("a call ends once")),
         }
@@ -158,7 +204,7 @@ mod tests {
             reporter.report(report(f64::from(step)));
         }
         let mut seen = Vec::new();
-        while let Some(report) = receiver.try_next() {
+        while let Some(report) = receiver.try_report() {
             seen.push(report.progress);
         }
         assert_eq!((seen.len(), seen[0], *seen.last().unwrap()), (Backlog::MOST, 1.0, 100.0));

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::arguments::{compile, fault, prepare, read};
+use crate::clock::Clock;
 use crate::context::States;
 use crate::fault::Fault;
 use crate::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
@@ -278,13 +279,25 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
 
 /// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread (as long
 /// as the runtime has another one).
-async fn run_within(limit: Duration, ready: Prepared, context: CallContext) -> Ended {
+async fn run_within(limit: Duration, ready: Prepared, mut context: CallContext) -> Ended {
     let span = context.span();
+    let clock = context.can_ask().then(|| Arc::new(Clock::new(limit)));
+    if let Some(clock) = &clock {
+        context.stop_while_asking(Arc::clone(clock));
+    }
     let task = AbortOnDropHandle::new(tokio::spawn(run(ready, context).instrument(span)));
-    match tokio::time::timeout(limit, task).await {
-        Ok(Ok(ended)) => ended,
-        Ok(Err(error)) => Ended::Panicked(error.to_string()),
-        Err(_) => Ended::TimedOut(limit),
+    let ended = match clock {
+        None => tokio::time::timeout(limit, task).await.ok(),
+        Some(clock) => tokio::select! {
+            biased;
+            ended = task => Some(ended),
+            () = clock.runs_out() => None,
+        },
+    };
+    match ended {
+        Some(Ok(ended)) => ended,
+        Some(Err(error)) => Ended::Panicked(error.to_string()),
+        None => Ended::TimedOut(limit),
     }
 }
 

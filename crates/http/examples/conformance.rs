@@ -19,6 +19,13 @@ const PIXEL: &[u8] = include_bytes!("pixel.png");
 /// No sound.
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Colour {
+    Red,
+    Green,
+}
+
 #[derive(Deserialize, schemars::JsonSchema)]
 struct Region {
     /// Stands in a header, too.
@@ -86,7 +93,13 @@ fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
             "done"
         })
         .tool("test_custom_headers", "Has an argument in a header", async |args: Region| args.region)
-        // These would send logs, or ask the client something, if anything here did.
+        // For other clients than the suite's.
+        .tool("paint", "Asks for a colour", async |_: NoArgs, context: CallContext| {
+            let colour = context.ask::<Colour>("Which colour?").await?;
+            let sure = context.ask::<bool>("Sure?").await?;
+            Ok::<_, ToolError>(format!("{colour:?} {sure:?}"))
+        })
+        // These would send logs, or ask the client something, if they did.
         .tool("test_logging_tool", "Logs nothing", async |_: NoArgs| "no log")
         .tool("test_streaming_elicitation", "Asks nothing", async |_: NoArgs, context: CallContext| {
             context.progress(1.0, None, None);

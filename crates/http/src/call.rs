@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream;
 use hyper::StatusCode;
-use tokio::sync::mpsc;
+use tokio::sync::{SemaphorePermit, mpsc};
 use toolbridge_core::json::members;
 use toolbridge_core::trace::{CallTrace, Outcome};
-use toolbridge_core::{CallMeta, CancellationToken, Progress, RawJson, Step, ToolCall, ToolError};
+use toolbridge_core::{
+    Asked, CallMeta, CancellationToken, Progress, RawJson, Step, ToolCall, ToolError, Underway,
+};
 use toolbridge_mcp::wire::{
-    Call, Era, IdKey, RpcId, error_result, in_one_line, invalid_params, invalid_request, progress_line,
-    result_head,
+    Call, Entrance, Era, ErrorData, IdKey, Retry, Round, RpcId, error_result, in_one_line, invalid_params,
+    invalid_request, no_such_call, progress_line, result_head,
 };
 use tracing::Instrument as _;
 
+use crate::auth::Principal;
 use crate::body::{Response, STILL_HERE, event, events, json};
 use crate::refusal::Refusal;
 use crate::service::Shared;
@@ -26,25 +29,46 @@ use crate::stream::KEEP_ALIVE;
 const QUICK: Duration = Duration::from_secs(5);
 
 /// A call, and how it is to be answered.
-pub(crate) struct Asked {
+pub(crate) struct Request {
     pub(crate) era: Era,
     pub(crate) id: RpcId,
     pub(crate) call: Call,
     pub(crate) meta: CallMeta,
     pub(crate) received: Option<Instant>,
     pub(crate) session: Option<Arc<Session>>,
+    /// Not there where nobody calls again.
+    pub(crate) known: Option<Known>,
+}
+
+/// What is known of a call that waits for answers: nobody else may bring them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) tool: String,
+    pub(crate) principal: Principal,
+}
+
+/// A client that has called again.
+#[derive(Debug)]
+pub(crate) struct Retried {
+    id: RpcId,
+    progress_token: Option<RawJson>,
+    responses: RawJson,
+    request: CancellationToken,
+    says: mpsc::Sender<Said>,
 }
 
 /// What a call sends to its client.
-enum Said {
-    Progress(Bytes),
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// Progress, or a question.
+    Line(Bytes),
     Answer(Bytes),
 }
 
 /// Runs a call. It is answered by one message if it is quick and has no progress to tell of, else by a stream of events. When
 /// the client closes the request, and so this future or the response's body is dropped, the call is cancelled.
-pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Response, Refusal> {
-    let Asked { era, id, call, meta, received, session } = asked;
+pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Response, Refusal> {
+    let Request { era, id, call, meta, received, session, known } = asked;
     let parts = (call.name.as_str(), &call.arguments, &meta);
     let mut trace = shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
     let mut refused = |why| {
@@ -63,9 +87,9 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Respons
         return Err(Refusal::busy(text));
     };
     let parent = session.as_ref().map_or(&shared.ended, |session| &session.ended);
-    let cancelled = parent.child_token();
+    let (cancelled, request) = (parent.child_token(), parent.child_token());
     if let Some(session) = &session
-        && !session.begin(&id.key, cancelled.clone())
+        && !session.begin(&id.key, request.clone())
     {
         refused("InvalidRequestError");
         let text = format!("a call with id {} is under way", id.raw);
@@ -74,9 +98,9 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Respons
     let (says, said) = mpsc::channel(4);
     let reply = Reply {
         said,
-        _request: OpenRequest { cancelled: cancelled.clone(), of: session.clone().zip(Some(id.key.clone())) },
+        _request: OpenRequest { request: request.clone(), of: session.clone().zip(Some(id.key.clone())) },
     };
-    let run = Run { shared: Arc::clone(shared), era, id, session, cancelled, says };
+    let run = Run { shared: Arc::clone(shared), era, id, session, cancelled, request, says, known };
     let running = async move {
         let _place = place;
         run.run(call, meta, trace).await;
@@ -85,9 +109,26 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Respons
     Ok(reply.response().await)
 }
 
-/// The client's request; dropped before the call has ended, it cancels the call.
+/// Goes on with a call that waits for answers.
+pub(crate) fn retry(
+    shared: &Shared,
+    known: &Known,
+    id: RpcId,
+    retry: Retry,
+    progress_token: Option<RawJson>,
+) -> Result<Reply, ErrorData> {
+    let (_, resume) = shared.waiting.leave(&retry.state, |its| its == known)?;
+    let (says, said) = mpsc::channel(4);
+    let request = shared.ended.child_token();
+    let reply = Reply { said, _request: OpenRequest { request: request.clone(), of: None } };
+    let retried = Retried { id, progress_token, responses: retry.responses, request, says };
+    resume.send(retried).map_err(|_| no_such_call())?;
+    Ok(reply)
+}
+
+/// The client's request; dropped before it is answered, it cancels the call.
 struct OpenRequest {
-    cancelled: CancellationToken,
+    request: CancellationToken,
     of: Option<(Arc<Session>, IdKey)>,
 }
 
@@ -95,22 +136,22 @@ impl Drop for OpenRequest {
     fn drop(&mut self) {
         match &self.of {
             Some((session, id)) => _ = session.claim(id).inspect(CancellationToken::cancel),
-            None => self.cancelled.cancel(),
+            None => self.request.cancel(),
         }
     }
 }
 
 /// What the client is told.
-struct Reply {
+pub(crate) struct Reply {
     said: mpsc::Receiver<Said>,
     _request: OpenRequest,
 }
 
 impl Reply {
-    async fn response(mut self) -> Response {
+    pub(crate) async fn response(mut self) -> Response {
         let first = match tokio::time::timeout(QUICK, self.said.recv()).await {
             Ok(Some(Said::Answer(answer))) => return json(StatusCode::OK, answer),
-            Ok(Some(Said::Progress(line))) => Some(event(&line)),
+            Ok(Some(Said::Line(line))) => Some(event(&line)),
             // A call that was cancelled has no answer, and so the stream has no event.
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
@@ -126,7 +167,7 @@ impl Reply {
 
     async fn next(&mut self) -> Option<Bytes> {
         match tokio::time::timeout(KEEP_ALIVE, self.said.recv()).await {
-            Ok(Some(Said::Progress(line) | Said::Answer(line))) => Some(event(&line)),
+            Ok(Some(Said::Line(line) | Said::Answer(line))) => Some(event(&line)),
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
         }
@@ -139,19 +180,21 @@ struct Run {
     era: Era,
     id: RpcId,
     session: Option<Arc<Session>>,
+    /// Ends the call.
     cancelled: CancellationToken,
+    /// The request that is to be answered has been closed, or the call cancelled.
+    request: CancellationToken,
     says: mpsc::Sender<Said>,
+    known: Option<Known>,
 }
 
 impl Run {
     /// Runs the call to its answer, or to its cancellation.
-    async fn run(self, call: Call, meta: CallMeta, mut trace: Option<CallTrace>) {
-        let mut counted = self.shared.metrics.begin(&call.name);
-        let outcome = tokio::select! {
-            biased;
-            () = self.cancelled.cancelled() => None,
-            outcome = self.outcome(call, meta, trace.as_ref()) => Some(outcome),
-        };
+    async fn run(mut self, call: Call, meta: CallMeta, mut trace: Option<CallTrace>) {
+        let shared = Arc::clone(&self.shared);
+        let _end = self.cancelled.clone().drop_guard();
+        let mut counted = shared.metrics.begin(&call.name);
+        let outcome = self.outcome(&shared, call, meta, trace.as_ref()).await;
         let Some(outcome) = outcome else {
             if self.shared.ended.is_cancelled() {
                 self.answer(&error_result(&ToolError::new("ServerEndedError", "the server has ended"))).await;
@@ -180,38 +223,113 @@ impl Run {
         }
     }
 
-    /// Runs the call to its result, and passes its progress on.
+    /// Runs the call to its result, and passes its progress and its questions on; `None` when it is cancelled.
     async fn outcome(
-        &self,
+        &mut self,
+        shared: &Shared,
         call: Call,
         meta: CallMeta,
         trace: Option<&CallTrace>,
-    ) -> Result<RawJson, ToolError> {
-        let token = meta.progress_token.clone();
-        let _running = self.shared.running.acquire().await;
+    ) -> Option<Result<RawJson, ToolError>> {
+        let mut token = meta.progress_token.clone();
+        let mut running = self.begin(shared).await?;
         let call = ToolCall { name: call.name, arguments: call.arguments, meta };
-        let mut call = self.shared.dispatcher.run(call, self.cancelled.clone(), trace);
+        let mut call = shared.dispatcher.run(call, self.cancelled.clone(), trace);
         // A client that does not read its reports keeps no tool waiting: a newer one takes the place of an older one.
         let mut report: Option<Progress> = None;
         loop {
-            tokio::select! {
+            let step = tokio::select! {
                 biased;
+                () = self.request.cancelled() => return None,
                 Ok(room) = self.says.reserve(), if report.is_some() => {
                     if let (Some(report), Some(token)) = (report.take(), &token) {
-                        room.send(Said::Progress(progress_line(token, &report).into()));
+                        room.send(Said::Line(progress_line(token, &report).into()));
                     }
+                    continue;
                 }
-                step = call.next() => match step {
-                    Step::Progress(newer) => report = Some(newer),
-                    Step::Done(outcome) => {
-                        if let (Some(report), Some(token)) = (report, &token) {
-                            _ = self.says.try_send(Said::Progress(progress_line(token, &report).into()));
-                        }
-                        return outcome;
+                step = call.next() => step,
+            };
+            match step {
+                Step::Progress(newer) => report = Some(newer),
+                Step::Question(asked) => {
+                    if let Some(session) = &self.session {
+                        self.ask(session, asked);
+                        continue;
                     }
-                },
+                    // Whoever waits for a person keeps nobody else waiting.
+                    drop(running);
+                    let mut done = None;
+                    (token, report) = (self.require(asked, &mut call, &mut done).await?, None);
+                    if done.is_some() {
+                        return done;
+                    }
+                    running = self.begin(shared).await?;
+                }
+                Step::Done(outcome) => {
+                    if let (Some(report), Some(token)) = (report, &token) {
+                        _ = self.says.try_send(Said::Line(progress_line(token, &report).into()));
+                    }
+                    return Some(outcome);
+                }
             }
         }
+    }
+
+    /// Waits until the call may run; `None` when it is cancelled.
+    async fn begin<'a>(&self, shared: &'a Shared) -> Option<SemaphorePermit<'a>> {
+        tokio::select! {
+            biased;
+            () = self.request.cancelled() => None,
+            running = shared.running.acquire() => running.ok(),
+        }
+    }
+
+    /// Asks on the stream of the call; the answer comes with another request of the session.
+    fn ask(&self, session: &Arc<Session>, asked: Asked) {
+        let (session, ended, says) = (Arc::clone(session), self.cancelled.clone(), self.says.clone());
+        tokio::spawn(async move {
+            let send = |line: String| {
+                let says = says.clone();
+                async move { says.send(Said::Line(line.into())).await }
+            };
+            session.questions.ask(asked, ended.cancelled(), send).await;
+        });
+    }
+
+    /// Asks by a result, and waits until the client calls again; then that request is the one to be answered, and its progress token
+    /// the one that counts. `None` when the client does not come back.
+    async fn require<F: Future>(
+        &mut self,
+        asked: Asked,
+        call: &mut Underway<F>,
+        done: &mut Option<F::Output>,
+    ) -> Option<Option<RawJson>> {
+        let shared = Arc::clone(&self.shared);
+        let (mut round, mut token) = (Round::default(), None);
+        round.add(asked);
+        while !round.is_over() && done.is_none() {
+            while let Some(asked) = call.try_question() {
+                round.add(asked);
+            }
+            let mut seat = match shared.waiting.enter(|| self.known.clone()) {
+                Entrance::Waits(seat) => seat,
+                Entrance::Full(most) => {
+                    round.refuse(most);
+                    break;
+                }
+                Entrance::Gone => return None,
+            };
+            self.answer(&round.result(&seat.state)).await;
+            let retried = tokio::select! {
+                biased;
+                () = shared.ended.cancelled() => None,
+                retried = round.wait(call, &mut seat.retry, done) => retried,
+            };
+            let Retried { id, progress_token, responses, request, says } = retried?;
+            (self.id, self.request, self.says, token) = (id, request, says, progress_token);
+            round.take(&responses);
+        }
+        Some(token)
     }
 
     async fn answer(&self, result: &RawJson) {

@@ -16,8 +16,8 @@ use toolbridge_core::trace::What;
 use toolbridge_core::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo, ToolList};
 use toolbridge_mcp::wire::{
     Call, Era, ErrorCode, ErrorData, LAST_CALLS, LIST_CACHE_HINTS, LIST_CHANGED, MAX_ARGUMENT_BYTES, Message,
-    Protocol, RpcId, Subscriptions, in_one_line, invalid_params, read, read_meta, result_head, version_of,
-    write_list,
+    Protocol, RpcId, Subscriptions, WaitingRoom, in_one_line, invalid_params, read, read_meta, result_head,
+    version_of, write_list,
 };
 
 use crate::auth::{Authorizer, Principal};
@@ -33,6 +33,9 @@ use crate::stream::ChangeStream;
 
 /// So many calls may wait for each one that may run.
 const WAITING: usize = 8;
+
+/// Calls that may wait for answers to their questions, of clients without sessions.
+const MAX_ASKING: usize = 1024;
 
 /// An MCP server as a tower service, for any path of any server: [`service`](crate::service) makes one. Clones are one and the
 /// same.
@@ -53,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) running: Semaphore,
     /// Calls that run or wait.
     pub(crate) places: Arc<Semaphore>,
+    /// Calls that go on when their clients call again.
+    pub(crate) waiting: WaitingRoom<call::Known, call::Retried>,
     pub(crate) metrics: Metrics,
     /// The answer to `tools/list`, and what it was made of.
     list: Mutex<Option<(ToolList, RawJson)>>,
@@ -76,6 +81,7 @@ impl McpService {
             bodies: Budget::new(MAX_ARGUMENT_BYTES),
             running: Semaphore::new(limits.running),
             places: Arc::new(Semaphore::new(WAITING * limits.running)),
+            waiting: WaitingRoom::new(MAX_ASKING),
             metrics: Metrics::default(),
             list: Mutex::default(),
             closing: CancellationToken::new(),
@@ -210,7 +216,7 @@ impl Shared {
             Message::Request { id, method, meta } => self
                 .request(headers, principal, (&id, &method, meta.as_ref()), message)
                 .map_err(|refusal| refusal.of(id)),
-            Message::Cancel(_) | Message::Notification | Message::Response
+            Message::Cancel(_) | Message::Notification | Message::Response { .. }
                 if header::version(headers)?.is_some_and(header::is_stateless) =>
             {
                 // Whoever has no session cancels a call by closing its request.
@@ -222,7 +228,11 @@ impl Shared {
                 }
                 Ok(empty(StatusCode::ACCEPTED))
             }
-            Message::Notification | Message::Response => {
+            Message::Response { id, outcome } => {
+                self.session(headers, principal)?.questions.take(id.as_ref(), outcome.as_ref());
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+            Message::Notification => {
                 self.session(headers, principal)?;
                 Ok(empty(StatusCode::ACCEPTED))
             }
@@ -261,14 +271,22 @@ impl Shared {
         {
             header::check_arguments(headers, tool, &call.arguments)?;
         }
-        let client = asker.protocol(|protocol| protocol.client());
-        let mut meta = CallMeta { client, ..read_meta(call.meta.take()) };
+        let era = asker.era;
+        let (client, can_ask) = asker.protocol(|protocol| (protocol.client(), protocol.can_ask(era)));
+        let mut meta = CallMeta { client, can_ask, ..read_meta(call.meta.take()) };
         if meta.traceparent.is_none() {
             let header = headers.get("traceparent").and_then(|parent| parent.to_str().ok());
             meta.traceparent = header.and_then(|parent| parent.parse().ok());
         }
-        let (era, id, session) = (asker.era, id.clone(), asker.session.take());
-        call::answer(self, call::Asked { era, id, call, meta, received, session }).await
+        let id = id.clone();
+        let asks = era == Era::Stateless && (can_ask || call.retry.is_some());
+        let known = asks.then(|| call::Known { tool: call.name.clone(), principal: principal.clone() });
+        if let (Some(retry), Some(known)) = (call.retry.take(), &known) {
+            let retried = call::retry(self, known, id, *retry, meta.progress_token);
+            return Ok(retried.map_err(|error| asker.refusal(error))?.response().await);
+        }
+        let session = asker.session.take();
+        call::answer(self, call::Request { era, id, call, meta, received, session, known }).await
     }
 
     fn list(

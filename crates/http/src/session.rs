@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use toolbridge_core::{CancellationToken, ToolList};
-use toolbridge_mcp::wire::{IdKey, Protocol};
+use toolbridge_mcp::wire::{IdKey, OpenQuestions, Protocol};
 use uuid::Uuid;
 
 use crate::auth::Principal;
@@ -18,6 +18,8 @@ pub(crate) struct Session {
     principal: Principal,
     /// Cancelled when the session ends; so are its calls.
     pub(crate) ended: CancellationToken,
+    /// What tools have asked, and the client has not answered.
+    pub(crate) questions: OpenQuestions,
     state: Mutex<State>,
 }
 
@@ -138,7 +140,9 @@ impl Sessions {
         let id = Uuid::new_v4().simple().to_string();
         let state = State { protocol, calls: HashMap::new(), stream: None, seen: None, used: Instant::now() };
         let ended = parent.child_token();
-        let session = Arc::new(Session { id: id.clone(), principal, ended, state: Mutex::new(state) });
+        let questions = OpenQuestions::default();
+        let session =
+            Arc::new(Session { id: id.clone(), principal, ended, questions, state: Mutex::new(state) });
         open.insert(id, Arc::clone(&session));
         Some(session)
     }

@@ -13,6 +13,8 @@ pub enum Request {
     Call(ToolCall),
     /// It waits for another list of tools.
     Watch,
+    /// It is no request, and is passed over.
+    Answer,
     /// It is answered with an error of this type.
     Refused(String),
     /// It ends the connection.
@@ -28,6 +30,8 @@ pub enum Reply {
     Error(String, String),
     /// Progress, and whether it can be read.
     Progress(bool),
+    /// A question, or that one is taken back.
+    Ask,
 }
 
 /// Reads a request.
@@ -35,6 +39,7 @@ pub fn read_request(frame: &Bytes) -> Request {
     match message::read_request(frame) {
         Ok(message::Request::Call(call, _)) => Request::Call(call),
         Ok(message::Request::Watch(_)) => Request::Watch,
+        Ok(message::Request::Answer) => Request::Answer,
         Err(BadRequest::Refused(error)) => Request::Refused(error.type_name().into()),
         Err(BadRequest::Invalid(_)) => Request::Invalid,
     }
@@ -56,5 +61,6 @@ pub fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
         message::Reply::Result(result) => Reply::Result(result),
         message::Reply::Error(error) => Reply::Error(error.type_name().into(), error.to_string()),
         message::Reply::Progress(progress) => Reply::Progress(progress.is_some()),
+        message::Reply::Ask(_) => Reply::Ask,
     })
 }

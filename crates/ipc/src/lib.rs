@@ -24,6 +24,7 @@ mod message;
 mod names;
 mod outbox;
 mod peer;
+mod questions;
 mod remains;
 mod remote;
 mod schema_file;

@@ -7,7 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use toolbridge_core::json::{Answer, CutError, Inner, Span, answer, envelope};
 use toolbridge_core::trace::{Outcome, TraceParent};
-use toolbridge_core::{CallMeta, Client, Progress, RawJson, ToolCall, ToolError};
+use toolbridge_core::{
+    Answer as Answered, CallMeta, Client, Progress, Question, RawJson, ToolCall, ToolError,
+};
 
 use crate::IpcError;
 use crate::frame::check_size;
@@ -49,6 +51,13 @@ struct Meta<'a> {
     progress_token: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_nothing")]
     traceparent: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "true_or_not")]
+    can_ask: bool,
+}
+
+/// Nothing but `true` says that somebody can be asked.
+fn true_or_not<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(<&RawValue>::deserialize(deserializer)?.get() == "true")
 }
 
 /// As the standard says of a `traceparent`: one that cannot be read is as good as none.
@@ -76,6 +85,8 @@ pub(crate) enum Request {
     Call(ToolCall, Option<Client>),
     /// `watch_tools`: the revision that is known.
     Watch(Option<u64>),
+    /// No request: the answer to a question whose call has ended.
+    Answer,
 }
 
 /// Reads a request.
@@ -85,9 +96,10 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
         Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
     };
     let text = text(frame).map_err(BadRequest::Invalid)?;
-    let found = envelope(text, &["method"], "params", &["name", "arguments", "meta", "client", "revision"])
-        .map_err(|error| invalid(fault("the request", &error)))?
-        .ok_or_else(|| invalid("a request is a JSON object".into()))?;
+    let found =
+        envelope(text, &["method", "answer"], "params", &["name", "arguments", "meta", "client", "revision"])
+            .map_err(|error| invalid(fault("the request", &error)))?
+            .ok_or_else(|| invalid("a request is a JSON object".into()))?;
 
     let method = found.outer[0].map(Span::decode::<String>);
     match method {
@@ -105,6 +117,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
                 &format!("unknown method `{method}`, the only one is `{CALL_TOOL}`"),
             );
         }
+        None if found.outer[1].is_some() => return Ok(Request::Answer),
         _ => return refuse("UnknownMethodError", &format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
     }
     let Inner::Object([name, arguments, meta, client, _]) = found.inner else {
@@ -131,6 +144,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
             progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
             traceparent: meta.traceparent.and_then(|text| text.parse().ok()),
             client: None,
+            can_ask: meta.can_ask,
         },
         Some(Err(error)) => {
             return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
@@ -160,8 +174,11 @@ pub(crate) fn write_request(call: ToolCall) -> Parts {
         serde_json::from_str::<&RawValue>(token.as_str()).expect("raw JSON is JSON by construction")
     });
     let traceparent = call.meta.traceparent.map(|parent: TraceParent| parent.to_string());
-    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token, traceparent };
-    let tail = if meta.tool_use_id.is_none() && meta.progress_token.is_none() && meta.traceparent.is_none() {
+    let can_ask = call.meta.can_ask;
+    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token, traceparent, can_ask };
+    let says_nothing =
+        meta.tool_use_id.is_none() && meta.progress_token.is_none() && meta.traceparent.is_none();
+    let tail = if says_nothing && !can_ask {
         "}}".into()
     } else {
         let meta = serde_json::to_string(&meta).expect("strings and raw JSON can always be written");
@@ -179,6 +196,99 @@ pub(crate) enum Reply {
     Error(ToolError),
     /// How far the call has come, if that can be read.
     Progress(Option<Progress>),
+    /// A question to somebody at the other end.
+    Ask(Ask),
+}
+
+/// A question on the wire, to a bridge that has said that it can ask.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Ask {
+    /// Which question of the call it is.
+    pub(crate) id: u64,
+    /// What is asked; nothing when the question is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// What an answer looks like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<Box<RawValue>>,
+}
+
+impl Ask {
+    pub(crate) fn new(id: u64, question: &Question) -> Self {
+        let schema = RawValue::from_string(question.schema.to_string());
+        Self { id, message: Some(question.message.clone()), schema: schema.ok() }
+    }
+
+    pub(crate) fn taken_back(id: u64) -> Self {
+        Self { id, message: None, schema: None }
+    }
+
+    /// The question; `None` when it is taken back.
+    pub(crate) fn question(self) -> Option<Question> {
+        let schema = self.schema.map_or_else(RawJson::empty_object, |schema| {
+            RawJson::written(String::from(Box::<str>::from(schema)).into_bytes())
+        });
+        Some(Question { message: self.message?, schema })
+    }
+}
+
+/// An answer on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+struct AnswerPayload {
+    id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    action: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Writes what became of a question.
+pub(crate) fn write_answer(id: u64, answer: Result<Answered, ToolError>) -> Parts {
+    let (mut content, mut error) = (None, None);
+    let action = match answer {
+        Ok(Answered::Accepted(accepted)) => {
+            content = RawValue::from_string(accepted.to_string()).ok();
+            Some("accept")
+        }
+        Ok(Answered::Declined) => Some("decline"),
+        Ok(Answered::Cancelled) => Some("cancel"),
+        Ok(Answered::Nobody) => Some("nobody"),
+        Err(failed) => {
+            error = Some(failed.to_string());
+            None
+        }
+    };
+    let payload = AnswerPayload { id, action: action.map(str::to_owned), content, error };
+    Parts { head: br#"{"answer":"#.to_vec(), payload: written(&payload), tail: b"}".to_vec() }
+}
+
+/// Reads what became of a question: which, and the answer or why there is none.
+pub(crate) fn read_answer(frame: &Bytes) -> Result<(u64, Result<Answered, String>), IpcError> {
+    #[derive(Deserialize)]
+    struct Message {
+        answer: AnswerPayload,
+    }
+    let invalid = |reason: String| IpcError::Invalid { reason };
+    let read = serde_json::from_slice::<Message>(frame);
+    let AnswerPayload { id, action, content, error } = read
+        .map_err(|error| invalid(format!("while a tool asks, only an `answer` can follow: {error}")))?
+        .answer;
+    let answer = match (action.as_deref(), content) {
+        (Some("accept"), Some(content)) => {
+            Ok(Answered::Accepted(RawJson::written(String::from(Box::<str>::from(content)).into_bytes())))
+        }
+        (Some("accept"), None) => Ok(Answered::Accepted(RawJson::empty_object())),
+        (Some("decline"), _) => Ok(Answered::Declined),
+        (Some("cancel"), _) => Ok(Answered::Cancelled),
+        (Some("nobody"), _) => Ok(Answered::Nobody),
+        (Some(other), _) => return Err(invalid(format!("an answer has the unknown action `{other}`"))),
+        (None, _) => Err(error.unwrap_or_else(|| "the bridge does not say why there is no answer".into())),
+    };
+    Ok((id, answer))
 }
 
 /// An error on the wire.
@@ -199,10 +309,16 @@ impl ErrorPayload {
 /// Reads what a parent sent.
 pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     let invalid = |reason: String| IpcError::Invalid { reason };
-    let found = answer(text(frame)?, &["error", "progress"], "result")
+    let found = answer(text(frame)?, &["error", "progress", "ask"], "result")
         .map_err(|error| invalid(fault("the parent's answer", &error)))?
-        .unwrap_or(Answer { outer: [None; 2], result: None });
-    match (found.result, found.outer) {
+        .unwrap_or(Answer { outer: [None; 3], result: None });
+    let [error, progress, ask] = found.outer;
+    if let (Some(ask), None, None, None) = (ask, &found.result, error, progress) {
+        let unread = |error| invalid(format!("the parent's `ask` cannot be read: {error}"));
+        return ask.decode().map(Reply::Ask).map_err(unread);
+    }
+    // Where it stands beside another, it is as unknown as any member.
+    match (found.result, [error, progress]) {
         (Some(Ok(result)), [None, None]) => Ok(Reply::Result(RawJson::result_span(frame, result))),
         (Some(Err(flaw)), [None, None]) => Err(invalid(format!("the parent's `result` is unusable: {flaw}"))),
         (Some(_), [Some(error), _]) => {
@@ -255,6 +371,7 @@ pub(crate) fn write_reply(reply: Reply) -> Parts {
             (r#"{"error":"#, written(&payload))
         }
         Reply::Progress(progress) => (r#"{"progress":"#, written(&progress)),
+        Reply::Ask(ask) => (r#"{"ask":"#, written(&ask)),
     };
     Parts { head: head.into(), payload, tail: b"}".to_vec() }
 }
@@ -288,7 +405,7 @@ mod tests {
         assert_eq!(whole(&request), text.replace("CLIENT", r#"{"name":"c","sessionId":"s"}"#));
         let read = |text: String| match read_request(&Bytes::from(text)).unwrap() {
             Request::Call(call, client) => (call.meta.tool_use_id.unwrap(), client),
-            Request::Watch(_) => panic!("no call"),
+            Request::Watch(_) | Request::Answer => panic!("no call"),
         };
         assert_eq!(
             read(text.replace("CLIENT", r#"{"name":"c","sessionId":"s","new":1}"#)),

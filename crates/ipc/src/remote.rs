@@ -11,7 +11,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{
-    Budget, CallContext, CallFuture, Changes, Client, RawJson, ToolCall, ToolError, ToolList, ToolSource,
+    Answer, Budget, CallContext, CallFuture, Changes, Client, RawJson, ToolCall, ToolError, ToolList,
+    ToolSource,
 };
 
 use crate::IpcError;
@@ -19,8 +20,9 @@ use crate::connection::{Connection, check_socket_path};
 use crate::files::SessionId;
 use crate::frame::check_size;
 use crate::idle::Idle;
-use crate::message::{Parts, Reply, introduce, read_reply, write_request};
+use crate::message::{Parts, Reply, introduce, read_reply, write_answer, write_request};
 use crate::peer::{LOOK, Peer};
+use crate::questions::PassedOn;
 use crate::schema_file::{Stamp, read_stamped};
 use crate::watch::{Watched, read_watched, write_watch};
 
@@ -55,6 +57,8 @@ pub struct Remote {
 pub(crate) struct Parent {
     socket: PathBuf,
     schema: Option<PathBuf>,
+    /// Whether it knows our extensions.
+    is_ours: bool,
     list: RwLock<(ToolList, Stamp)>,
     changed: Arc<watch::Sender<()>>,
     idle: Arc<Idle>,
@@ -115,6 +119,11 @@ async fn ask(connection: &mut Connection, known: Option<u64>) -> Result<Watched,
     }
 }
 
+/// The session whose file it is.
+fn id_of(path: &Path) -> Option<SessionId> {
+    path.file_name().and_then(SessionId::of).map(|(id, _)| id)
+}
+
 impl Parent {
     fn new(
         socket: PathBuf,
@@ -123,7 +132,9 @@ impl Parent {
         changed: Arc<watch::Sender<()>>,
     ) -> Result<Self, IpcError> {
         check_socket_path(&socket)?;
+        let is_ours = id_of(&socket).is_some_and(SessionId::is_ours);
         Ok(Self {
+            is_ours,
             socket,
             schema,
             list: RwLock::new(list),
@@ -142,8 +153,7 @@ impl Parent {
     ) -> Result<Self, IpcError> {
         let list = read_stamped(&schema)?;
         // Others were not told of `watch_tools`, and are not asked.
-        let id = |path: &Path| path.file_name().and_then(SessionId::of).map(|(id, _)| id);
-        let is_ours = id(&socket).is_some_and(|own| own.is_ours() && Some(own) == id(&schema));
+        let is_ours = id_of(&socket).is_some_and(|own| own.is_ours() && Some(own) == id_of(&schema));
         let schema = is_ours.then_some(schema);
         Self::new(socket, schema, list, changed)
     }
@@ -207,15 +217,18 @@ impl Parent {
 
     async fn relay(
         &self,
-        call: ToolCall,
+        mut call: ToolCall,
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
         let wants_progress = call.meta.progress_token.is_some();
+        // An extension, as `watch_tools` is.
+        let can_ask = context.can_ask() && self.is_ours;
+        call.meta.can_ask = can_ask;
         let client = call.meta.client.clone();
         let request = write_request(call);
         // An oversize request costs no connection.
         check_size(request.size())?;
-        let mut exchange = Exchange { request: Some(request), wants_progress, context };
+        let mut exchange = Exchange { request: Some(request), wants_progress, can_ask, context };
         loop {
             let kept = self.idle.take();
             let reused = kept.is_some();
@@ -320,6 +333,7 @@ struct Exchange {
     /// Until it has been sent: the arguments may be large, and the answer may take long.
     request: Option<Parts>,
     wants_progress: bool,
+    can_ask: bool,
     context: CallContext,
 }
 
@@ -332,10 +346,17 @@ impl Exchange {
         connection.send(request).await?;
         self.context.mark_sent();
         self.request = None;
+        let mut questions = PassedOn::default();
         let outcome = loop {
-            let Some(frame) = connection.reader.read_frame().await? else {
-                return Err(lost("it closed the connection"));
+            let frame = tokio::select! {
+                biased;
+                frame = connection.reader.read_frame() => frame?,
+                (id, answer) = questions.next() => {
+                    connection.send(&sized(id, answer)).await?;
+                    continue;
+                }
             };
+            let Some(frame) = frame else { return Err(lost("it closed the connection")) };
             match read_reply(&frame)? {
                 Reply::Result(result) => break Ok(result),
                 Reply::Error(error) => break Err(error),
@@ -347,10 +368,24 @@ impl Exchange {
                     self.context.progress(report.progress, report.total, report.message.as_deref());
                 }
                 Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
+                Reply::Ask(_) if !self.can_ask => {
+                    let reason = "the parent asks, though nobody said that this bridge can".into();
+                    return Err(IpcError::Invalid { reason });
+                }
+                Reply::Ask(ask) => questions.take(ask, &self.context),
             }
         };
         self.context.mark_answered();
         Ok(outcome)
+    }
+}
+
+/// An answer that can be carried.
+fn sized(id: u64, answer: Result<Answer, ToolError>) -> Parts {
+    let parts = write_answer(id, answer);
+    match check_size(parts.size()) {
+        Ok(()) => parts,
+        Err(error) => write_answer(id, Err(ToolError::new(error.type_name(), error.to_string()))),
     }
 }
 

@@ -14,8 +14,9 @@ use crate::IpcError;
 use crate::connection::Connection;
 use crate::fork::Private;
 use crate::frame::check_size;
-use crate::message::{BadRequest, Parts, Reply, Request, read_request, write_reply};
+use crate::message::{Ask, BadRequest, Parts, Reply, Request, read_request, write_reply};
 use crate::outbox::{Outbox, Place};
+use crate::questions::{News, Questions};
 use crate::watch::Watchers;
 
 /// Connections served at a time; further ones wait unaccepted.
@@ -127,6 +128,8 @@ impl Server {
                     let Some(answer) = answer else { return Ok(()) };
                     connection.send(&answer).await?;
                 }
+                // It has crossed the end of its call.
+                Ok(Request::Answer) => {}
                 Ok(Request::Call(mut call, introduced)) => {
                     if let Some(introduced) = introduced {
                         client = Arc::new(introduced);
@@ -180,19 +183,31 @@ impl Server {
         let name = call.name.clone();
         tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
 
+        let mut questions = Questions::default();
         let mut work = self.dispatcher.run(call, cancelled, trace.as_deref());
         let outcome = loop {
             let step = tokio::select! {
                 biased;
                 step = work.next() => step,
-                () = connection.reader.closed() => {
-                    tracing::debug!(tool = name, "call cancelled: its connection closed");
-                    return Ok(None);
-                }
+                news = questions.next(&mut connection.reader) => match news? {
+                    News::Answered => continue,
+                    News::TakenBack(id) => {
+                        connection.send(&write_reply(Reply::Ask(Ask::taken_back(id)))).await?;
+                        continue;
+                    }
+                    News::Closed => {
+                        tracing::debug!(tool = name, "call cancelled: its connection closed");
+                        return Ok(None);
+                    }
+                },
             };
             match step {
                 Step::Progress(report) => {
                     connection.send(&write_reply(Reply::Progress(Some(report)))).await?;
+                }
+                Step::Question(asked) => {
+                    let ask = questions.put(asked);
+                    connection.send(&write_reply(Reply::Ask(ask))).await?;
                 }
                 Step::Done(outcome) => break outcome,
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +22,9 @@ use tracing::Instrument as _;
 use crate::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
 use crate::list::write_list;
 use crate::protocol::Protocol;
+use crate::question::{Entrance, MAX_QUESTIONS, OpenQuestions, Round, WaitingRoom, no_such_call};
 use crate::rpc::{
-    Call, Era, IdKey, Message, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
+    Call, Era, IdKey, Message, Retry, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
     result_head,
 };
 use crate::subscription::{LIST_CHANGED, Subscriptions};
@@ -132,6 +134,8 @@ pub async fn serve_with(
             under_way: Mutex::default(),
             running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
             arguments: Budget::new(MAX_ARGUMENT_BYTES),
+            questions: OpenQuestions::default(),
+            waiting: WaitingRoom::new(MAX_QUESTIONS),
         }),
         replies: Arc::new(Semaphore::new(MAX_REPLIES)),
         tasks: JoinSet::new(),
@@ -210,7 +214,21 @@ struct Shared<O> {
     under_way: Mutex<HashMap<IdKey, AbortHandle>>,
     running: Semaphore,
     arguments: Budget,
+    /// What tools have asked, and the client has not answered.
+    questions: OpenQuestions,
+    /// Calls that go on when the client calls again; each with its tool and its task.
+    waiting: WaitingRoom<(u64, AbortHandle), Retried>,
 }
+
+/// A client that has called again.
+struct Retried {
+    id: RpcId,
+    progress_token: Option<RawJson>,
+    responses: RawJson,
+}
+
+/// How a call has ended, and that it counts as running until its answer has been written.
+type Ended<'a> = (Result<RawJson, ToolError>, Option<SemaphorePermit<'a>>);
 
 impl<O: Outgoing> Front<O> {
     fn take(&mut self, line: Result<Bytes, LineTooLong>) {
@@ -249,8 +267,10 @@ impl<O: Outgoing> Front<O> {
                 }
                 return;
             }
-            // We ask nothing, so an answer answers nothing.
-            Ok(Message::Notification | Message::Response) => return,
+            Ok(Message::Response { id, outcome }) => {
+                return self.shared.questions.take(id.as_ref(), outcome.as_ref());
+            }
+            Ok(Message::Notification) => return,
             Err(refusal) => refusal,
         };
         self.refuse(id.as_ref(), &refusal);
@@ -345,7 +365,16 @@ impl<O: Outgoing> Front<O> {
     }
 
     fn call(&mut self, era: Era, id: RpcId, mut call: Call, received: Option<Instant>) {
-        let meta = CallMeta { client: self.protocol.client(), ..read_meta(call.meta.take()) };
+        let (client, can_ask) = (self.protocol.client(), self.protocol.can_ask(era));
+        let meta = CallMeta { client, can_ask, ..read_meta(call.meta.take()) };
+        if let Some(retry) = call.retry.take()
+            && era == Era::Stateless
+        {
+            if let Err(error) = self.retry(&id, &call.name, *retry, meta) {
+                self.refuse(Some(&id), &error);
+            }
+            return;
+        }
         let parts = (call.name.as_str(), &call.arguments, &meta);
         let mut trace = self.shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
         let mut why = "InvalidRequestError";
@@ -374,8 +403,27 @@ impl<O: Outgoing> Front<O> {
         self.refuse(Some(&id), &error);
     }
 
+    /// Goes on with a call that waits for answers.
+    fn retry(&self, id: &RpcId, tool: &str, retry: Retry, meta: CallMeta) -> Result<(), ErrorData> {
+        let mut under_way = self.shared.lock();
+        let Entry::Vacant(place) = under_way.entry(id.key.clone()) else {
+            return Err(invalid_request(format!("a call with id {} is under way", id.raw)));
+        };
+        let ((_, task), resume) =
+            self.shared.waiting.leave(&retry.state, |(its, _)| *its == tool_key(tool))?;
+        place.insert(task);
+        let (progress_token, responses) = (meta.progress_token, retry.responses);
+        if resume.send(Retried { id: id.clone(), progress_token, responses }).is_err() {
+            under_way.remove(&id.key);
+            return Err(no_such_call());
+        }
+        Ok(())
+    }
+
     /// After the client's last word: calls under way have a moment, answers being written a little more.
     async fn finish(&mut self) {
+        self.shared.questions.close();
+        self.shared.waiting.close();
         if !self.calls_end_within(LAST_CALLS).await {
             tracing::debug!("calls were still under way when the client ended");
             for (_, call) in self.shared.lock().drain() {
@@ -393,6 +441,13 @@ impl<O: Outgoing> Front<O> {
         let all = async { while self.tasks.join_next().await.is_some() {} };
         tokio::time::timeout(limit, all).await.is_ok()
     }
+}
+
+/// What a tool's name is told apart by. No copy of it: nearly no call ever waits for an answer.
+fn tool_key(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What a caller says about its call. It is read into something of its own: the line it stands in may be
@@ -418,6 +473,7 @@ pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
         // W3C trace context.
         traceparent: text(traceparent).and_then(|text| text.parse().ok()),
         client: None,
+        can_ask: false,
     }
 }
 
@@ -456,8 +512,14 @@ impl<O: Outgoing> Shared<O> {
 
     /// Runs a call to its answer. Dropping it cancels the call.
     async fn run(self: Arc<Self>, mut job: Box<Job>) -> io::Result<()> {
-        let (outcome, _running) = self.outcome(&mut job).await?;
+        let ended = self.outcome(&mut job).await?;
         let Job { era, id, trace, .. } = &mut *job;
+        let Some((outcome, _running)) = ended else {
+            if let Some(trace) = trace {
+                trace.cancelled();
+            }
+            return Ok(());
+        };
         if let Some(trace) = trace {
             trace.ended(&outcome);
         }
@@ -478,31 +540,68 @@ impl<O: Outgoing> Shared<O> {
         Ok(())
     }
 
-    /// Runs a call to its result, and passes its progress on. It counts as running until its answer has
-    /// been written.
-    async fn outcome(
-        &self,
-        job: &mut Job,
-    ) -> io::Result<(Result<RawJson, ToolError>, Option<SemaphorePermit<'_>>)> {
+    /// Runs a call to its result, and passes its progress and its questions on; `None` when its client does not come back.
+    async fn outcome<'a>(self: &'a Arc<Self>, job: &mut Job) -> io::Result<Option<Ended<'a>>> {
         let arguments = std::mem::replace(&mut job.call.arguments, RawJson::empty_object());
         let Some(arguments) = self.arguments.hold(arguments, job.call.line_bytes) else {
             let text =
                 format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit");
             let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
-            return Ok((Err(error), None));
+            return Ok(Some((Err(error), None)));
         };
         let running = self.running.acquire().await.ok();
         let (name, meta) = (std::mem::take(&mut job.call.name), std::mem::take(&mut job.meta));
-        let token = meta.progress_token.clone();
+        let mut token = meta.progress_token.clone();
         let cancelled = CancellationToken::new();
         // For handlers that cannot be dropped.
         let _end = cancelled.clone().drop_guard();
+        let ended = cancelled.clone();
+        let tool = tool_key(&name);
         let mut call = self.dispatcher.run(ToolCall { name, arguments, meta }, cancelled, job.trace.as_ref());
         loop {
             match (call.next().await, &token) {
                 (Step::Progress(report), Some(token)) => self.report(token, &report).await?,
                 (Step::Progress(_), None) => {}
-                (Step::Done(outcome), _) => return Ok((outcome, running)),
+                (Step::Question(asked), _) if job.era == Era::Initialize => {
+                    let (shared, ended) = (Arc::clone(self), ended.clone());
+                    // On the side: the call may go on meanwhile, and the client is told when it has ended.
+                    tokio::spawn(async move {
+                        let send = |line: String| {
+                            let shared = Arc::clone(&shared);
+                            async move { shared.outgoing.send(None, [line.as_bytes(), b"", b""]).await }
+                        };
+                        shared.questions.ask(asked, ended.cancelled(), send).await;
+                    });
+                }
+                (Step::Question(asked), _) => {
+                    let mut round = Round::default();
+                    round.add(asked);
+                    let mut done = None;
+                    while !round.is_over() && done.is_none() {
+                        while let Some(asked) = call.try_question() {
+                            round.add(asked);
+                        }
+                        let known = || Some((tool, self.claim(&job.id.key)?));
+                        let mut seat = match self.waiting.enter(known) {
+                            Entrance::Waits(seat) => seat,
+                            Entrance::Full(most) => {
+                                round.refuse(most);
+                                break;
+                            }
+                            Entrance::Gone => return Ok(None),
+                        };
+                        self.answer(&job.id, job.era, "", &round.result(&seat.state)).await?;
+                        let Some(retried) = round.wait(&mut call, &mut seat.retry, &mut done).await else {
+                            return Ok(None);
+                        };
+                        round.take(&retried.responses);
+                        (job.id, token) = (retried.id, retried.progress_token);
+                    }
+                    if let Some(outcome) = done {
+                        return Ok(Some((outcome, running)));
+                    }
+                }
+                (Step::Done(outcome), _) => return Ok(Some((outcome, running))),
             }
         }
     }

@@ -33,7 +33,7 @@ pub fn read(line: &Bytes) -> Sorted {
         Ok(Message::Cancel(IdKey::Text(text))) => Sorted::Cancel(Err(text)),
         Ok(Message::Request { id, .. }) => Sorted::Request(id.raw),
         Ok(Message::Notification) => Sorted::Notification,
-        Ok(Message::Response) => Sorted::Response,
+        Ok(Message::Response { .. }) => Sorted::Response,
         Err((id, error)) => {
             let line = error_line(id.as_ref(), &error);
             Sorted::Refused(id.map(|id| id.raw), error.code.0, line)

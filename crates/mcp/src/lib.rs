@@ -14,6 +14,7 @@ mod front;
 mod line;
 mod list;
 mod protocol;
+mod question;
 mod rpc;
 mod stdio;
 mod subscription;

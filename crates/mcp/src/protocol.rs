@@ -19,6 +19,9 @@ pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 /// The member of a request's `_meta` that says which version it speaks.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// The member of a request's `_meta` that says what its sender can do.
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+
 /// How much of a client's name and version is kept.
 const MAX_CLIENT_CHARS: usize = 200;
 
@@ -33,13 +36,25 @@ pub struct Protocol {
     session_id: Option<String>,
     /// Which client this is.
     connection: Option<u64>,
+    /// It said in `initialize` that it can ask its user.
+    asks: bool,
+    /// Its last request that brought everything itself said so.
+    asks_now: bool,
 }
 
 impl Protocol {
     /// Nothing yet; how we introduce ourselves.
     #[must_use]
     pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
-        Self { info, is_initialized: false, client: None, session_id, connection: None }
+        Self {
+            info,
+            is_initialized: false,
+            client: None,
+            session_id,
+            connection: None,
+            asks: false,
+            asks_now: false,
+        }
     }
 
     /// The same for a client that comes again: it gets a number that no other has.
@@ -62,6 +77,15 @@ impl Protocol {
         self.client.clone()
     }
 
+    /// Whether the client can ask its user, as far as the last request of that era says.
+    #[must_use]
+    pub fn can_ask(&self, era: Era) -> bool {
+        match era {
+            Era::Initialize => self.asks,
+            Era::Stateless => self.asks_now,
+        }
+    }
+
     fn meet(&mut self, client: Implementation) {
         let short = |text: String| Some(text.chars().take(MAX_CLIENT_CHARS).collect::<String>());
         let (name, version) = (short(client.name), short(client.version));
@@ -79,10 +103,11 @@ impl Protocol {
     ///
     /// When the protocol forbids the request.
     pub fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
-        let (era, client) = era(meta, self.is_initialized)?;
+        let Asks { era, client, can_ask } = era(meta, self.is_initialized)?;
         if let Some(client) = client {
             self.meet(client);
         }
+        self.asks_now = can_ask;
         Ok(era)
     }
 
@@ -125,6 +150,9 @@ impl Protocol {
         })?;
         self.is_initialized = true;
         self.meet(asked.params.client_info);
+        // One that names no way of asking knows this one.
+        let elicitation = asked.params.capabilities.elicitation;
+        self.asks = elicitation.is_some_and(|can| can.form.is_some() || can.url.is_none());
         let asked = asked.params.protocol_version;
         let is_offered = asked.has_initialize() && KNOWN_VERSIONS.contains(&asked);
         let version = if is_offered { asked } else { ProtocolVersion::LATEST_WITH_INITIALIZE };
@@ -150,8 +178,17 @@ pub fn version_of(meta: &RawJson) -> Option<String> {
     version?.decode().ok()
 }
 
-/// The shape of an answer, and who asks where the request says it.
-fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<(Era, Option<Implementation>), ErrorData> {
+/// What a request says of itself.
+struct Asks {
+    /// The shape of its answer.
+    era: Era,
+    /// Who asks.
+    client: Option<Implementation>,
+    /// Its sender can ask its user.
+    can_ask: bool,
+}
+
+fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> {
     let meta = match meta {
         // The keys are too long to be spelt with escapes by accident.
         Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {
@@ -177,5 +214,7 @@ fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<(Era, Option<Impl
         }
     }
     let era = if is_stateless { Era::Stateless } else { Era::Initialize };
-    Ok((era, meta.client_info().filter(|_| is_stateless)))
+    let elicitation = meta.get(CAPABILITIES_KEY).and_then(|can| can.get("elicitation")?.as_object());
+    let can_ask = elicitation.is_some_and(|can| can.contains_key("form") || !can.contains_key("url"));
+    Ok(Asks { era, client: meta.client_info().filter(|_| is_stateless), can_ask })
 }

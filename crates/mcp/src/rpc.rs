@@ -97,8 +97,13 @@ pub enum Message {
     },
     /// Any other notification.
     Notification,
-    /// An answer; we ask nothing, so it answers nothing.
-    Response,
+    /// An answer to something that we have asked.
+    Response {
+        /// The id of our request, where it can be read.
+        id: Option<IdKey>,
+        /// The result, or the error.
+        outcome: Result<RawJson, ErrorData>,
+    },
 }
 
 /// What a `tools/call` asks for.
@@ -112,6 +117,17 @@ pub struct Call {
     pub meta: Option<RawJson>,
     /// The whole message, which the arguments keep in memory.
     pub line_bytes: usize,
+    /// It goes on with a call that waits for answers.
+    pub retry: Option<Box<Retry>>,
+}
+
+/// What a client brings that calls again.
+#[derive(Debug)]
+pub struct Retry {
+    /// Which call it goes on with.
+    pub state: String,
+    /// An object: the answers.
+    pub responses: RawJson,
 }
 
 /// Why a line is no message that can be dealt with, and the id to tell so, where there is one.
@@ -131,7 +147,7 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
         text,
         &["jsonrpc", "id", "method", "result", "error"],
         "params",
-        &["name", "arguments", "_meta", "requestId", "cursor"],
+        &["name", "arguments", "_meta", "requestId", "cursor", "requestState", "inputResponses"],
     )
     .map_err(|error| match error {
         CutError::Twice { .. } => (id_of(text), invalid_request(error.to_string())),
@@ -143,7 +159,14 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
 
     let [version, id, method, result, error] = found.outer;
     if method.is_none() && (result.is_some() || error.is_some()) {
-        return Ok(Message::Response);
+        let id = id.and_then(RpcId::read).map(|id| id.key);
+        let outcome = match (result, error) {
+            (Some(result), None) => Ok(RawJson::span(line, result)),
+            (_, error) => Err(error
+                .and_then(|error| error.decode().ok())
+                .unwrap_or_else(|| ErrorData::internal_error("the error cannot be read", None))),
+        };
+        return Ok(Message::Response { id, outcome });
     }
     let id = match id {
         None => None,
@@ -168,7 +191,7 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
         },
         ("tools/list", Some(id)) => match found.inner {
             Inner::Missing => Ok(Message::List { id, meta: None, has_cursor: false }),
-            Inner::Object([_, _, meta, _, cursor]) => Ok(Message::List {
+            Inner::Object([_, _, meta, _, cursor, ..]) => Ok(Message::List {
                 id,
                 meta: meta.map(|meta| RawJson::span(line, meta)),
                 has_cursor: cursor.is_some_and(|cursor| cursor.get() != "null"),
@@ -183,7 +206,7 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
             Ok(Message::Request { id, method: method.into(), meta })
         }
         ("notifications/cancelled", None) => match found.inner {
-            Inner::Object([_, _, _, Some(request), _]) => {
+            Inner::Object([_, _, _, Some(request), ..]) => {
                 Ok(RpcId::read(request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
             }
             _ => Ok(Message::Notification),
@@ -202,8 +225,8 @@ fn id_of(text: &str) -> Option<RpcId> {
     serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id.into()))
 }
 
-fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, ErrorData> {
-    let Inner::Object([name, arguments, meta, ..]) = params else {
+fn read_call(line: &Bytes, params: &Inner<'_, 7>) -> Result<Call, ErrorData> {
+    let Inner::Object([name, arguments, meta, _, _, state, responses]) = params else {
         return Err(invalid_params("`params` must be an object with `name` and `arguments`"));
     };
     let Some(Ok(Text(name))) = name.map(Span::decode) else {
@@ -223,7 +246,28 @@ fn read_call(line: &Bytes, params: &Inner<'_, 5>) -> Result<Call, ErrorData> {
         Some(meta) => Some(RawJson::span(line, *meta)),
         None => None,
     };
-    Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len() })
+    let retry = read_retry(line, *state, *responses)?;
+    Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len(), retry })
+}
+
+fn read_retry(
+    line: &Bytes,
+    state: Option<Span<'_>>,
+    responses: Option<Span<'_>>,
+) -> Result<Option<Box<Retry>>, ErrorData> {
+    let given = |member: Option<Span<'_>>| member.is_some_and(|member| member.get() != "null");
+    let responses = match responses {
+        Some(responses) if responses.get().starts_with('{') => RawJson::span(line, responses),
+        responses if given(responses) => {
+            return Err(invalid_params("`params.inputResponses` must be an object"));
+        }
+        _ if !given(state) => return Ok(None),
+        _ => RawJson::empty_object(),
+    };
+    match state.map(Span::decode) {
+        Some(Ok(state)) => Ok(Some(Box::new(Retry { state, responses }))),
+        _ => Err(invalid_params("`params.requestState` must be the string that came with the questions")),
+    }
 }
 
 /// A string that is borrowed where it has no escapes.
@@ -282,7 +326,10 @@ mod tests {
             Ok(Message::Cancel(key)) => format!("cancel {key:?}"),
             Ok(Message::Request { id, .. }) => format!("request {}", id.raw),
             Ok(Message::Notification) => "notification".into(),
-            Ok(Message::Response) => "response".into(),
+            Ok(Message::Response { id, outcome }) => {
+                let outcome = outcome.map(|result| result.to_string()).map_err(|error| error.message);
+                format!("response {id:?} {outcome:?}")
+            }
             Err((id, error)) => error_line(id.as_ref(), &error),
         }
     }
@@ -321,12 +368,14 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
             (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
             (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),
-            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":""}}"#, "response"),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":""}}"#,
+                r#"response None Err("")"#,
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":4,"method":"ping","method":"ping"}"#,
                 r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice"}}"#,
             ),
-            (r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, "response"),
             (
                 "nonsense",
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#,
@@ -385,6 +434,27 @@ mod tests {
         }
         let (_, error) = read(&Bytes::from_static(b"{\"a\":\"\xff\"}")).unwrap_err();
         assert_eq!(error.code.0, -32700);
+    }
+
+    #[test]
+    fn answers_and_retries_say_what_they_belong_to() {
+        let rows = [
+            (
+                r#"{"jsonrpc":"2.0","id":"a","result":{"x": 1}}"#,
+                r#"response Some(Text("a")) Ok("{\"x\": 1}")"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","inputResponses":{}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.requestState` must be the string that came with the questions"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","requestState":"x","inputResponses":[]}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.inputResponses` must be an object"}}"#,
+            ),
+        ];
+        for (line, want) in rows {
+            assert_eq!(show(line), want, "{line}");
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ pub use crate::front::{
 };
 pub use crate::list::write_list;
 pub use crate::protocol::{KNOWN_VERSIONS, Protocol, version_of};
+pub use crate::question::{Entrance, OpenQuestions, Round, WaitingRoom, no_such_call};
 pub use crate::rpc::{
-    Call, Era, IdKey, Message, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
+    Call, Era, IdKey, Message, Retry, RpcId, error_line, in_one_line, invalid_params, invalid_request, read,
     result_head,
 };
 pub use crate::subscription::{LIST_CHANGED, Subscriptions};

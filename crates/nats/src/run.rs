@@ -8,7 +8,7 @@ use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use toolbridge_core::trace::CallTrace;
-use toolbridge_core::{CallMeta, CancellationToken, RawJson, Step, ToolCall, ToolError};
+use toolbridge_core::{Answer, CallMeta, CancellationToken, RawJson, Step, ToolCall, ToolError};
 
 use crate::answer::{Arrived, Reply};
 use crate::host::Shared;
@@ -105,6 +105,8 @@ impl Run<'_> {
             progress_token: about.progress.then(RawJson::empty_object),
             traceparent: traceparent(headers).and_then(|text| text.parse().ok()),
             client: about.client.map(Arc::new),
+            // A caller on another machine has nobody here.
+            can_ask: false,
         };
         let arguments = tokio::select! {
             biased;
@@ -199,6 +201,8 @@ impl Run<'_> {
                 () = self.cancelled.cancelled() => return None,
                 step = work.next() => match step {
                     Step::Progress(report) => self.reply.progress(report).await,
+                    // Nobody said that there is somebody to ask.
+                    Step::Question(asked) => asked.answer(Ok(Answer::Nobody)),
                     Step::Done(outcome) => return Some(outcome),
                 },
             }

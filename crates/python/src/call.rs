@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use toolbridge::{CallContext, Client, RawJson, ToolError};
+use toolbridge::{Answer as Answered, CallContext, Client, RawJson, ToolError};
 
+use crate::error::invalid;
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
+use crate::task::Task;
 use crate::threads::Threads;
 
 type Answer = Result<RawJson, ToolError>;
 
-/// A question to Python: a tool to call, or a permission to give. It has one answer.
+/// A question to Python: a tool to call, a permission to give, or a question of a tool to a person. It has one answer.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Call {
     #[pyo3(get)]
@@ -90,6 +93,34 @@ impl Call {
         if let Some(context) = &end.context {
             context.progress(progress, total, message);
         }
+    }
+
+    /// Asks a person for what fits a JSON Schema; `done` is told of the answer as JSON text, on the loop of `place`.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        message: String,
+        schema: &[u8],
+        place: EventLoop,
+        done: Py<PyAny>,
+    ) -> PyResult<Task> {
+        let schema: Value = serde_json::from_slice(schema).map_err(|error| invalid(error.to_string()))?;
+        let context = lock(&self.end).context.clone();
+        Task::start(py, place, done, async move {
+            let answer = match context {
+                Some(context) => context.ask_for(message, &schema).await,
+                // The call has its answer.
+                None => Ok(Answered::Nobody),
+            };
+            let answer = match answer {
+                Ok(Answered::Accepted(value)) => json!({ "action": "accept", "value": value }),
+                Ok(Answered::Declined) => json!({ "action": "decline" }),
+                Ok(Answered::Cancelled) => json!({ "action": "cancel" }),
+                Ok(Answered::Nobody) => json!({ "action": "nobody" }),
+                Err(error) => json!({ "error": error.to_string() }),
+            };
+            Ok(answer.to_string().into_bytes())
+        })
     }
 
     /// Has `callback` called on the event loop when the answer is no longer wanted. Returns whether it still

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolbridge::claude::{PermissionRequest, PermissionUpdate};
-use toolbridge::{CancellationToken, ClaudeCodeError, Permission, RawJson, Request};
+use toolbridge::{Answer, AskRequest, CancellationToken, ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
 use crate::event_loop::{EventLoop, undelivered};
@@ -21,6 +21,8 @@ pub(crate) struct Host {
     transport: String,
     /// Called with a [`Call`](crate::call::Call) for each permission, if there is a `can_use_tool`.
     decide: Option<Py<PyAny>>,
+    /// Called with a [`Call`](crate::call::Call) for each question, if there is an `on_ask`.
+    ask: Option<Py<PyAny>>,
     /// Called with each message of the CLI, if there is a callback.
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
@@ -72,6 +74,10 @@ impl Host {
             let asker = Arc::new(Asker::new(event_loop.clone_ref(py), decide));
             request = request.can_use_tool(move |asked| decided(Arc::clone(&asker), asked));
         }
+        if let Some(ask) = self.ask {
+            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), ask));
+            request = request.on_ask(move |asked| answered(Arc::clone(&asker), asked));
+        }
         if let Some(callback) = self.message {
             let event_loop = event_loop.clone_ref(py);
             request = request.on_message(move |message| {
@@ -104,6 +110,28 @@ impl Host {
 /// One that Python has no words for; or a mistake.
 fn is_unknown(update: &PermissionUpdate) -> bool {
     matches!(update, PermissionUpdate::Other(_))
+}
+
+/// An answer, as Python gives it.
+#[derive(Deserialize)]
+struct Answered {
+    action: String,
+    content: Option<Value>,
+}
+
+async fn answered(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
+    let AskRequest { server_name, message, schema, url, .. } = request;
+    let question = RawJson::from(&json!({ "message": message, "schema": schema, "url": url }));
+    let answer = asker.ask(None, server_name, question, None, None).await;
+    match answer.map(|answer| answer.decode::<Answered>()) {
+        Ok(Ok(Answered { action, content })) => match action.as_str() {
+            "accept" => Answer::Accepted(content.unwrap_or_default()),
+            "decline" => Answer::Declined,
+            _ => Answer::Cancelled,
+        },
+        // What it raised has been logged.
+        Ok(Err(_)) | Err(_) => Answer::Cancelled,
+    }
 }
 
 async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
@@ -191,6 +191,9 @@ class World:
 class Bridge:
     """The executable that a session's config names, started and spoken to as an MCP client does."""
 
+    capabilities: ClassVar[dict[str, Any]] = {}
+    """What the client says that it can do."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         [server] = config["mcpServers"].values()
         self._process = subprocess.Popen(
@@ -209,12 +212,12 @@ class Bridge:
         """What it said without being asked."""
         client = {"name": "test", "version": "1"}
         self.introduction = self.ask(
-            "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client
+            "initialize", protocolVersion="2025-06-18", capabilities=self.capabilities, clientInfo=client
         )
         """What it says of itself."""
         self._say({"method": "notifications/initialized"})
 
-    def __enter__(self) -> Bridge:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -243,6 +246,12 @@ class Bridge:
                 return result
             self.notifications.append(message)
         raise AssertionError(f"the bridge ended with {self._process.wait()}")
+
+    def next_message(self) -> dict[str, Any]:
+        """Whatever it says next."""
+        assert self._process.stdout is not None
+        message: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return message
 
     def ask(self, method: str, /, **params: Any) -> dict[str, Any]:
         """The result of a request."""

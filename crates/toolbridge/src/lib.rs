@@ -85,7 +85,7 @@ pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
 #[doc(inline)]
 pub use toolbridge_claude::{
-    Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
+    AskRequest, Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
     Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus, Message, Metadata,
     ModelResponse, Part, Permission, PermissionDestination, PermissionMode, PermissionRequest,
     PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream, ResponseWithMetadata, RuleBehavior,
@@ -101,11 +101,11 @@ pub use toolbridge_client::{
 pub use toolbridge_core as core;
 #[doc(inline)]
 pub use toolbridge_core::{
-    CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content, FromArguments,
-    FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs, Prefixed,
-    Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State, States, Tool,
-    ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, Warning,
-    hint_of,
+    Answer, CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content,
+    FromArguments, FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs,
+    Prefixed, Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State,
+    States, Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder,
+    Warning, hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]

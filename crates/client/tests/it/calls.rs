@@ -30,6 +30,7 @@ async fn what_the_caller_says_about_a_call_goes_along() {
         progress_token: Some(toolbridge_core::RawJson::parse("\"mine\"").unwrap()),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().ok(),
         client: None,
+        can_ask: false,
     };
     let result = within(server.call(call, CallContext::default())).await.unwrap();
     assert!(result.as_str().contains(r#""_meta":{"traced":true,"id":"toolu_1","wanted":true}"#), "{result}");
@@ -47,6 +48,7 @@ async fn progress_comes_in_order_and_before_the_result() {
     loop {
         match within(call.next()).await {
             Step::Progress(report) => seen.push((report.progress, report.total, report.message.unwrap())),
+            Step::Question(asked) => panic!("nobody can answer {asked:?}"),
             Step::Done(result) => {
                 assert_eq!(text(&result.unwrap()), "done");
                 break;

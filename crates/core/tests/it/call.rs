@@ -706,6 +706,7 @@ async fn progress_comes_before_the_result_and_in_order() {
     let result = loop {
         match call.next().await {
             Step::Progress(report) => seen.push(serde_json::to_string(&report).unwrap()),
+            Step::Question(asked) => panic!("nobody can answer {asked:?}"),
             Step::Done(result) => break result,
         }
     };
@@ -998,6 +999,7 @@ async fn dispatched(dispatcher: &Dispatcher, tool: &str) -> Result<RawJson, Tool
     match dispatcher.run(call, CancellationToken::new(), None).next().await {
         Step::Done(outcome) => outcome,
         Step::Progress(report) => panic!("nobody asked for {report:?}"),
+        Step::Question(asked) => panic!("nobody can answer {asked:?}"),
     }
 }
 

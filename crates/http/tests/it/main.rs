@@ -9,3 +9,4 @@ mod end;
 mod handshake;
 mod limits;
 mod lists;
+mod questions;

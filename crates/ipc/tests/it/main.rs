@@ -4,6 +4,7 @@
 mod fork;
 mod lifecycle;
 mod names;
+mod questions;
 mod sweep;
 
 use std::path::Path;

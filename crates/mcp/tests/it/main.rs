@@ -1,6 +1,8 @@
 //! The front over an in-memory client that reads slowly, or not at all.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod questions;
+
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,6 +30,11 @@ struct Client {
 impl Client {
     /// A client whose pipe holds `room` bytes, after the handshake.
     async fn start(tools: impl ToolSource, room: usize) -> Self {
+        Self::start_with(tools, room, json!({})).await
+    }
+
+    /// The same for one that can do more.
+    async fn start_with(tools: impl ToolSource, room: usize, capabilities: Value) -> Self {
         let (near, far) = tokio::io::duplex(room);
         let (read, write) = tokio::io::split(far);
         let server = tokio::spawn(serve(
@@ -40,7 +47,7 @@ impl Client {
         let mut client = Self { lines: BufReader::with_capacity(1, read).lines(), writer, server };
         client
             .send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
+                "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": { "name": "t", "version": "1" },
             } }))
             .await;
         assert_eq!(client.receive().await["id"], 0);

@@ -77,6 +77,7 @@ async fn progress_and_who_calls_come_through() {
     let counted = loop {
         match within(counting.next()).await {
             Step::Progress(report) => reports.push((report.progress.to_string(), report.message)),
+            Step::Question(asked) => panic!("nobody can answer {asked:?}"),
             Step::Done(counted) => break counted.unwrap(),
         }
     };

@@ -37,6 +37,7 @@ from .errors import (
     IPCToolExecutionError,
     McpServerError,
     NatsError,
+    QuestionError,
     StructuredOutputError,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
@@ -44,6 +45,7 @@ from .errors import (
 from .hooks import Hook, HookAnswer, HookCall, HookEvent, HookFunction, HookOutput
 from .model import ClaudeCodeModel
 from .progress import report_progress
+from .questions import Action, Answer, AskRequest, OnAsk, ask, ask_sync
 from .server_info import ServerInfo
 from .session import Session, ToolHints
 from .sessions import SessionInfo, SessionMessage, Sessions
@@ -62,7 +64,10 @@ from .tools import Toolsets, read_only
 
 __all__ = [
     "DEFAULT_TRANSPORT",
+    "Action",
     "Allow",
+    "Answer",
+    "AskRequest",
     "BridgeStartupError",
     "CLIExecutionError",
     "CLIInterruptedError",
@@ -98,10 +103,12 @@ __all__ = [
     "MessageCallback",
     "NatsError",
     "NatsTools",
+    "OnAsk",
     "PermissionMode",
     "PermissionRequest",
     "PermissionRule",
     "PermissionUpdate",
+    "QuestionError",
     "RequestWithMetadata",
     "Sandbox",
     "SandboxNetwork",
@@ -120,6 +127,8 @@ __all__ = [
     "Toolsets",
     "TransportType",
     "__version__",
+    "ask",
+    "ask_sync",
     "current_client",
     "model_names",
     "portable_history",

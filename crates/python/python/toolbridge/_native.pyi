@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, final, type_check_only
 
+from .questions import _Place
 from .tools import Host, Served
 
 __all__ = [
@@ -50,7 +51,7 @@ class Calls:
 
 @final
 class Call:
-    """A question to Python: a tool to call, or a permission to give."""
+    """A question to Python: a tool to call, a permission to give, or an answer."""
 
     @property
     def name(self) -> str: ...
@@ -67,6 +68,7 @@ class Call:
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None: ...
+    def ask(self, message: str, schema: bytes, place: _Place, done: Done[bytes]) -> Task: ...
     def on_cancel(self, callback: Callable[[], object]) -> bool: ...
 
 @final

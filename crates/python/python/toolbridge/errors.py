@@ -158,6 +158,10 @@ class ToolsetNotRegisteredError(ClaudeCodeError):
     """A request names tools, but none are registered."""
 
 
+class QuestionError(ClaudeCodeError):
+    """A tool asked for something that cannot be asked for, or the answer cannot be used."""
+
+
 class McpServerError(ClaudeCodeError):
     """Another MCP server could not be started, or connected to."""
 

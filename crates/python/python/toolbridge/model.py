@@ -38,6 +38,7 @@ from .errors import InvalidRequestError, ModelFailure
 from .hooks import Hook
 from .meter import Meter
 from .output import Wanted, wanted
+from .questions import OnAsk, answered_by
 from .server_info import ServerInfo, said
 from .sessions import Sessions
 from .settings import (
@@ -209,6 +210,7 @@ class ClaudeCodeModel(Model[None]):
         stderr_callback: StderrCallback | None = None,
         can_use_tool: CanUseTool | None = None,
         hooks: Sequence[Hook] = (),
+        on_ask: OnAsk | None = None,
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
@@ -293,6 +295,8 @@ class ClaudeCodeModel(Model[None]):
             can_use_tool: Decides about tools that no rule allows or forbids.
             hooks: Functions that are called when something happens in the CLI: before a tool is used, after
                 a prompt, when the model stops. Those of the settings are called, too.
+            on_ask: Answers what tools ask with `ask`, and what other MCP servers of the run ask. Without it
+                there is nobody to ask.
             allow_own_tools: Whether this process's tools run without a question. They do, unless
                 there is a `can_use_tool` to ask.
             tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
@@ -315,6 +319,7 @@ class ClaudeCodeModel(Model[None]):
         self._stderr_callback = stderr_callback
         self._can_use_tool = can_use_tool
         self._hooks = tuple(hooks)
+        self._on_ask = on_ask
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
@@ -673,6 +678,7 @@ class ClaudeCodeModel(Model[None]):
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
                 decider=_decider(decider),
+                asker=_asker(given.get("claude_code_on_ask") or self._on_ask),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
                 listening=(
                     *self._hooks,
@@ -756,7 +762,9 @@ class ClaudeCodeModel(Model[None]):
         return _Tools(toolbox, documents, servers, None if gets_all else list(dict.fromkeys(names)))
 
 
-_SHARED = frozenset({"message_callback", "stderr_callback", "can_use_tool", "hooks", "settings", "profile"})
+_SHARED = frozenset(
+    {"message_callback", "stderr_callback", "can_use_tool", "hooks", "on_ask", "settings", "profile"}
+)
 """What a copy has in common with its model."""
 
 
@@ -765,6 +773,10 @@ def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
     model = kind.__new__(kind)
     ClaudeCodeModel.__init__(model, **given)
     return model
+
+
+def _asker(on_ask: OnAsk | None) -> Callable[[_native.Call], Any] | None:
+    return None if on_ask is None else lambda call: answered_by(on_ask, call)
 
 
 def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:

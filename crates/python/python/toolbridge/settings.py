@@ -21,6 +21,7 @@ from . import _native
 from .callbacks import CanUseTool, MessageCallback, StderrCallback
 from .errors import InvalidRequestError
 from .hooks import Hook
+from .questions import OnAsk
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
 """How tool calls travel between the CLI and this process.
@@ -209,6 +210,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Decides about tools that no rule allows or forbids."""
     claude_code_hooks: Sequence[Hook]
     """Functions that are called when something happens in the CLI, beside those of the model."""
+    claude_code_on_ask: OnAsk
+    """Answers what tools and MCP servers ask."""
     claude_code_message_callback: MessageCallback
     """Is called with each message of the CLI."""
     claude_code_stderr_callback: StderrCallback
@@ -231,6 +234,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
         "claude_code_tool_servers",
         "claude_code_can_use_tool",
         "claude_code_hooks",
+        "claude_code_on_ask",
         "claude_code_message_callback",
         "claude_code_stderr_callback",
     }

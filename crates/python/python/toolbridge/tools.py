@@ -402,6 +402,7 @@ class Host:
     documents: Sequence[_native.Documents] = ()
     servers: Sequence[_native.RunningServer] = ()
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
+    asker: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
     listening: Sequence[Hook] = ()
@@ -416,8 +417,16 @@ class Host:
 
     @property
     def decide(self) -> Callable[[_native.Call], object] | None:
-        decider = self.decider
-        return None if decider is None else lambda call: self.start(call, partial(decider, call))
+        return self._starter(self.decider)
+
+    @property
+    def ask(self) -> Callable[[_native.Call], object] | None:
+        return self._starter(self.asker)
+
+    def _starter(
+        self, work: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None
+    ) -> Callable[[_native.Call], object] | None:
+        return None if work is None else lambda call: self.start(call, partial(work, call))
 
     @property
     def hooks(self) -> list[Listening]:

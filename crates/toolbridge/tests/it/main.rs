@@ -9,6 +9,7 @@ mod model;
 mod own_bridge;
 mod parked;
 mod plugins;
+mod questions;
 #[cfg(feature = "testing")]
 mod testing;
 mod trace;

@@ -14,6 +14,7 @@ mod killed;
 mod options;
 mod parked;
 mod permissions;
+mod questions;
 mod readme;
 mod requests;
 mod restrictions;

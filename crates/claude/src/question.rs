@@ -1,0 +1,118 @@
+//! Who answers what tools and MCP servers ask.
+
+use std::sync::Arc;
+
+use futures_core::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+use toolbridge_core::{Answer, Asked, RawJson};
+
+use crate::opaque::Opaque;
+
+/// What a tool, or an MCP server of the run, wants to know from a person.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AskRequest {
+    /// The MCP server whose tool asks; `tools` for those of this process, unless they have another name.
+    pub server_name: String,
+    /// What the person is to read.
+    pub message: String,
+    /// What an answer looks like: the JSON Schema of a flat object. A plain value is asked for as an object of one field.
+    pub schema: Value,
+    /// The page that a server sends the person to, where it does that instead of showing a form.
+    pub url: Option<String>,
+}
+
+impl AskRequest {
+    /// The object that a plain value stands for, if one was asked for.
+    fn content(&self, content: Value) -> Value {
+        let fields = self.schema["properties"].as_object();
+        match fields.and_then(|fields| fields.keys().next().filter(|_| fields.len() == 1)) {
+            Some(field) if !content.is_object() => json!({ field: content }),
+            _ => content,
+        }
+    }
+}
+
+/// A function of the user's that answers.
+pub(crate) type OnAsk = Opaque<dyn Fn(AskRequest) -> BoxFuture<'static, Answer<Value>> + Send + Sync>;
+
+pub(crate) fn on_ask<F, A>(ask: F) -> OnAsk
+where
+    F: Fn(AskRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Answer<Value>> + Send + 'static,
+{
+    Opaque(Arc::new(move |request| Box::pin(ask(request))))
+}
+
+/// Asks the user's function; what the CLI is told.
+pub(crate) async fn ask(on_ask: Option<OnAsk>, request: AskRequest) -> Value {
+    let answer = match on_ask {
+        Some(on_ask) => answer_of(&on_ask, request).await,
+        None => Answer::Nobody,
+    };
+    match answer {
+        Answer::Accepted(content) => json!({ "action": "accept", "content": content }),
+        Answer::Declined => json!({ "action": "decline" }),
+        Answer::Cancelled | Answer::Nobody => json!({ "action": "cancel" }),
+    }
+}
+
+/// Asks for a tool of ours whose caller cannot: a CLI says that it can ask for servers that it starts, and not for those on its
+/// control channel.
+pub(crate) fn ask_here(on_ask: &OnAsk, server: &str, mut asked: Asked) {
+    let request = AskRequest {
+        server_name: server.into(),
+        message: asked.question.message.clone(),
+        schema: asked.question.schema.decode().unwrap_or_default(),
+        url: None,
+    };
+    let on_ask = on_ask.clone();
+    // On the side: the tool may go on meanwhile.
+    tokio::spawn(async move {
+        let answer = tokio::select! {
+            answer = answer_of(&on_ask, request) => answer,
+            () = asked.withdrawn() => return,
+        };
+        asked.answer(answer.try_map(|content| Ok(RawJson::from(&content))));
+    });
+}
+
+/// What the user's function answers, a whole object if it accepts.
+async fn answer_of(Opaque(ask): &OnAsk, request: AskRequest) -> Answer<Value> {
+    let (ask, asked) = (Arc::clone(ask), request.clone());
+    // In a task of its own, so that its panic is no answer.
+    let asking = tokio::spawn(async move { ask(asked).await });
+    let answer = AbortOnDropHandle::new(asking).await.unwrap_or_else(|error| {
+        tracing::error!(%error, server = request.server_name, "the function that answers questions failed");
+        Answer::Cancelled
+    });
+    match answer {
+        Answer::Accepted(content) => Answer::Accepted(request.content(content)),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plain_value_answers_a_question_for_one() {
+        let of = |fields: Value| AskRequest {
+            server_name: "tools".into(),
+            message: "?".into(),
+            schema: json!({ "type": "object", "properties": fields }),
+            url: None,
+        };
+        let red = on_ask(|_| async { Answer::Accepted(json!("red")) });
+        let one = ask(Some(red), of(json!({ "answer": { "type": "string" } }))).await;
+        assert_eq!(one, json!({ "action": "accept", "content": { "answer": "red" } }));
+        let whole = on_ask(|_| async { Answer::Accepted(json!({ "a": 1, "b": 2 })) });
+        let two = ask(Some(whole), of(json!({ "a": {}, "b": {} }))).await;
+        assert_eq!(two, json!({ "action": "accept", "content": { "a": 1, "b": 2 } }));
+        let bad = on_ask(|_| async { panic!("no") });
+        assert_eq!(ask(Some(bad), of(json!({}))).await, json!({ "action": "cancel" }));
+        assert_eq!(ask(None, of(json!({}))).await, json!({ "action": "cancel" }));
+    }
+}

@@ -1,0 +1,180 @@
+"""Questions of tools to a person, and who answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+
+from . import _native
+from ._waiting import completed
+from .errors import QuestionError
+from .progress import current_call
+
+T = TypeVar("T")
+
+Action: TypeAlias = Literal["accept", "decline", "cancel", "nobody"]
+"""What became of a question: `nobody` says that there was nobody to ask."""
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """What became of a question. It is true if the person has answered."""
+
+    action: Action
+    value: T | None = None
+    """What was answered, if anything was."""
+
+    def __bool__(self) -> bool:
+        return self.action == "accept"
+
+
+@overload
+async def ask(message: str, kind: type[T]) -> Answer[T]: ...
+
+
+@overload
+async def ask(message: str, kind: Any = ...) -> Answer[Any]: ...
+
+
+async def ask(message: str, kind: Any = str) -> Answer[Any]:
+    """Asks the person on whose behalf the tool is called, and waits for the answer.
+
+    Outside of a tool, and where the client has nobody to ask, the action is `nobody`. When the call is
+    cancelled, so is the question.
+
+    Args:
+        message: What the person reads.
+        kind: What to ask for: `str`, `int`, `float`, `bool`, an enum or `Literal` of texts, or a model,
+            dataclass or `TypedDict` whose fields are such.
+
+    Raises:
+        QuestionError: When `kind` cannot be asked for, the client fails to ask, or the answer does not fit.
+    """
+    call = current_call.get()
+    if call is None:
+        return Answer("nobody")
+    adapter = _adapter(kind)
+    here = _Place(asyncio.get_running_loop())
+    return _read(adapter, await completed(call.ask, message, _schema(adapter), here))
+
+
+@overload
+def ask_sync(message: str, kind: type[T]) -> Answer[T]: ...
+
+
+@overload
+def ask_sync(message: str, kind: Any = ...) -> Answer[Any]: ...
+
+
+def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
+    """The same as `ask` for functions that are not `async`: the thread waits for the answer."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise QuestionError("`ask_sync` would hold up the event loop of this thread; use `await ask(…)`")
+    call = current_call.get()
+    if call is None:
+        return Answer("nobody")
+    adapter = _adapter(kind)
+    answer: Future[bytes] = Future()
+
+    def done(value: bytes | None, error: BaseException | None) -> None:
+        if error is None:
+            answer.set_result(value or b"")
+        else:
+            answer.set_exception(error)
+
+    task = call.ask(message, _schema(adapter), _Place(_AtOnce()), done)
+    try:
+        return _read(adapter, answer.result())
+    finally:
+        task.cancel()
+
+
+class _AtOnce:
+    """Where no event loop is: what would be called there is called where it comes from."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
+    ) -> None:
+        context.run(callback, *arguments)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the answer is to be delivered."""
+
+    loop: asyncio.AbstractEventLoop | _AtOnce
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+
+
+@lru_cache(maxsize=256)
+def _cached(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    try:
+        return _cached(kind)
+    except TypeError:  # not hashable
+        return TypeAdapter(kind)
+
+
+def _schema(adapter: TypeAdapter[Any]) -> bytes:
+    return to_json(adapter.json_schema())
+
+
+def _read(adapter: TypeAdapter[Any], answer: bytes) -> Answer[Any]:
+    read = from_json(answer)
+    if "error" in read:
+        raise QuestionError(read["error"])
+    if read["action"] != "accept":
+        return Answer(read["action"])
+    try:
+        return Answer("accept", adapter.validate_json(to_json(read["value"])))
+    except ValueError as error:
+        raise QuestionError(f"the answer does not fit the question: {error}") from error
+
+
+@dataclass(frozen=True)
+class AskRequest:
+    """What a tool, or an MCP server of the run, wants to know from a person."""
+
+    server_name: str
+    """The MCP server whose tool asks; that of this process's tools is `pydantic_tools`, unless it has another
+    name."""
+    message: str
+    """What the person is to read."""
+    schema: dict[str, Any]
+    """What an answer looks like: the JSON Schema of a flat object. A plain value is asked for as an object of
+    one field."""
+    url: str | None = None
+    """The page that a server sends the person to, where it does that instead of showing a form."""
+
+
+OnAsk: TypeAlias = Callable[[AskRequest], Any | Awaitable[Any]]
+"""Answers a question, on the event loop of the request: with an `Answer` or the value; `None` declines."""
+
+
+async def answered_by(on_ask: OnAsk, call: _native.Call) -> bytes:
+    """Asks, and writes the answer as the native module reads it."""
+    asked = from_json(call.arguments)
+    answer = on_ask(AskRequest(call.name, asked["message"], asked["schema"] or {}, asked["url"]))
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if answer is None:
+        answer = Answer("decline")
+    elif not isinstance(answer, Answer):
+        answer = Answer("accept", answer)
+    return to_json({"action": answer.action, "content": answer.value})
