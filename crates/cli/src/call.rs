@@ -12,7 +12,7 @@ use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
 
 use crate::output::{WithHint, print, say};
 
-/// What to do about a message that the protocol does not carry.
+/// The hint for a message over the protocol's size limit.
 const TOO_LARGE: &str = "pass a path or an id instead of the data itself";
 
 pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Result<ExitCode> {

@@ -1,6 +1,6 @@
-//! The start of a text, for people.
+//! Shortens a text for display.
 
-/// The start of a text on one line, at most that many characters of it.
+/// The start of a text on one line, at most `chars` characters of it.
 pub(crate) fn excerpt(text: &str, chars: usize) -> String {
     let mut line = text.chars().map(|char| if char.is_control() { ' ' } else { char });
     let mut start: String = line.by_ref().take(chars).collect();
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_leaves_a_mark_within_the_limit() {
+    fn cut_text_ends_with_a_mark_within_the_limit() {
         let rows =
             [("", ""), ("grüß", "grüß"), ("grüße", "grü…"), ("a\r\nb", "a  b"), ("a\tb\u{1b}[m", "a b…")];
         for (text, want) in rows {

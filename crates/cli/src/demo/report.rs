@@ -1,4 +1,4 @@
-//! The demo's account of itself.
+//! The demo's report.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::excerpt::excerpt;
 
-/// How much of a call is shown.
+/// How many characters of a call are shown.
 const SHOWN_CALL_CHARS: usize = 44;
 
 pub(crate) struct Report {
@@ -17,7 +17,7 @@ pub(crate) struct Report {
     pub(crate) bridge_time: Duration,
     pub(crate) tools: usize,
     pub(crate) rows: Vec<Row>,
-    /// The middle one of many calls with 100 bytes.
+    /// The median over many calls with 100 bytes.
     pub(crate) round_trip: Duration,
 }
 
