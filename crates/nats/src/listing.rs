@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_cannot_be_offered_costs_no_other() {
+    fn an_unusable_tool_affects_no_other() {
         let text = r#"[{"name":"a","description":"","inputSchema":{}},{"name":"b c","description":"","inputSchema":{}},
             {"name":"d","description":"","inputSchema":5},5,{"name":"a","description":"","inputSchema":{}},
             {"name":"z","description":"","inputSchema":{},"annotations":{"idempotentHint":true},"new":1}]"#;
