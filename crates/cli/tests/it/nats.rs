@@ -82,7 +82,7 @@ fn a_failed_start_says_why() {
             1,
             "would offer its own tools to itself",
         ),
-        (&["--nats-tools", &url], 1, "there is no name behind it"),
+        (&["--nats-tools", &url], 1, "it has no name at its end"),
         (&["--demo", "--nats", &url], 2, "--name"),
         (&["--demo", "--nats", &url, "--name", "a.b"], 1, "name `a.b` is empty or has characters other than"),
         (
