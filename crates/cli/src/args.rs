@@ -229,8 +229,7 @@ pub(crate) struct ServeSources {
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Vec<String>,
     /// The tools that hosts offer over NATS: of any host of a name, `nats://ADDR/NAME`; of one host,
-    /// `nats://ADDR/NAME@HOST`; of all hosts
-    /// at once, `nats://ADDR/NAME@*`; may be repeated
+    /// `nats://ADDR/NAME@HOST`; of all hosts at once, `nats://ADDR/NAME@*`; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) nats_tools: Vec<String>,
     /// The tools of `toolbridge demo`

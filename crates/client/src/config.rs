@@ -17,8 +17,8 @@ pub struct McpServers(Vec<McpServerBuilder>);
 
 impl McpServer {
     /// The servers of a file in the format of the CLI's `.mcp.json`: `{"mcpServers": {"time": {"command":
-    /// "uvx", "args":
-    /// ["mcp-server-time"]}}}`. `${VARIABLE}` and `${VARIABLE:-default}` are expanded in every string.
+    /// "uvx", "args": ["mcp-server-time"]}}}`. `${VARIABLE}` and `${VARIABLE:-default}` are expanded in every
+    /// string.
     ///
     /// ```no_run
     /// # mod toolbridge { pub use toolbridge_client::*; pub use toolbridge_core::*; }

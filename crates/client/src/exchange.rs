@@ -1,11 +1,9 @@
 //! Passes payloads around rmcp, whose types would lose digits, the order of keys and unknown members.
 //!
 //! rmcp numbers requests, and implements the protocol's versions. A request of ours carries a [`Raw`], which
-//! the transport
-//! writes out. The text of its result is kept here, under the request's id, and rmcp gets an empty result
-//! instead.
-//! A call over pipes does not use rmcp at all: its line is written here, and its answer goes directly to the
-//! caller.
+//! the transport writes out. The text of its result is kept here, under the request's id, and rmcp gets an
+//! empty result instead. A call over pipes does not use rmcp at all: its line is written here, and its answer
+//! goes directly to the caller.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -41,10 +41,9 @@ const STEADY: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// A server that ends is restarted, at once the first time. Pending calls fail then, with the reason; a call
-/// that is made in
-/// the meantime waits for a moment. Changes of the server's list of tools show as
-/// [`changes`](ToolSource::changes). Dropping it stops
-/// the server: its stdin is closed, and if it does not exit, its process group gets SIGTERM and then SIGKILL.
+/// that is made in the meantime waits for a moment. Changes of the server's list of tools show as
+/// [`changes`](ToolSource::changes). Dropping it stops the server: its stdin is closed, and if it does not
+/// exit, its process group gets SIGTERM and then SIGKILL.
 pub struct McpServer {
     shared: Arc<Shared>,
     keeper: AbortOnDropHandle<()>,
@@ -106,8 +105,7 @@ impl McpServer {
         });
         let link = match shared.start().await {
             // Some servers exit on any method but `initialize`. A slow server answers only after rmcp has
-            // switched to `initialize`, when rmcp
-            // no longer expects that answer.
+            // switched to `initialize`, when rmcp no longer expects that answer.
             Err(ServerError::Ended { .. } | ServerError::Protocol { .. }) => {
                 shared.greet_with(Greeting::Initialize);
                 shared.start().await

@@ -1,6 +1,5 @@
 //! A host for tests: `test_host URL NAME HOST [--max N] [--version V] [--log FILE] [--wait MS]`. It prints
-//! `ready`. It ends at once when its stdin
-//! is closed, and on SIGTERM after its running calls.
+//! `ready`. It ends at once when its stdin is closed, and on SIGTERM after its running calls.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for tests")]
 
 use std::io::Write as _;

@@ -15,8 +15,7 @@ use crate::subject;
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 
 /// The credentials and TLS settings for a NATS server. A user and password, or a token, can be part of the
-/// address instead:
-/// `nats://user:password@host`, `nats://token@host`.
+/// address instead: `nats://user:password@host`, `nats://token@host`.
 ///
 /// ```
 /// # use toolbridge_nats as nats;
@@ -94,8 +93,7 @@ impl Access {
     }
 
     /// The prefix of this client's inbox subjects, by default `_INBOX`. With a prefix per user, such as
-    /// `_INBOX.ann`, no user needs
-    /// permission to read the inboxes of others.
+    /// `_INBOX.ann`, no user needs permission to read the inboxes of others.
     pub fn inbox_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.inbox = Some(prefix.into());
         self

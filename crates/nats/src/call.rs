@@ -377,8 +377,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Whether no process has the call: neither the ones that were live when it was made, nor the ones that
-    /// have come since. `absent`
-    /// is another process that does not have it.
+    /// have come since. `absent` is another process that does not have it.
     fn is_nowhere(&mut self, absent: Option<String>) -> bool {
         self.absent.extend(absent);
         let now = Arc::clone(&self.caller.union().instances);

@@ -146,8 +146,7 @@ impl Directory {
     }
 
     /// The combined tools of the hosts of that name, or of all hosts. If hosts describe a tool differently,
-    /// the newest version is
-    /// listed; with equal versions, the host that was started last.
+    /// the newest version is listed; with equal versions, the host that was started last.
     pub(crate) fn union(&self, only: Option<&str>) -> Union {
         let mut hosts: Vec<_> = self
             .hosts

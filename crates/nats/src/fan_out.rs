@@ -28,8 +28,7 @@ struct Text<'a> {
 }
 
 /// Joins the results of all hosts: their blocks one after the other, each host's below its name, and all
-/// results in an array as
-/// the structured content. It is an error if no host has a result.
+/// results in an array as the structured content. It is an error if no host has a result.
 pub(crate) fn join(answers: &[(String, Result<RawJson, ToolError>)]) -> Result<RawJson, ToolError> {
     let unusable = |error: serde_json::Error| {
         ToolError::new("NatsError", format!("the results cannot be joined: {error}"))

@@ -124,8 +124,7 @@ impl HostBuilder {
     }
 
     /// The limit of parallel calls, by default 512. Further calls go to other hosts; if all are full, callers
-    /// wait. Only one exclusive
-    /// call runs at a time.
+    /// wait. Only one exclusive call runs at a time.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.max_calls = calls.clamp(1, 1 << 20);
         self
@@ -212,8 +211,7 @@ impl Host {
     }
 
     /// Stops taking calls, lets running calls finish, and then closes the connection. Calls that take too
-    /// long are cancelled, and
-    /// their callers get an error.
+    /// long are cancelled, and their callers get an error.
     pub async fn drain(&self) {
         let shared = &self.shared;
         let connected = shared.link.status.since();

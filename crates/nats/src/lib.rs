@@ -1,8 +1,8 @@
 //! Tools on many machines, over NATS.
 //!
 //! [`serve`] makes this process a *host* of a name: it offers a source's tools there. [`Tools`] is a source
-//! with the tools of all
-//! live hosts of a name. Neither listens on a port; both have one connection to a NATS server.
+//! with the tools of all live hosts of a name. Neither listens on a port; both have one connection to a NATS
+//! server.
 //!
 //! ```no_run
 //! # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }

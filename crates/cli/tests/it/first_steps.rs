@@ -1,11 +1,9 @@
 //! Runs each command on the documentation pages again and compares its output with the page.
 //!
 //! Covered here: every `console` block of the pages in `PAGES`, and those of README.md that start with the
-//! executable (or
-//! with cargo, which would build and start it, or add it to the CLI). The others are covered by
-//! `crates/toolbridge` (the README's Rust code as
-//! doctests, its program and the page for Rust in `tests/it/first_steps.rs`, docs/TESTING.md in
-//! `tests/it/testing.rs`) and by
+//! executable (or with cargo, which would build and start it, or add it to the CLI). The others are covered
+//! by `crates/toolbridge` (the README's Rust code as doctests, its program and the page for Rust in
+//! `tests/it/first_steps.rs`, docs/TESTING.md in `tests/it/testing.rs`) and by
 //! `crates/python/tests/test_first_steps.py`; a test here looks for blocks that no test runs.
 
 use std::path::{Path, PathBuf};

@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// `pinned VERSION`, `modern`; `rude VERSION` exits at `server/discover`, `deaf` never answers, `stubborn
-/// FILE` does not exit
-/// when it should, `chatty VERSION` writes lines to stdout that are not MCP.
+/// FILE` does not exit when it should, `chatty VERSION` writes lines to stdout that are not MCP.
 pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
     let version = rest.first().cloned().unwrap_or_else(|| "2026-07-28".into());
     match mode {
