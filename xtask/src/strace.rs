@@ -1,4 +1,4 @@
-//! strace, with which tests have system calls fail: the one on the PATH, or else Debian's, under `target/`.
+//! strace, with which tests make system calls fail: the one on the PATH, or Debian's, under `target/`.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use xtask::project::run;
 
-/// Debian's packages: strace, and what it needs that may not be there.
+/// Debian's packages: strace, and a library that may be missing.
 const PACKAGES: [&str; 2] = ["strace", "libunwind8"];
 
-/// A PATH with strace. Where it cannot be had, the tests that need it fail and say so.
+/// A PATH with strace. If it cannot be installed, the tests that need it fail with a message.
 pub(crate) fn path(target: &Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     if works("strace".as_ref()) {
@@ -23,7 +23,7 @@ pub(crate) fn path(target: &Path) -> Result<OsString> {
     if !works(&program)
         && let Err(error) = install(&folder, &program)
     {
-        eprintln!("note: there is no strace, and it cannot be had from Debian: {error:#}");
+        eprintln!("note: there is no strace, and it cannot be installed from Debian: {error:#}");
         return Ok(path);
     }
     let folders = std::iter::once(folder).chain(env::split_paths(&path));
@@ -45,7 +45,7 @@ fn install(folder: &Path, program: &Path) -> Result<()> {
             run(Command::new("dpkg-deb").arg("-x").arg(package).arg(folder))?;
         }
     }
-    // With its libraries, which are in a folder for this kind of machine.
+    // With its libraries, in a folder named after the architecture.
     let script = "#!/bin/sh\nhere=$(dirname \"$(realpath \"$0\")\")\n\
                   LD_LIBRARY_PATH=$(echo \"$here\"/usr/lib/*-linux-gnu) exec \"$here/usr/bin/strace\" \"$@\"\n";
     std::fs::write(program, script)?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_works_or_it_is_said_why_not() {
+    fn an_installed_strace_works_or_the_reason_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("strace");
         let installed = install(folder.path(), &program);
