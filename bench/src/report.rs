@@ -1,4 +1,4 @@
-//! The figures, for people and for programs.
+//! The report, for readers and for programs.
 
 mod tables;
 
@@ -12,10 +12,10 @@ use crate::machine::Machine;
 use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row, Unit};
 
-/// What the rows mean; a figure without it says nothing.
+/// The meaning of the rows.
 const EXPLANATION: [(&str, &str); 11] = [
     ("all", "the same bytes over socket pairs, in small batches that take turns; each answer is checked"),
-    ("n", "how many runs; whoever is slow has fewer"),
+    ("n", "the number of runs; slow contenders have fewer"),
     (
         "text",
         "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have everybody \
@@ -61,13 +61,13 @@ pub(crate) struct Report {
     pub(crate) documents: Vec<Beside>,
     /// Calls over HTTP.
     pub(crate) http: Vec<Row>,
-    /// Servers, and the way through `toolbridge serve` beside the direct one.
+    /// Servers through `toolbridge serve`, compared with direct calls.
     pub(crate) proxy: Vec<(Contender, Beside)>,
     /// Calls over NATS.
     pub(crate) nats: Vec<Beside>,
-    /// From a prompt to the model, beside the vendor's SDK.
+    /// From a prompt to the model, compared with the vendor's SDK.
     pub(crate) talk: Vec<Beside>,
-    /// Runs whose goals are shown beside this one's.
+    /// Earlier runs whose goals are shown too.
     pub(crate) earlier: Vec<Earlier>,
 }
 
@@ -108,7 +108,7 @@ impl Report {
         text
     }
 
-    /// What stands between the markers of a document.
+    /// The text between the markers of a document.
     pub(crate) fn to_markdown(&self) -> String {
         let mut text = format!("{}.\n\n{}.\n", self.machine_line(), self.versions.join("; "));
         for note in &self.notes {
