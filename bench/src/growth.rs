@@ -51,7 +51,12 @@ type Measure = fn(&mut Stage<'_>, &Effort) -> Result<Vec<Point>>;
 
 /// All curves, and how each is measured.
 const CURVES: [(&str, &str, &[Column], Measure); 3] = [
-    ("tools", "Growth: a call of 100 B in a session with so many tools", &[BRIDGE, PARENT], over_tools),
+    (
+        "tools",
+        "Growth: a call of 100 B, by the number of tools in its session",
+        &[BRIDGE, PARENT],
+        over_tools,
+    ),
     (
         "calls",
         "Growth: a call of 100 B, by decade of the calls made in one session",
@@ -60,7 +65,7 @@ const CURVES: [(&str, &str, &[Column], Measure); 3] = [
     ),
     (
         "sessions",
-        "Growth: a call of 100 B with so many sessions in one process, each with its bridge",
+        "Growth: a call of 100 B, by the number of sessions in one process, each with its bridge",
         &[BRIDGES, PARENT, PARENT_FDS],
         over_sessions,
     ),

@@ -18,7 +18,7 @@ const EXPLANATION: [(&str, &str); 11] = [
     ("n", "the number of runs; slow contenders have fewer"),
     (
         "text",
-        "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have everybody \
+        "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have all processes \
          on one CPU: waking a sleeping CPU takes longer than a small call, and differs from run to run",
     ),
     (
@@ -26,7 +26,7 @@ const EXPLANATION: [(&str, &str); 11] = [
         "one call at a time; an array of small objects goes there and comes back (`both ways`, which the goal is for), \
          or only 100 B come back (`one way`)",
     ),
-    ("in flight", "so many calls under way, in calls per second; p99 is the rate of the slowest batches"),
+    ("in flight", "that many calls in parallel, in calls per second; p99 is the rate of the slowest batches"),
     (
         "start",
         "from the start of the process to the answer to tools/list; of the floor, to the first call relayed",

@@ -13,7 +13,7 @@ pub(crate) fn replaced(document: &str, block: &str) -> Result<String> {
         let place = document.find(marker).unwrap_or_default();
         (&document[..place], &document[place + marker.len()..])
     });
-    ensure!(rest.contains(END), "`{END}` stands before `{BEGIN}`");
+    ensure!(rest.contains(END), "`{END}` comes before `{BEGIN}`");
     Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", block.trim()))
 }
 

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_told_from_other_errors() {
+    fn a_lost_connection_is_distinguished_from_other_errors() {
         let lost = |text: &str| json!({ "id": 1, "result": text_result(text, true) });
         let call = Call::echo("mine".into());
         let text = "cannot reach the parent process at `x`: gone (type: IPCConnectionError)";

@@ -59,10 +59,10 @@ pub(crate) enum Command {
     },
     /// Run an MCP server with the tools of all live sessions that have a name
     #[command(after_help = "Examples:
-  claude mcp add live -- toolbridge attach          once; every CLI then has the tools of all live sessions
+  claude mcp add live -- toolbridge attach          once; every CLI then has the tools of all named sessions
   toolbridge attach shop                            only those of sessions called `shop`")]
     Attach {
-        /// The sessions' names [default: all that have one]
+        /// The sessions' names [default: all named sessions]
         #[arg(value_name = "NAME")]
         names: Vec<String>,
         #[command(flatten)]
@@ -97,15 +97,15 @@ pub(crate) enum Command {
   toolbridge serve --docs ~/notes --session shop --only manual_find --only order
                                         some tools of several sources, on stdin and stdout
   toolbridge serve --demo --http 0.0.0.0:8000 --token-file tokens --allow-host tools.example
-                                        for other machines; encryption is up to a proxy before it
+                                        for other machines; encryption needs a proxy in front
   toolbridge serve --demo --nats nats://127.0.0.1:4222 --name gpu
                                         for callers on other machines, together with other hosts called `gpu`
   toolbridge serve --nats-tools nats://127.0.0.1:4222/gpu
                                         the tools of all hosts called `gpu`, on stdin and stdout
 
-The name of a source is `docs`, `demo`, the server's in FILE, that of the hosts at URL, or what the server of COMMAND calls itself;
+The name of a source is `docs`, `demo`, the server's name in FILE, the hosts' name in URL, or the name that the server of COMMAND reports;
 sessions have none.
-It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the servers that it started end with it."
+It ends on SIGINT or SIGTERM, and on stdin and stdout when its client disconnects; it stops the servers that it started."
     )]
     Serve(Box<ServeArgs>),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
@@ -122,8 +122,8 @@ It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the ser
   claude mcp add notes -- toolbridge docs --workspace ~/notes
                                                   add them to Claude Code
 
-Flags win over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it never holds text of a document.")]
+Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
+HARD_MAX_CHARS and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:

@@ -32,7 +32,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
             let hint = match error.outcome() {
                 Outcome::Refused => "`toolbridge sessions` lists the tools of each session",
                 Outcome::TransportError => TOO_LARGE,
-                _ => "the tool itself says so; the connection works",
+                _ => "the error is the tool's own; the connection works",
             };
             (error, hint)
         }

@@ -83,7 +83,7 @@ impl fmt::Display for NatsError {
             Self::Url { reason } => write!(f, "this is not the address of a NATS server: {reason}"),
             Self::Connect { url, reason } => write!(f, "cannot reach a NATS server at `{url}`: {reason}"),
             Self::Refused { url, reason } => {
-                write!(f, "the NATS server at `{url}` does not let this client in: {reason}")
+                write!(f, "the NATS server at `{url}` rejects this client: {reason}")
             }
             Self::Tls { url, reason } => write!(f, "no secure connection to `{url}`: {reason}"),
             Self::File { path, reason } => write!(f, "cannot use `{}`: {reason}", path.display()),
@@ -113,7 +113,7 @@ impl Hint for NatsError {
                 "give a credentials file, an nkey, a token, or a user and a password, whichever the server requires"
             }
             Self::Tls { .. } => {
-                "name the file of the authority that signed the server's certificate, and your own certificate if it wants one"
+                "name the file of the authority that signed the server's certificate, and your own certificate if it requires one"
             }
             Self::File { .. } => "check the path, and the content of the file",
             Self::Forbidden { .. } => "docs/NATS.md lists the permissions that hosts and callers need",

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_can_be_read_again_and_is_told_from_other_text() {
+    fn a_handle_can_be_parsed_and_is_distinguished_from_other_text() {
         for handle in [Handle::new(), Handle(0), Handle(u128::MAX)] {
             assert_eq!(Handle::parse(&handle.to_string()), Some(handle));
         }

@@ -55,7 +55,7 @@ pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
                 "start_line": number("The first line; lines count from 1."),
                 "end_line": number("The last line."),
                 "offset": { "type": "integer", "minimum": 0, "description": "The first byte, in place of lines." },
-                "max_chars": number("At most so many characters; 8000 if left out."),
+                "max_chars": number("The maximum number of characters; 8000 if left out."),
             }),
             &["handle"],
             true,
@@ -65,9 +65,9 @@ pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
             "Finds a text in a long result that is kept under a handle: `items` with the line, its place (`offset`) and what \
              stands around it; `total` says how often it is there.",
             json!({
-                "query": { "type": "string", "minLength": 1, "description": "What to find, as it stands there." },
+                "query": { "type": "string", "minLength": 1, "description": "The text to find, verbatim." },
                 "ignore_case": { "type": "boolean", "description": "Whether case does not matter." },
-                "limit": number("At most so many; 20 if left out."),
+                "limit": number("The maximum number of matches; 20 if left out."),
             }),
             &["handle", "query"],
             true,

@@ -13,7 +13,7 @@ const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang
 /// ```
 /// # use toolbridge_testing::Script;
 /// let script = Script::parse(r#"
-///     ## A comment. A turn is what stands between `---` lines; each line is one block.
+///     ## A comment. A turn is the lines between two `---` lines; each line is one block.
 ///     think I should add these.
 ///     text Let me | see.              # two spaces and `# ` start a comment, too
 ///     call add {"a": 40, "b": 2}      # a tool of an MCP server, by its own name; `Bash` is the CLI's
@@ -150,7 +150,7 @@ fn parse_line(line: &str) -> Result<Turn, String> {
         "sleep" => Block::Sleep(Duration::from_millis(number(keyword, value, "milliseconds")?)),
         "error" => return parse_error(value),
         "hang" | "drop" | "garbage" if !value.is_empty() => {
-            return Err(format!("`{keyword}` stands alone, without `{value}`"));
+            return Err(format!("`{keyword}` takes no value, but has `{value}`"));
         }
         "hang" => return Ok(Turn::Hang),
         "drop" => return Ok(Turn::Drop),
@@ -314,7 +314,7 @@ mod tests {
         check_error("error 200 fine", 1, "from 400 to 599");
         check_error("text a\nhang", 2, "the only line");
         check_error("hang\ntext a", 2, "the only line");
-        check_error("hang 5", 1, "stands alone, without `5`");
+        check_error("hang 5", 1, "takes no value, but has `5`");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn small_runtime() -> io::Result<Runtime> {
 }
 
 /// A multi-threaded runtime. It is built in a thread of our own: after a panic about a thread that cannot be
-/// started, tokio waits for its other threads for ever.
+/// started, tokio waits for its other threads forever.
 ///
 /// # Errors
 ///

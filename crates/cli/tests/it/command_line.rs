@@ -239,7 +239,7 @@ fn a_tool_of_a_live_session_can_be_called_by_hand() {
     let rows = [
         (
             &["fail", r#"{"message":"no"}"#][..],
-            "error: no (type: DemoError)\nhint: the tool itself says so; the connection works\n",
+            "error: no (type: DemoError)\nhint: the error is the tool's own; the connection works\n",
         ),
         (
             &["nothing"],
