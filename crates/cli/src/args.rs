@@ -196,8 +196,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) prefix: bool,
     /// Keep results of more than CHARS characters in this process, and give the model a handle, which it can
-    /// pass to any of the tools
-    /// [default: 25000]
+    /// pass to any of the tools [default: 25000]
     #[arg(long, value_name = "CHARS", num_args = 0..=1, default_missing_value = "25000", require_equals = true)]
     pub(crate) park: Option<usize>,
     /// Let the model save kept results to new files in DIR
@@ -265,8 +264,7 @@ pub(crate) struct ServeFront {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Callers on other machines, over the NATS server at URL, under the name given with --name, together
-    /// with all other hosts of that name;
-    /// prints one JSON line with `nats`, `name` and `host`
+    /// with all other hosts of that name; prints one JSON line with `nats`, `name` and `host`
     #[arg(long, value_name = "URL", requires = "name", conflicts_with = "http")]
     pub(crate) nats: Option<String>,
     /// This host's name, by which callers can address it [default: the machine's name]

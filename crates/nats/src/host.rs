@@ -50,8 +50,7 @@ const ROUND_TRIP: Duration = Duration::from_secs(10);
 /// Makes this process a host of `name`: it offers the tools of `source` there, together with all other hosts of that name.
 ///
 /// It is a NATS service, with an endpoint for each tool: `nats micro` shows the tools and their statistics,
-/// and any client can
-/// call with `nats request toolbridge.NAME.call.TOOL '{}'`.
+/// and any client can call with `nats request toolbridge.NAME.call.TOOL '{}'`.
 ///
 /// ```no_run
 /// # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }

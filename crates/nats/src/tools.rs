@@ -81,8 +81,7 @@ impl ToolsBuilder {
     }
 
     /// Calls every host that has the tool, and joins their results: each host's blocks below its name, and
-    /// all results in an array
-    /// as the structured content.
+    /// all results in an array as the structured content.
     pub fn all_hosts(mut self) -> Self {
         self.address = Address::All;
         self
@@ -143,8 +142,7 @@ impl IntoFuture for ToolsBuilder {
 
 impl Tools {
     /// The tools of `name` at a NATS server, or at several, separated by commas. The name can select hosts:
-    /// `shop` is any host,
-    /// `shop@host-7` is one, `shop@*` is all.
+    /// `shop` is any host, `shop@host-7` is one, `shop@*` is all.
     pub fn connect(url: impl Into<String>, name: impl AsRef<str>) -> ToolsBuilder {
         let (name, address) = address(name.as_ref());
         ToolsBuilder {

@@ -3,8 +3,7 @@
 //! [`Parked`] is a source around any other. A result over a limit stays in this process; the model gets a
 //! *handle*, the size and a preview. When the model passes the handle as the value of an argument, it is
 //! replaced by the text, byte for byte. Three tools come with it: `result_read` and `result_find` show parts
-//! of a kept result, `result_save` writes it
-//! to a file.
+//! of a kept result, `result_save` writes it to a file.
 //!
 //! ```
 //! # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_park::*; }

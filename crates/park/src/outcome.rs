@@ -139,8 +139,7 @@ impl Long {
 }
 
 /// Whether structured content is an object with a single string that equals the text block: some servers wrap
-/// what a
-/// function returns.
+/// what a function returns.
 fn is_wrapped(structured: &RawValue, text: &str) -> bool {
     let members = serde_json::from_str::<std::collections::HashMap<String, Cow<'_, str>>>(structured.get());
     members.is_ok_and(|members| members.len() == 1 && members.values().all(|value| value == text))

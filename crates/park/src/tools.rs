@@ -49,8 +49,8 @@ pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
     let mut specs = vec![
         spec(
             READ,
-            "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` says where to \
-             go on. To pass a result on you need not read it: give its handle as an argument.",
+            "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` is where to \
+             continue. To pass a result on, do not read it: give its handle as an argument.",
             json!({
                 "start_line": number("The first line; lines count from 1."),
                 "end_line": number("The last line."),
@@ -62,11 +62,11 @@ pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
         ),
         spec(
             FIND,
-            "Finds a text in a long result that is kept under a handle: `items` with the line, its place (`offset`) and what \
-             stands around it; `total` says how often it is there.",
+            "Finds a text in a long result that is kept under a handle: `items` with the line, its position (`offset`) and \
+             the surrounding text; `total` is the number of matches.",
             json!({
                 "query": { "type": "string", "minLength": 1, "description": "The text to find, verbatim." },
-                "ignore_case": { "type": "boolean", "description": "Whether case does not matter." },
+                "ignore_case": { "type": "boolean", "description": "Whether to ignore case." },
                 "limit": number("The maximum number of matches; 20 if left out."),
             }),
             &["handle", "query"],

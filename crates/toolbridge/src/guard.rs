@@ -1,6 +1,5 @@
 //! The guardian: a process between a program and the CLI that it starts. It ensures that no process the CLI
-//! has started
-//! outlives either.
+//! has started outlives either.
 //!
 //! A process below the guardian that loses its parent becomes the guardian's child (as a subreaper),
 //! regardless of its session and environment; so the guardian kills its children until it has none. Only

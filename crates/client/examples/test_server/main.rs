@@ -1,6 +1,5 @@
 //! The test server: `test_server` is our own front, `test_server pinned VERSION` a script that knows one
-//! version
-//! of MCP, and `test_server host ARGS` a program that starts such a server.
+//! version of MCP, and `test_server host ARGS` a program that starts such a server.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "servers talk to their clients")]
 
 mod pinned;

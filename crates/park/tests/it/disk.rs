@@ -1,6 +1,5 @@
 //! More results than fit into memory, and full disks. The test binary starts itself again as a child with a
-//! small
-//! disk of its own.
+//! small disk of its own.
 
 use std::path::Path;
 use std::process::Command;
