@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(6);
 pub struct LiveHost {
     /// Its name.
     pub name: String,
-    /// The id of its process.
+    /// A unique id of its process.
     pub instance: String,
     /// Its version.
     pub version: String,

@@ -257,7 +257,7 @@ pub(crate) struct Shared {
     pub(crate) subjects: Subjects,
     /// The host's name.
     pub(crate) name: String,
-    /// The id of this process.
+    /// A unique id of this process.
     pub(crate) instance: String,
     /// Both, as written in a header.
     pub(crate) speaker: String,

@@ -9,7 +9,7 @@ use toolbridge_core::{Client, ToolError};
 const KIND: &str = "Toolbridge";
 /// The inbox for everything but the first answer; it also identifies the call.
 const INBOX: &str = "Toolbridge-Inbox";
-/// The sending host: the process id and the host's name.
+/// The sending host: the unique id of its process, and its name.
 const HOST: &str = "Toolbridge-Host";
 /// The call's metadata, as JSON.
 const META: &str = "Toolbridge-Meta";
