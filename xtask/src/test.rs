@@ -260,7 +260,7 @@ mod tests {
             }
         });
         let summary = report.summary("");
-        for said in ["first: no", "on it: not run: `first` failed", "panics: it panicked"] {
+        for said in ["first: no", "on it: not run: it needs `first`, which failed", "panics: it panicked"] {
             assert!(summary.contains(said), "{summary}");
         }
         assert!(summary.ends_with("1 passed, 3 failed"), "{summary}");
