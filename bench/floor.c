@@ -1,14 +1,14 @@
 /* The floor of the benchmark, and the parents that do nothing.
  *
  *   floor relay SOCKET    passes bytes between stdin/stdout and SOCKET without looking at them
- *   floor busy SOCKET     the same, but it is busy for a moment each time: what a relay that does anything costs
+ *   floor busy SOCKET     the same, but busy for a moment each time: the cost of a relay that does a little work
  *   floor lines SOCKET    a parent for the relay: answers each MCP line with an MCP line
  *   floor frames SOCKET   a parent for the bridge: answers each frame with a frame
  *
- * Nothing that stands between a client and a parent in another process can be faster than the relay,
- * so it is what the bridge is compared with. The two parents do the same work, so that the difference
- * between the contenders is what stands in the middle: each reads one whole request, finds the text at a
- * place that is known beforehand, and writes it back with one system call. They end with stdin.
+ * Nothing between a client and a parent in another process can be faster than the relay,
+ * so the bridge is compared with it. The two parents do the same work, so that the contenders
+ * differ only in what is between client and parent: each reads one whole request, finds the text at a
+ * known offset, and writes it back with one system call. They end when stdin ends.
  *
  * Linux only.
  */
@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a Unix socket takes at once, and some more. */
+/* A little more than a Unix socket accepts at once. */
 #define RELAY_BYTES (256 * 1024)
 #define FIRST_BUFFER_BYTES (64 * 1024)
 #define MAX_EVENTS 64
@@ -37,7 +37,7 @@
 #define PREFIX_BYTES 4
 #define BUSY_NANOSECONDS 3000
 
-/* The requests and answers that the benchmark uses. A request that looks otherwise is an error. */
+/* The requests and answers that the benchmark uses. Any other request is an error. */
 #define ID_BYTES 8
 #define LINE_HEAD "{\"jsonrpc\":\"2.0\",\"id\":"
 #define LINE_CALL ",\"method\":\"tools/call\",\"params\":{\"name\":\""
@@ -45,10 +45,10 @@
 #define NAME_BYTES 4
 #define ARGUMENTS_KEY "\",\"arguments\":"
 #define CALL_TAIL "}}"
-/* `echo` returns its text, which is all it is given. */
+/* `echo` returns its text, its only argument. */
 #define TEXT_ARGUMENTS "{\"text\":\""
 #define TEXT_ARGUMENTS_TAIL "\"}"
-/* `take` returns the short text that stands behind its items. */
+/* `take` returns the short text that follows its items. */
 #define SHORT_TEXT_BYTES 100
 /* `both` returns its arguments as they are. */
 #define LINE_RESULT ",\"result\":"
@@ -93,7 +93,7 @@ struct flow {
     char bytes[RELAY_BYTES];
 };
 
-/* Static: memory that is never touched costs nothing. */
+/* Static: untouched memory costs nothing. */
 static struct flow up, down;
 static int is_busy;
 
@@ -105,7 +105,7 @@ static void be_busy(void) {
     } while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < BUSY_NANOSECONDS);
 }
 
-/* Writes what it can of what was read. */
+/* Writes as much as possible of what was read. */
 static void push(struct flow *flow) {
     while (flow->start < flow->end) {
         ssize_t count = write(flow->to, flow->bytes + flow->start, flow->end - flow->start);
@@ -155,7 +155,7 @@ static void relay(const char *path) {
             parent_events |= POLLOUT;
         if (!down.end)
             parent_events |= POLLIN;
-        /* A full buffer is emptied before its source is asked again; poll skips a descriptor of -1. */
+        /* A full buffer is written before its source is read again; poll skips a descriptor of -1. */
         struct pollfd ready[] = {
             {.fd = up.end ? -1 : STDIN_FILENO, .events = POLLIN},
             {.fd = fd, .events = parent_events},
@@ -194,7 +194,7 @@ static void grow(struct connection *connection, size_t size) {
     connection->size = size;
 }
 
-/* Reads once; 0 when the peer is gone. */
+/* Reads once; 0 when the peer has closed. */
 static size_t more(struct connection *connection) {
     ssize_t count;
     do
@@ -258,14 +258,14 @@ static int answer_line(int fd, char *line, char *end) {
     char *call = line + LENGTH(LINE_HEAD) + ID_BYTES;
     check(line, end, LINE_HEAD, LENGTH(LINE_HEAD));
     check(call, end, LINE_CALL, LENGTH(LINE_CALL));
-    /* The id goes out from where it came in. */
+    /* The id is copied from the request. */
     struct iovec answer[6] = {{line, (size_t)(call - line)}, PART(LINE_RESULT)};
     result_of(call + LENGTH(LINE_CALL), end, answer + 2);
     answer[5] = PART("\n");
     return write_all(fd, answer, 6);
 }
 
-/* Reads requests to the last one that has begun, and answers them; 0 when the peer is gone. */
+/* Reads requests to the last one that has begun, and answers them; 0 when the peer has closed. */
 static int serve_lines(struct connection *connection) {
     size_t done = 0, searched = 0;
     do {
@@ -326,7 +326,7 @@ static void parent(const char *path, int (*serve)(struct connection *)) {
     static struct connection listening, leaving;
     watch(poller, listener, &listening);
     watch(poller, STDIN_FILENO, &leaving);
-    /* Whoever started us waits for this line, and not for the socket to appear. */
+    /* The process that started us waits for this line, not for the socket file. */
     if (write(STDOUT_FILENO, "ready\n", 6) != 6)
         exit(1);
     for (;;) {
@@ -357,7 +357,7 @@ static void parent(const char *path, int (*serve)(struct connection *)) {
 }
 
 int main(int count, char **args) {
-    /* A peer that is gone is told by write. */
+    /* `write` reports a closed peer. */
     signal(SIGPIPE, SIG_IGN);
     is_busy = count == 3 && !strcmp(args[1], "busy");
     if (is_busy || (count == 3 && !strcmp(args[1], "relay")))

@@ -1,5 +1,6 @@
-//! A program that joins a function of its own, a server from `PyPI` and one from npm, and offers some of their tools to any MCP
-//! client. It needs `pip install mcp-server-time` and `npm install -g @modelcontextprotocol/server-everything`.
+//! A program that combines a function of its own, a server from `PyPI` and one from npm, and offers some of
+//! their tools to any MCP client. It needs `pip install mcp-server-time` and `npm install -g
+//! @modelcontextprotocol/server-everything`.
 
 use std::sync::Arc;
 

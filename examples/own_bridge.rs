@@ -1,6 +1,7 @@
 //! A program that offers a function and is its own bridge.
 //!
-//! Run it, and give the line it prints to `claude --mcp-config`, or to any MCP client. It ends with its stdin.
+//! Run it, and give the line it prints to `claude --mcp-config`, or to any MCP client. It ends when its stdin
+//! ends.
 #![allow(clippy::print_stdout, reason = "the config is what this program is for")]
 
 use tokio::io::AsyncReadExt as _;

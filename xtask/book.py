@@ -1,4 +1,4 @@
-"""A preprocessor of mdBook: puts pages from outside of docs/ into the book, and changes links between pages to fit.
+"""A preprocessor for mdBook: adds pages from outside of docs/ to the book, and adjusts the links between pages.
 
 Pages and `docs/SUMMARY.md` link to each other as files of the repository, so that its web view follows them. In the
 book, docs/ is the root: `docs/USING.md` becomes `USING.md`, and `../README.md` of the summary becomes `README.md`.
@@ -16,7 +16,7 @@ CODE_OR_LINK = re.compile(r"(?ms)^```.*?^```|(?<=\]\()[^)\s#:]+")
 
 
 def place(path: str) -> str:
-    """Where the book has a file of the repository."""
+    """The path in the book of a file of the repository."""
     return normpath(path).removeprefix("docs/")
 
 

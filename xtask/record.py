@@ -26,7 +26,7 @@ FONT_PIXELS, CELL_PIXELS, ROW_PIXELS, MARGIN_PIXELS = 13, 7.83, 17, 14
 
 
 def build() -> Path:
-    """The executable, as people build it."""
+    """Builds the executable in release mode."""
     cargo = ["cargo", "build", "--release", "--package", "toolbridge-cli", "--message-format=json"]
     built = subprocess.run(cargo, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     messages = map(json.loads, built.stdout.splitlines())
@@ -34,7 +34,7 @@ def build() -> Path:
 
 
 def record(executable: Path) -> str:
-    """The command as if it were typed, and what it prints, with the times at which it does."""
+    """Records the command as if it were typed, and its output, with times."""
     events = [(0.0, "$ "), *((PAUSE_SECONDS + at * KEY_SECONDS, key) for at, key in enumerate(COMMAND))]
     start = events[-1][0] + PAUSE_SECONDS
     events.append((start, "\r\n"))
@@ -60,12 +60,12 @@ def record(executable: Path) -> str:
 def read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux says so when the other side is closed.
+    except OSError:  # Linux returns this error when the other side is closed.
         return b""
 
 
 def draw(cast: str) -> str:
-    """Every piece of a line is there from its moment on; the picture begins again after a while."""
+    """Shows every piece of a line from its time on; the animation repeats."""
     header, *events = map(json.loads, cast.splitlines())
     pieces: list[str] = []
     moments: list[float] = []
@@ -97,12 +97,12 @@ def draw(cast: str) -> str:
 
 
 def lay_out(text: str, row: int, column: int, width: int) -> tuple[list[tuple[int, int, int, str]], int, int]:
-    """Row, column, cells and text of each piece, and where the next one begins; long lines go on in the next row."""
+    """Row, column, cells and text of each piece, and the position after it; long lines wrap to the next row."""
     pieces = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n")):
         if number > 0:
             row, column = row + 1, 0
-        # Wide characters are pieces of their own: they may come from another font.
+        # Wide characters are separate pieces: they may come from another font.
         for cells, run in groupby(line, lambda character: 2 if east_asian_width(character) in "WF" else 1):
             piece = "".join(run)
             if not piece.isprintable():

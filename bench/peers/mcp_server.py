@@ -41,7 +41,7 @@ for number in range(int(sys.argv[1]) - 3):
 if "http" in sys.argv:
     from over_http import serve
 
-    # One JSON message for an answer, where it could be a stream of events: that is quicker.
+    # One JSON message per answer instead of a stream of events: that is faster.
     serve(server.streamable_http_app(json_response=True))
 else:
     server.run("stdio")

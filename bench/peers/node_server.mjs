@@ -45,7 +45,7 @@ function tools() {
   return server;
 }
 
-// A transport and a server for each session, as the SDK has it; one JSON message for an answer.
+// A transport and a server for each session, as the SDK requires; one JSON message per answer.
 const sessions = new Map();
 async function answer(request, response) {
   let transport = sessions.get(request.headers["mcp-session-id"]);
@@ -61,7 +61,7 @@ async function answer(request, response) {
 }
 
 if (process.argv[3] === "http") {
-  // A connection waits for its turn longer than the five seconds that it would have.
+  // Connections are idle for longer than the default of five seconds.
   const http = createServer({ keepAliveTimeout: 600_000 }, answer);
   http.listen(0, "127.0.0.1", () => {
     console.log(JSON.stringify({ url: `http://127.0.0.1:${http.address().port}/mcp` }));
@@ -70,5 +70,5 @@ if (process.argv[3] === "http") {
 } else {
   await tools().connect(new StdioServerTransport());
 }
-// Neither ends with its client.
+// Neither transport exits when its client disconnects.
 process.stdin.on("end", () => process.exit(0));

@@ -1,4 +1,4 @@
-"""What a call costs Python itself, without any other process: `own_cost.py`.
+"""The cost of a call in Python alone, without any other process: `own_cost.py`.
 
 Reads lines of `{"tool": …, "arguments": …, "runs": …}`; answers each with the seconds of every run, once for
 `json` (decode the arguments, call the function, encode the result) and once for `pydantic_ai` (the same work

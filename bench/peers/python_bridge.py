@@ -1,6 +1,6 @@
 """A bridge in Python on the package `mcp`: `python_bridge.py SOCKET SCHEMA`.
 
-One connection, made for the first call and kept; frames of a length and JSON, as ours has.
+One connection, made for the first call and kept; length-prefixed JSON frames, as in ours.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, ListToolsResult, Tool
 
 
 class Parent:
-    """The process that has the tools. Without the lock, calls at the same time get each other's answers."""
+    """The process with the tools. Without the lock, parallel calls would get each other's answers."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The parent of the bridge in Python: `python_parent.py SOCKET`. It ends with its stdin."""
+"""The parent of the bridge in Python: `python_parent.py SOCKET`. It ends when its stdin ends."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""The vendor's SDK, asked as often as we are: `sdk_talk.py CLI RUNS`.
+"""The same measurements with the vendor's SDK: `sdk_talk.py CLI RUNS`.
 
-Prints a list with the moments at which each run sent its prompts, and the seconds it took to connect.
+Prints a list with the times at which each run sent its prompts, and the seconds it took to connect.
 """
 
 import asyncio

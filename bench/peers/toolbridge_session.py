@@ -1,4 +1,4 @@
-"""Functions of this process in a session of ours. It says where the session is, and ends with its stdin."""
+"""A session with functions of this process. It prints the session's paths, and ends when its stdin ends."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-//! From values to places on a chart.
+//! Axes: map values to positions on a chart.
 
 /// An axis from its first tick to its last.
 #[derive(Debug, Clone)]
@@ -10,8 +10,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// A logarithmic axis over whole powers of ten that has room for all these values, none of which is zero; it begins
-    /// below the smallest.
+    /// A logarithmic axis over whole powers of ten that covers all these values, none of which is zero; it
+    /// begins below the smallest.
     pub(crate) fn log(values: impl IntoIterator<Item = f64>, length: f64) -> Self {
         let powers: Vec<f64> = values.into_iter().map(f64::log10).collect();
         let lowest = powers.iter().copied().reduce(f64::min).unwrap_or(0.0).floor();
@@ -20,7 +20,7 @@ impl Axis {
         Self { ticks: powers.map(|power| 10_f64.powf(power)).collect(), is_log: true, length }
     }
 
-    /// A linear axis that begins at zero and has room for all these values, with round ticks.
+    /// A linear axis from zero that covers all these values, with round ticks.
     pub(crate) fn linear(values: impl IntoIterator<Item = f64>, length: f64) -> Self {
         let high = values.into_iter().fold(f64::MIN_POSITIVE, f64::max);
         let base = 10_f64.powf(high.log10().floor());
@@ -31,7 +31,7 @@ impl Axis {
         Self { ticks: (0..=steps).map(|number| f64::from(number) * step).collect(), is_log: false, length }
     }
 
-    /// How far from its beginning a value is.
+    /// The distance of a value from the start of the axis.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let scaled = |value: f64| if self.is_log { value.log10() } else { value };
         let (first, last) = (scaled(self.ticks[0]), scaled(self.ticks[self.ticks.len() - 1]));

@@ -1,9 +1,9 @@
-//! The calls that are made, and what must come back.
+//! The calls that are made, and their expected answers.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// The text behind items.
+/// The size of the text after the items.
 const SHORT_TEXT_BYTES: usize = 100;
 
 /// The placeholder of an id in the arguments.
@@ -12,14 +12,14 @@ const NO_ID: &str = "00000000";
 /// How messages are wrapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// MCP as it is.
+    /// Plain MCP.
     Mcp,
-    /// MCP inside of the CLI's control messages.
+    /// MCP inside the CLI's control messages.
     Control,
 }
 
 impl Dialect {
-    /// Whether even a notification has an answer.
+    /// Whether notifications are answered too.
     pub(crate) fn answers_all(self) -> bool {
         self == Self::Control
     }
@@ -53,17 +53,17 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A text of `bytes` bytes, which comes back.
+    /// A text of `bytes` bytes, which is returned.
     pub(crate) fn text(bytes: usize) -> Self {
         Self { tool: "echo", arguments: format!(r#"{{"text":"{}"}}"#, text(bytes)) }
     }
 
-    /// An array of small objects, `bytes` bytes in all, and a short text, which alone comes back.
+    /// An array of small objects, `bytes` bytes in all, and a short text; only the text is returned.
     pub(crate) fn items_one_way(bytes: usize) -> Self {
         Self { tool: "take", arguments: items(bytes) }
     }
 
-    /// The same, and all of it comes back.
+    /// The same, but everything is returned.
     pub(crate) fn items_both_ways(bytes: usize) -> Self {
         Self { tool: "both", arguments: items(bytes) }
     }
@@ -85,7 +85,7 @@ impl Call {
         )
     }
 
-    /// Checks what an answer says, however it is written.
+    /// Checks the content of an answer, regardless of its formatting.
     pub(crate) fn check(&self, id: u32, answer: &Value) -> Result<()> {
         let shown = || answer.to_string().chars().take(300).collect::<String>();
         let result = &answer["result"];
@@ -93,7 +93,7 @@ impl Call {
         let sent: Value = serde_json::from_str(&self.arguments(id))?;
         let text = &result["content"][0]["text"];
         let right = if self.tool == "both" {
-            // Who has no structured content writes it as text.
+            // A server without structured content writes it as text.
             let as_text = || text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
             result["structuredContent"] == sent || as_text().is_some_and(|value| value == sent)
         } else {
@@ -104,7 +104,7 @@ impl Call {
     }
 }
 
-/// A text that takes `bytes` bytes in JSON, with a line break every so often, as texts have.
+/// A text that takes `bytes` bytes in JSON, with a line break now and then.
 fn text(bytes: usize) -> String {
     let sentence = r"The quick brown fox jumps over the lazy dog, and then sleeps.\n";
     let mut text = format!("{NO_ID} ");
@@ -112,21 +112,21 @@ fn text(bytes: usize) -> String {
         text.push_str(sentence);
     }
     text.truncate(bytes);
-    // Half an escape is none.
+    // Do not end with half an escape.
     if text.ends_with('\\') {
         text.replace_range(bytes - 1.., ".");
     }
     text
 }
 
-/// An array of small objects, and a short text behind it.
+/// An array of small objects, followed by a short text.
 fn items(bytes: usize) -> String {
     let mut items = String::new();
     for number in 0.. {
         let item = json!({
             "id": number,
             "name": format!("item {number}"),
-            // Never a whole number, which not everybody writes in the same way.
+            // Never a whole number, which servers format differently.
             "price": f64::from(number) * 0.5 + 0.25,
             "tags": ["new", "in stock"],
             "parent": null,

@@ -39,7 +39,7 @@ const BARS: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// Draws what was measured into a folder.
+/// Draws the charts into a folder.
 pub(crate) fn draw(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let write = |name: &str, chart: String| {
@@ -65,7 +65,7 @@ fn bars(title: &str, rows: &[&Row]) -> String {
     const VALUES: f64 = 80.0;
     const BAR: f64 = 16.0;
     const HEADING: f64 = 28.0;
-    // A rate is drawn as calls in a second: more is longer.
+    // A rate is drawn as calls per second: more is longer.
     let length = |row: &Row, median: f64| if row.unit == Unit::Rate { 1.0 / median } else { median };
     let lengths =
         rows.iter().flat_map(|row| row.figures.iter().map(|(_, figure)| length(row, figure.median)));
@@ -99,7 +99,7 @@ fn bars(title: &str, rows: &[&Row]) -> String {
     svg.finish(title)
 }
 
-/// A power of ten, without digits that say nothing.
+/// A power of ten, without needless digits.
 fn tick_text(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Time if value < 0.9e-3 => format!("{:.0} µs", value * 1e6),
@@ -111,10 +111,10 @@ fn tick_text(unit: Unit, value: f64) -> String {
     }
 }
 
-/// Its name, its class, and its points.
+/// Name, class, and points.
 type Line = (&'static str, &'static str, Vec<(f64, f64)>);
 
-/// Its heading, its lines, and how its ticks are written.
+/// Heading, lines, and the format of the ticks.
 type Panel = (&'static str, Vec<Line>, fn(f64) -> String);
 
 /// Time above, memory below, over one logarithmic horizontal axis.
@@ -162,7 +162,7 @@ fn lines(curve: &Curve) -> String {
         for (name, class, points) in lines {
             let place = |(x, y): &(f64, f64)| (LEFT + horizontal.place(*x), bottom - vertical.place(*y));
             svg.curve(&points.iter().map(place).collect::<Vec<_>>(), class);
-            // Names of lines that lie close to each other stand above each other.
+            // Move labels of lines that are close to each other apart.
             if let Some((x, y)) = points.last().map(place) {
                 label = y.min(label - 15.0);
                 svg.text(x + 10.0, label + 4.0, "", name);
@@ -192,7 +192,7 @@ mod tests {
             let all = chart.split("<rect ").skip(1).map(|rect| rect.split("width=\"").nth(1).unwrap());
             all.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect()
         };
-        assert_eq!(width(&chart), [1.0, 540.0], "the axis begins at 10");
+        assert_eq!(width(&chart), [1.0, 540.0], "the axis must begin at 10");
         assert!(chart.contains(">floor</text>") && chart.contains(">calls</text>"));
     }
 

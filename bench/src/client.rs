@@ -1,4 +1,4 @@
-//! The client's half of a conversation.
+//! The client that is used for all contenders.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::process::Process;
 use crate::template::{FIRST_ID, Template};
 use crate::wire::Wire;
 
-/// The version of MCP that is spoken.
+/// The MCP version that is used.
 pub(crate) const VERSION: &str = "2025-11-25";
 
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
 
-/// Talks to whatever is compared.
+/// A client of a contender.
 pub(crate) struct Client<W = Process> {
     pub(crate) wire: W,
     dialect: Dialect,
@@ -35,7 +35,7 @@ impl<W: Wire> Client<W> {
         Self { wire, dialect, next_id: FIRST_ID, request, answer }
     }
 
-    /// Says hello.
+    /// Does the handshake.
     pub(crate) fn initialize(&mut self) -> Result<()> {
         let initialize = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{VERSION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"0"}}}}}}"#
@@ -49,13 +49,13 @@ impl<W: Wire> Client<W> {
         Ok(())
     }
 
-    /// Asks for the tools; returns the line with them.
+    /// Lists the tools; returns the line with them.
     pub(crate) fn list(&mut self) -> Result<&[u8]> {
         self.send(2, LIST)?;
         self.wire.receive()
     }
 
-    /// Does what a client does first; returns how many tools there are.
+    /// Does the handshake and lists the tools; returns how many there are.
     pub(crate) fn open(&mut self) -> Result<usize> {
         self.initialize()?;
         let (dialect, name) = (self.dialect, self.wire.name());
@@ -68,7 +68,7 @@ impl<W: Wire> Client<W> {
         self.wire.send(&line)
     }
 
-    /// Makes a call for the first time, and checks all of what comes back. Later answers must look like it.
+    /// Makes a call for the first time, and checks the whole answer. Later answers must have the same form.
     pub(crate) fn learn(&mut self, call: &Call) -> Result<Duration> {
         let id = self.new_id();
         let (dialect, name) = (self.dialect, self.wire.name());
@@ -79,11 +79,11 @@ impl<W: Wire> Client<W> {
         let took = started.elapsed();
         call.check(id, &dialect.message(&answer).context(name)?).context(name)?;
         self.answer = Template::new(answer, id);
-        ensure!(self.answer.ids() >= 2, "{name}: an answer that does not say twice whose it is");
+        ensure!(self.answer.ids() >= 2, "{name}: an answer that does not contain its id twice");
         Ok(took)
     }
 
-    /// Makes the learnt call again, waits for the answer and checks it; how long the answer took.
+    /// Makes the learnt call again, and checks the answer; returns how long it took.
     pub(crate) fn call(&mut self, thorough: bool) -> Result<Duration> {
         let id = self.new_id();
         let line = self.request.with(id);
@@ -96,13 +96,13 @@ impl<W: Wire> Client<W> {
         Ok(took)
     }
 
-    /// Makes the learnt call again, and does not wait for the answer.
+    /// Makes the learnt call again, without waiting for the answer.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let id = self.new_id();
         self.wire.send(self.request.with(id))
     }
 
-    /// Waits for the answer to what was begun, and checks it.
+    /// Waits for the answer to that call, and checks it.
     pub(crate) fn end(&mut self) -> Result<()> {
         let (id, name) = (self.next_id - 1, self.wire.name());
         self.answer.check(id, self.wire.receive()?, false).context(name)
@@ -120,10 +120,9 @@ impl Client {
         self.wire.finish()
     }
 
-    /// Makes the learnt call `total` times, with `in_flight` calls under way at any time; how long all of it
-    /// took.
+    /// Makes the learnt call `total` times, with `in_flight` calls in parallel; returns the total time.
     ///
-    /// Each call is written on its own, as clients do.
+    /// Each call is a separate write, as in other clients.
     pub(crate) fn calls(&mut self, in_flight: usize, total: usize) -> Result<Duration> {
         let first = self.next_id;
         let mut answered = vec![false; total];
@@ -151,10 +150,10 @@ impl Client {
     }
 }
 
-/// How many tools are in an answer to `tools/list`.
+/// The number of tools in an answer to `tools/list`.
 pub(crate) fn tools_in(list: &Value) -> Result<usize> {
     let tools = list["result"]["tools"].as_array().map_or(0, Vec::len);
     ensure!(tools > 0, "an answer without a list of tools: {list}");
-    ensure!(list["result"]["nextCursor"].is_null(), "a list of tools that is not whole");
+    ensure!(list["result"]["nextCursor"].is_null(), "an incomplete list of tools");
     Ok(tools)
 }

@@ -1,4 +1,4 @@
-//! Who is compared.
+//! The programs that are compared.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use crate::environment::Runtime;
 
 macro_rules! contenders {
     ($($contender:ident, $name:literal, $class:ident, $runtime:expr, $explanation:literal;)*) => {
-        /// What stands between the client and a tool.
+        /// The program between the client and a tool.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
         pub(crate) enum Contender { $(#[value(name = $name)] $contender,)* }
 
@@ -26,23 +26,23 @@ macro_rules! contenders {
     };
 }
 
-/// What is known of a contender.
+/// The properties of a contender.
 pub(crate) struct Facts {
     pub(crate) name: &'static str,
     pub(crate) class: Class,
     /// What it needs besides our own executables.
     pub(crate) runtime: Option<Runtime>,
-    /// What it is, for the report.
+    /// Its description in the report.
     pub(crate) explanation: &'static str,
 }
 
-/// Whose it is.
+/// The kind of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It passes on what it does not understand: it has no list, and needs no greeting.
+    /// It relays bytes without parsing them: it has no list of tools, and needs no handshake.
     Relay,
     Ours,
-    /// Somebody else's.
+    /// Another project.
     Peer,
 }
 
@@ -90,7 +90,7 @@ impl Contender {
         self.class == Class::Relay
     }
 
-    /// Whether it has the tools in it, and can be served over HTTP too.
+    /// Whether it contains the tools, and can be served over HTTP too.
     pub(crate) fn is_server(self) -> bool {
         matches!(self, Self::Server | Self::PythonMcp | Self::FastMcp | Self::NodeSdk)
     }

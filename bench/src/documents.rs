@@ -1,4 +1,4 @@
-//! The document tools beside the plain system calls that they cannot do without.
+//! The document tools, compared with the system calls that they need at least.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -30,10 +30,10 @@ const ROWS: [(&str, &str); 7] = [
     ("find_later", "search 10,000 sections, later"),
 ];
 
-/// The seconds of a row: ours, and those of plain system calls.
+/// The times in seconds of a row: ours, and those of plain system calls.
 type Seconds = (Vec<f64>, Vec<f64>);
 
-/// Measures everything, `rounds` times; ours and plain take turns.
+/// Measures everything `rounds` times, alternating between ours and plain.
 pub(crate) fn measure(toolbridge: &Path, rounds: usize) -> Result<Vec<Beside>> {
     eprintln!("measuring the document tools");
     let copying = copying(toolbridge, large_manual()?.path(), rounds)?;
@@ -62,7 +62,7 @@ impl Server {
         self.0.most_resident_bytes()
     }
 
-    /// Calls a tool; its structured content, and the seconds it took.
+    /// Calls a tool; returns its structured content, and the time in seconds.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Result<(Value, f64)> {
         let params = json!({ "name": tool, "arguments": arguments });
         let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// A workspace with these files, and their texts, below `manuals`.
+/// A workspace with these files, as path and text, below `manuals`.
 fn workspace(files: impl IntoIterator<Item = (String, String)>) -> Result<TempDir> {
     let dir = TempDir::new()?;
     fs::create_dir(dir.path().join("vault"))?;
@@ -150,7 +150,7 @@ fn copying(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     Ok([first, later])
 }
 
-/// What an atomic copy of a known section takes at least.
+/// The minimal work of an atomic copy of a known section.
 fn plain_copy(source: &Path, target: &Path, bytes: u64) -> Result<()> {
     let mut text = Vec::new();
     File::open(source)?.take(bytes).read_to_end(&mut text)?;
@@ -169,7 +169,7 @@ fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
         let mut server = Server::start(toolbridge, workspace, &[])?;
         first.0.push(whole_toc(&mut server)?);
         for _ in 0..3 {
-            // One page: each of them walks the folder.
+            // Only one page: each page walks the whole folder.
             let (found, took) = server.call("manual_ls", &json!({ "manual_id": "m", "limit": 1000 }))?;
             let items = found["items"].as_array().map_or(0, Vec::len);
             ensure!(items == 1000 && found["next"].is_string(), "files are missing");
@@ -182,7 +182,7 @@ fn listing(toolbridge: &Path, workspace: &Path, rounds: usize) -> Result<[Second
     Ok([list, first, later])
 }
 
-/// How long all pages of a table of contents take together.
+/// The total time of all pages of a table of contents.
 fn whole_toc(server: &mut Server) -> Result<f64> {
     let (mut took, mut after) = (0.0, json!(null));
     loop {

@@ -1,4 +1,4 @@
-//! What earlier runs measured, to stand beside this one.
+//! The results of earlier runs, for comparison.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::goal::Verdict;
 pub(crate) struct Earlier(Vec<Value>);
 
 impl Earlier {
-    /// Reads what `--json` printed.
+    /// Reads the output of `--json`.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
@@ -20,7 +20,7 @@ impl Earlier {
         Ok(Self(goals.clone()))
     }
 
-    /// What was measured then, if it was.
+    /// The earlier value for a goal, if it was measured.
     pub(crate) fn measured(&self, goal: &Verdict) -> Option<f64> {
         let is_it = |then: &&Value| {
             then["row"] == goal.what && then["contender"] == goal.who && then["against"] == goal.against

@@ -1,17 +1,17 @@
-//! How much is done for each figure.
+//! How much is measured for each figure.
 
 use std::time::Duration;
 
 use crate::call::Call;
 
-/// 100 bytes are what most calls are like; 9 MB nearly what the protocol allows.
+/// 100 bytes are a typical call; 9 MB is nearly the limit of the protocol.
 pub(crate) const SMALL_BYTES: usize = 100;
 const MEDIUM_BYTES: usize = 10_000;
 pub(crate) const LARGE_BYTES: usize = 1_000_000;
 pub(crate) const LARGEST_BYTES: usize = 9_000_000;
 
-/// How many calls a batch counts, how many batches each contender has, and how long all of them may take: who
-/// is slow has fewer.
+/// The calls in a batch, the batches of each contender, and the time limit for all of them: slow contenders
+/// have fewer.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) batch: usize,
@@ -20,22 +20,22 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// How many runs are in a batch of a contender whose runs take so long: at least one, and no more than let
-    /// it take its turn in every round.
+    /// The number of runs in a batch for a contender whose runs take that long: at least one, and few enough
+    /// to take part in every round.
     pub(crate) fn batch_of(&self, one_run: Duration) -> usize {
         let one_in_each_round = one_run.as_nanos().max(1) * self.rounds as u128;
         let runs = self.limit.as_nanos() / one_in_each_round;
         usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, self.batch)
     }
 
-    /// Whether a contender that has taken so long until now takes part in this round: not when it is ahead of its
+    /// Whether a contender that has used that much time takes part in this round: not if it is ahead of its
     /// share of the time.
     pub(crate) fn has_turn(&self, round: usize, spent: Duration) -> bool {
         spent.as_nanos() * self.rounds as u128 <= self.limit.as_nanos() * round as u128
     }
 }
 
-/// A row of calls, one at a time.
+/// A row of sequential calls.
 pub(crate) struct CallRow {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
@@ -43,7 +43,7 @@ pub(crate) struct CallRow {
     pub(crate) plan: Plan,
 }
 
-/// How much is done for each row.
+/// How much is measured for each row.
 pub(crate) struct Effort {
     pub(crate) starts: Plan,
     pub(crate) starts_with_many: Plan,
@@ -51,16 +51,16 @@ pub(crate) struct Effort {
     pub(crate) medium: Plan,
     pub(crate) large: Plan,
     pub(crate) largest: Plan,
-    /// Here a batch is timed as a whole.
+    /// A batch is timed as a whole here.
     pub(crate) parallel: Plan,
     pub(crate) memory: usize,
     pub(crate) first_calls: usize,
-    /// Runs with the real CLI; the quick run has none, which need another environment.
+    /// Runs with the real CLI; none in a quick run, because they need another environment.
     pub(crate) talks: usize,
     pub(crate) documents: usize,
     /// How many files are searched.
     pub(crate) search_files: usize,
-    /// The last of the decades of calls.
+    /// The last power of ten of the number of calls.
     pub(crate) growth_calls: usize,
     pub(crate) growth_tools: &'static [usize],
     pub(crate) growth_sessions: &'static [usize],
@@ -70,7 +70,7 @@ pub(crate) struct Effort {
 
 impl Effort {
     pub(crate) fn new(is_quick: bool) -> Self {
-        /// What is done for good figures, and what for rough ones.
+        /// Chooses between a full and a quick run.
         fn either<T>(is_quick: bool, [full, quick]: [T; 2]) -> T {
             if is_quick { quick } else { full }
         }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_slow_has_fewer_runs_and_still_some() {
+    fn slow_contenders_have_fewer_runs_but_at_least_one() {
         let plan = Plan { batch: 50, rounds: 400, limit: Duration::from_secs(4) };
         assert_eq!(plan.batch_of(Duration::from_micros(20)), 50, "fast enough");
         assert_eq!(plan.batch_of(Duration::from_millis(1)), 10, "smaller batches");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_much_longer_than_the_limit_and_all_begin() {
+    fn no_contender_takes_much_longer_than_the_limit_and_all_start() {
         let plan = Plan { batch: 1, rounds: 100, limit: Duration::from_secs(1) };
         for run in [1, 10, 50, 5_000].map(Duration::from_millis) {
             let mut spent = Duration::ZERO;

@@ -1,6 +1,6 @@
 //! The environments of the peers, each with its own packages, under `target/bench/`.
 //!
-//! What is in them, with versions, stands in `bench/peers`.
+//! Their packages are pinned in `bench/peers`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +11,10 @@ use xtask::project::{Project, run, stdout_of};
 use xtask::python::{self, Environment};
 use xtask::wheel;
 
-/// Where the sources and the requirements are.
+/// The folder of the sources and the requirements.
 const SOURCES: &str = "bench/peers";
 
-/// What a peer's servers are run with.
+/// The runtime of a peer's servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Runtime {
     /// Python with `mcp`.
@@ -25,7 +25,7 @@ pub(crate) enum Runtime {
     Toolbridge,
     /// Node with its SDK.
     Node,
-    /// Python with the vendor's SDK, and the CLI that it brings along.
+    /// Python with the vendor's SDK, and the CLI that comes with it.
     Sdk,
     /// Python with engines that search.
     Search,
@@ -44,7 +44,7 @@ impl Runtime {
         }
     }
 
-    /// Makes the environment, if it is not there; returns its interpreter, of Node the server.
+    /// Creates the environment if it is missing; returns its interpreter, or for Node the server.
     pub(crate) fn install(self, project: &Project, profile: &str) -> Result<PathBuf> {
         let installed = if self == Self::Node {
             self.install_node(project)
@@ -73,7 +73,7 @@ impl Runtime {
         let folder = project.target.join(folder);
         std::fs::create_dir_all(&folder)?;
         let wanted = std::fs::read_to_string(project.root.join(requirements))?;
-        // Written last, so it says what is installed.
+        // Written last, so it tells what is installed.
         let stamp = folder.join("installed.json");
         if !std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
             std::fs::write(folder.join("package.json"), &wanted)?;
@@ -81,13 +81,13 @@ impl Runtime {
             run(npm.args(["install", "--silent", "--no-audit", "--no-fund"]).current_dir(&folder))?;
             std::fs::write(stamp, wanted)?;
         }
-        // Beside the packages, where Node looks for them.
+        // Beside the packages, where Node searches for them.
         let server = folder.join("node_server.mjs");
         std::fs::copy(source(&project.root, "node_server.mjs"), &server)?;
         Ok(server)
     }
 
-    /// The packages that it has, with their versions.
+    /// Its packages, with their versions.
     pub(crate) fn versions(self, root: &Path) -> Result<Vec<String>> {
         let file = root.join(self.places().1);
         let text =

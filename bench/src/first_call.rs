@@ -1,4 +1,4 @@
-//! What a user waits for before the first call of a tool has its answer, piece by piece.
+//! The time until the first call of a tool is answered, step by step.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::row::Beside;
 use crate::stage::{FEW_TOOLS, Stage};
 
-/// The pieces of the way, in its order, all of it, and a later call; the floor has only the last two.
+/// The steps in order, the total, and a later call; the floor has only the last two.
 const PARTS: [(&str, &str); 7] = [
     ("register", "register 3 tools (library)"),
     ("session", "start the session: files, socket (library)"),
@@ -23,11 +23,11 @@ const PARTS: [(&str, &str); 7] = [
     ("later", "a tools/call after that"),
 ];
 
-/// Starts everything anew for each run; ours and the floor take turns.
+/// Starts everything anew for each run, alternating between ours and the floor.
 pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<Vec<Beside>> {
     eprintln!("measuring: the first call");
     let mut samples = PARTS.map(|_| (Vec::new(), Vec::new()));
-    // The first run reads the executables from the disk.
+    // The first run reads the executables from disk.
     run_ours(stage)?;
     run_floor(stage)?;
     for _ in 0..runs {
@@ -41,7 +41,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<Vec<Beside>>
     Beside::lines(PARTS, samples)
 }
 
-/// The seconds of each part.
+/// The time in seconds of each part.
 fn run_ours(stage: &mut Stage<'_>) -> Result<[f64; 7]> {
     let call = Call::text(SMALL_BYTES);
     let started = stage.parent.start_session(FEW_TOOLS)?;
@@ -61,7 +61,7 @@ fn run_ours(stage: &mut Stage<'_>) -> Result<[f64; 7]> {
     Ok([register, start, bridge, list, first, parts.iter().sum(), later])
 }
 
-/// The relay connects when it starts; its first call is all there is to wait for.
+/// The relay connects when it starts, so its first call is the only step.
 fn run_floor(stage: &mut Stage<'_>) -> Result<[f64; 2]> {
     let call = Call::text(SMALL_BYTES);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What should be reached, what must be, and whether it is.
+//! Goals and limits, and whether they are met.
 
 use anyhow::{Result, ensure};
 
@@ -12,24 +12,24 @@ struct Goal(&'static str, Contender, Limit);
 
 #[derive(Clone, Copy)]
 enum Limit {
-    /// Times the floor's median.
+    /// A multiple of the floor's median.
     Ratio(f64),
-    /// Times the median of another contender.
+    /// A multiple of another contender's median.
     Beside(Contender, f64),
     Megabytes(f64),
-    /// What the specification promises, on any machine: the criterion, and milliseconds. Its limits are a hundred times
-    /// what is measured on an idle one, so the median misses them only if the product does, and not because somebody
-    /// else is at work.
+    /// A limit of the specification that holds on any machine: the criterion, and milliseconds. The limits
+    /// are a hundred times what is measured on an idle machine, so the median exceeds them only through a
+    /// fault of the product, and not because of other load.
     Promise(&'static str, f64),
 }
 
-/// A call's whole way takes no longer than this, the tool's own time apart.
+/// The limit for a call's overhead, without the tool's own time.
 const OVERHEAD: Limit = Limit::Promise("SC-010", 10.0);
 
-/// A bridge lists its tools so long after its start.
+/// The limit from the start of a bridge to its list of tools.
 const READINESS: Limit = Limit::Promise("SC-011", 500.0);
 
-/// Five times as quick as somebody else.
+/// Five times as fast as a peer.
 const FIFTH: f64 = 0.2;
 
 const GOALS: [Goal; 35] = [
@@ -45,13 +45,13 @@ const GOALS: [Goal; 35] = [
     Goal("text_100_b", Contender::Bridge, Limit::Ratio(1.3)),
     Goal("text_100_b", Contender::BridgeAndParent, Limit::Ratio(1.8)),
     Goal("text_10_kb", Contender::Bridge, Limit::Ratio(1.7)),
-    // Whom the kernel puts on which CPU decides as much as we do here; it is what a user sees, though.
+    // Depends as much on the kernel's choice of CPUs as on us; but it is what a user sees.
     Goal("text_100_b_any_cpu", Contender::Bridge, Limit::Ratio(1.3)),
     Goal("text_100_b_any_cpu", Contender::BridgeAndParent, Limit::Ratio(1.8)),
     Goal("text_10_kb_any_cpu", Contender::Bridge, Limit::Ratio(1.7)),
     Goal("text_1_mb", Contender::Bridge, Limit::Ratio(2.5)),
     Goal("text_9_mb", Contender::Bridge, Limit::Ratio(2.0)),
-    // There and back, as all other rows.
+    // Both ways, as in all other rows.
     Goal("structured_1_mb", Contender::Bridge, Limit::Ratio(2.0)),
     Goal("memory_fresh", Contender::Bridge, Limit::Megabytes(4.0)),
     Goal("memory_used", Contender::Bridge, Limit::Megabytes(4.0)),
@@ -72,24 +72,25 @@ const GOALS: [Goal; 35] = [
     Goal("http_memory_used", Contender::Server, Limit::Beside(Contender::NodeSdk, 1.0)),
 ];
 
-/// A Python tool through our bridge: times the floor and Python's own work together.
+/// A Python tool through our bridge: a multiple of the floor plus Python's own work.
 const PYTHON_LIMIT: f64 = 1.5;
 
-/// A call through `toolbridge serve` to somebody else's server: times the call of the server itself. The server in Rust has
-/// no goal: it does so little that a second process is most of what there is.
+/// A call through `toolbridge serve` to another server: a multiple of a direct call to the server. The server
+/// in Rust has no goal: it does so little that the second process dominates.
 const PROXY_LIMIT: f64 = 2.0;
 
-/// Calls over NATS: times a bare request and reply, and times the share of one host, of which 95 % are to be reached.
+/// Calls over NATS: a multiple of a plain request and reply, and of the share of one host, of which 95 % are
+/// to be reached.
 const NATS_LIMITS: [(&str, f64, &str); 3] = [
     ("nats_100_b", 1.5, "bare NATS"),
     ("nats_2_hosts", 1.0 / 0.95, "share"),
     ("nats_3_hosts", 1.0 / 0.95, "share"),
 ];
 
-/// From `request` to the model, with a CLI that waited: milliseconds.
+/// From `request` to the model, with a CLI that was started before: milliseconds.
 const WARM_LIMIT: f64 = 150.0;
 
-/// A goal beside what was measured.
+/// A goal and the measured value.
 #[derive(Default)]
 pub(crate) struct Verdict {
     pub(crate) what: &'static str,
@@ -98,9 +99,9 @@ pub(crate) struct Verdict {
     pub(crate) limit: f64,
     /// `×`, ` MB` or ` ms`.
     pub(crate) unit: &'static str,
-    /// What it is compared with, or the criterion that promises it.
+    /// What it is compared with, or the criterion.
     pub(crate) against: &'static str,
-    /// Whether the benchmark fails without it.
+    /// Whether the benchmark fails if it is not met.
     pub(crate) is_promise: bool,
 }
 
@@ -110,13 +111,13 @@ impl Verdict {
     }
 }
 
-/// What goals are about.
+/// The measurements that goals refer to.
 #[derive(Default)]
 pub(crate) struct Measured<'a> {
     pub(crate) rows: &'a [Row],
     pub(crate) http: &'a [Row],
     pub(crate) python: &'a [PythonRow],
-    /// Servers, and the way through `toolbridge serve` beside the direct one.
+    /// Servers through `toolbridge serve`, compared with direct calls.
     pub(crate) proxy: &'a [(Contender, Beside)],
     pub(crate) nats: &'a [Beside],
     pub(crate) talk: &'a [Beside],
@@ -172,7 +173,7 @@ pub(crate) fn verdicts(measured: &Measured<'_>) -> Vec<Verdict> {
     of_rows.chain(of_python).chain(of_proxy).chain(of_nats).chain(of_talk).collect()
 }
 
-/// Whether every promise is kept.
+/// Fails if a limit of the specification is exceeded.
 pub(crate) fn check_promises(verdicts: &[Verdict]) -> Result<()> {
     let broken = verdicts.iter().filter(|verdict| verdict.is_promise && !verdict.is_reached());
     let broken: Vec<_> = broken
@@ -184,7 +185,7 @@ pub(crate) fn check_promises(verdicts: &[Verdict]) -> Result<()> {
     Ok(())
 }
 
-/// Whether everything was measured that a run of these parts is to check.
+/// Fails if a run of these parts did not measure everything that it must check.
 pub(crate) fn check_measured(
     rows: &[Row],
     wants: impl Fn(Part) -> bool,
@@ -209,7 +210,7 @@ mod tests {
     use crate::row::Unit;
     use crate::sample::Figure;
 
-    /// A row in which each contender has one run.
+    /// A row with one run for each contender.
     fn row(key: &'static str, figures: &[(Contender, f64)]) -> Row {
         Row::new(key, key, Unit::Time, figures.iter().map(|(contender, value)| (*contender, vec![*value])))
     }
@@ -223,7 +224,7 @@ mod tests {
         for (bridge, want) in [(17.0, true), (17.1, false)] {
             let row = row("text_10_kb", &[(Contender::Floor, 10.0), (Contender::Bridge, bridge)]);
             let found = verdicts(&of(&[row]));
-            assert_eq!(found.len(), 1, "only what was measured");
+            assert_eq!(found.len(), 1, "only measured goals");
             assert_eq!(found[0].is_reached(), want);
             check_promises(&found).unwrap();
         }
@@ -255,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_nobody_measured_is_not_kept() {
+    fn an_unmeasured_promise_is_not_kept() {
         let native: Vec<_> =
             Contender::value_variants().iter().copied().filter(|one| one.runtime.is_none()).collect();
         let few = row("start", &[(Contender::Bridge, 0.1), (Contender::WholeBridge, 0.1)]);
         let check = |rows: &[Row], parts: &[Part]| {
             check_measured(rows, |part| parts.contains(&part), &native).map_err(|error| error.to_string())
         };
-        assert_eq!(check(&[], &[Part::Memory]), Ok(()), "nobody asked for it");
+        assert_eq!(check(&[], &[Part::Memory]), Ok(()), "it was not requested");
         assert_eq!(
             check(&[few], &[Part::Start]).unwrap_err(),
             "SC-011 was not measured: `start_1000_tools` of bridge"

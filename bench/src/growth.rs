@@ -1,4 +1,4 @@
-//! Whether a call costs the same however many tools, calls and sessions there are.
+//! Whether the cost of a call depends on the number of tools, calls and sessions.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::stage::{FEW_TOOLS, Stage};
 /// Calls in a batch.
 const BATCH: usize = 20;
 
-/// One point of a curve: how many there were, a call's time, and other values.
+/// One point of a curve: the count, a call's time, and other values.
 pub(crate) struct Point {
     pub(crate) count: usize,
     pub(crate) call: Figure,
-    /// The floor's call at the same moment.
+    /// The floor's call at the same time.
     pub(crate) floor: Figure,
     /// In the order of the curve's `columns`.
     pub(crate) values: Vec<f64>,
@@ -38,7 +38,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
 }
 
-/// A value beside a call's time: its key, its label, and whether it is bytes or counts something.
+/// A value beside a call's time: key, label, and whether it is in bytes or a count.
 pub(crate) type Column = (&'static str, &'static str, bool);
 
 const BRIDGE: Column = ("bridge_bytes", "bridge", true);
@@ -51,7 +51,12 @@ type Measure = fn(&mut Stage<'_>, &Effort) -> Result<Vec<Point>>;
 
 /// All curves, and how each is measured.
 const CURVES: [(&str, &str, &[Column], Measure); 3] = [
-    ("tools", "Growth: a call of 100 B in a session with so many tools", &[BRIDGE, PARENT], over_tools),
+    (
+        "tools",
+        "Growth: a call of 100 B, by the number of tools in its session",
+        &[BRIDGE, PARENT],
+        over_tools,
+    ),
     (
         "calls",
         "Growth: a call of 100 B, by decade of the calls made in one session",
@@ -60,14 +65,14 @@ const CURVES: [(&str, &str, &[Column], Measure); 3] = [
     ),
     (
         "sessions",
-        "Growth: a call of 100 B with so many sessions in one process, each with its bridge",
+        "Growth: a call of 100 B, by the number of sessions in one process, each with its bridge",
         &[BRIDGES, PARENT, PARENT_FDS],
         over_sessions,
     ),
 ];
 
-/// Each curve with a parent that has done nothing before, and with everybody on one CPU: whom the kernel puts
-/// where would be more than anything that grows.
+/// Each curve with a fresh parent, and with all processes on one CPU: otherwise the placement by the kernel
+/// would have a larger effect than any growth.
 pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Curve>> {
     let _one_cpu = OneCpu::new()?;
     let mut curves = Vec::new();
@@ -79,7 +84,7 @@ pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Curve>
     Ok(curves)
 }
 
-/// A new session with so many tools, and its bridge.
+/// A new session with that many tools, and its bridge.
 fn session(stage: &mut Stage<'_>, tools: usize) -> Result<Client> {
     let session = stage.parent.start_session(tools)?.session;
     let mut client = Client::new(Process::start("bridge+parent", stage.bridge(&session))?);
@@ -103,7 +108,7 @@ fn figure(samples: Vec<f64>) -> Result<Figure> {
     Figure::of(samples).context("nothing was measured")
 }
 
-/// Calls all clients in turn, in batches; the figure of each.
+/// Calls all clients in turn, in batches; returns the figure of each.
 fn all_in_turn(clients: &mut [Client], rounds: usize) -> Result<Vec<Figure>> {
     let plan = Plan { batch: BATCH, rounds, limit: Duration::MAX };
     let samples = in_turn(plan, clients.len(), |turn, samples| {
@@ -114,7 +119,7 @@ fn all_in_turn(clients: &mut [Client], rounds: usize) -> Result<Vec<Figure>> {
     samples.into_iter().map(figure).collect()
 }
 
-/// All sizes at once, each in a session of its own, in turn with the floor.
+/// All sizes at once, each in a separate session, alternating with the floor.
 fn over_tools(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let sizes = effort.growth_tools;
     let mut clients = vec![floor(stage)?];
@@ -133,7 +138,7 @@ fn over_tools(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// One session, decade by decade.
+/// One session, by powers of ten of calls.
 fn over_calls(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let (mut floor, mut client) = (floor(stage)?, session(stage, FEW_TOOLS)?);
     let mut points = Vec::new();
@@ -161,7 +166,7 @@ fn over_calls(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// One process with many sessions, each with its bridge; one of them is busy.
+/// One process with many sessions, each with its bridge; only one of them is called.
 fn over_sessions(stage: &mut Stage<'_>, effort: &Effort) -> Result<Vec<Point>> {
     let mut clients = vec![floor(stage)?];
     let mut points = Vec::new();

@@ -1,4 +1,4 @@
-//! Calls over Streamable HTTP: ours beside the servers of others, each with the tools in it.
+//! Calls over Streamable HTTP: ours compared with the servers of others, each with the tools in it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::round_trip::{in_turn, one_at_a_time};
 use crate::row::{Row, Unit};
 use crate::stage::FEW_TOOLS;
 
-/// Clients at the same time, each with a connection and a session of its own.
+/// Parallel clients, each with its own connection and session.
 const MANY: usize = 64;
 
 /// All rows of calls over HTTP, and the memory of the servers.
@@ -47,14 +47,14 @@ pub(crate) fn measure(programs: &Programs, contenders: &[Contender], effort: &Ef
     Ok(rows)
 }
 
-/// A server, running; it ends when this is dropped.
+/// A running server; dropping it ends the server.
 struct Server {
     contender: Contender,
     process: Process,
     url: String,
 }
 
-/// What a server says when it listens.
+/// What a server prints when it listens.
 #[derive(Deserialize)]
 struct Listening {
     url: String,
@@ -82,7 +82,7 @@ fn each<T>(servers: &[Server], of: impl Fn(&Server) -> Result<T>) -> Result<Vec<
     servers.iter().map(|server| Ok((server.contender, of(server)?))).collect()
 }
 
-/// Many clients at a time, each with one call under way; a batch is timed as a whole.
+/// Many parallel clients, each with one call at a time; a batch is timed as a whole.
 fn many_clients(servers: &[Server], plan: Plan) -> Result<Row> {
     let (key, label) = ("http_64_clients", "64 clients over HTTP, 100 B");
     eprintln!("measuring: {label}");
@@ -102,9 +102,10 @@ fn many_clients(servers: &[Server], plan: Plan) -> Result<Row> {
     Ok(Row::new(key, label, Unit::Rate, all.iter().map(|(one, _)| *one).zip(samples)))
 }
 
-/// Each client makes so many calls, and all of them at the same time.
+/// Each client makes that many calls, all clients in parallel.
 ///
-/// The answers are taken in the order of the clients: while one is waited for, the calls of all others are under way.
+/// The answers are read in the order of the clients: while one is awaited, the calls of all others are
+/// pending.
 fn together(clients: &mut [Client<HttpConnection>], calls: usize) -> Result<Duration> {
     let started = Instant::now();
     clients.iter_mut().try_for_each(Client::begin)?;

@@ -13,20 +13,20 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 
 const FIRST_BUFFER_BYTES: usize = 64 * 1024;
 
-/// One request at a time, each in one write; as little as HTTP/1.1 can be, so that the client costs little.
+/// One request at a time, each in one write; a minimal HTTP/1.1 client, so that it costs little.
 pub(crate) struct HttpConnection {
     name: &'static str,
     stream: TcpStream,
-    /// What every request begins with.
+    /// The headers of every request.
     head: String,
-    /// The session is in the head.
+    /// Whether the head contains the session.
     has_session: bool,
     request: Vec<u8>,
     buffer: Vec<u8>,
     filled: usize,
 }
 
-/// Where the body of an answer is.
+/// The framing of a body.
 enum Body {
     Sized(usize),
     Chunked,
@@ -36,7 +36,8 @@ impl HttpConnection {
     /// Connects to a server at `http://ADDRESS/PATH`.
     pub(crate) fn open(name: &'static str, url: &str) -> Result<Self> {
         let rest = url.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
-        let (address, path) = rest.with_context(|| format!("{name}: `{url}` is no place to connect to"))?;
+        let (address, path) =
+            rest.with_context(|| format!("{name}: `{url}` is not an http URL with a path"))?;
         let stream = TcpStream::connect(address).with_context(|| format!("{name}: cannot connect"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -64,7 +65,7 @@ impl HttpConnection {
         Ok(())
     }
 
-    /// Reads the head of an answer; where it ends.
+    /// Reads the head of an answer; returns where it ends.
     fn read_head(&mut self) -> Result<usize> {
         loop {
             let searched = self.filled;
@@ -78,7 +79,7 @@ impl HttpConnection {
         }
     }
 
-    /// Learns what the head says: where the body is, and the first time the session.
+    /// Parses the head: the framing of the body, and the first time the session.
     fn understand(&mut self, head: usize) -> Result<Body> {
         let text = std::str::from_utf8(&self.buffer[..head])?;
         let status = text.split(' ').nth(1).unwrap_or_default();
@@ -103,7 +104,7 @@ impl HttpConnection {
         body.with_context(|| format!("{}: an answer without a length", self.name))
     }
 
-    /// Reads a chunked body, puts it together behind the head, and says how long it is.
+    /// Reads a chunked body, joins it after the head, and returns its length.
     fn read_chunks(&mut self, head: usize) -> Result<usize> {
         let (mut written, mut place) = (head, head);
         loop {
@@ -138,7 +139,9 @@ impl Wire for HttpConnection {
         self.request.extend_from_slice(self.head.as_bytes());
         write!(self.request, "Content-Length: {}\r\n\r\n", message.len())?;
         self.request.extend_from_slice(message);
-        self.stream.write_all(&self.request).with_context(|| format!("{}: it takes no more bytes", self.name))
+        self.stream
+            .write_all(&self.request)
+            .with_context(|| format!("{}: it accepts no more bytes", self.name))
     }
 
     /// The body of an answer; empty if it has none.
@@ -164,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read of answers that arrive in pieces of every size.
+    /// Checks the parsed body of answers that arrive in pieces of every size.
     #[track_caller]
     fn check(answer: &str, want: Result<&str, &str>) {
         for size in 1..=answer.len() {
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_however_its_end_is_told() {
+    fn a_body_is_read_with_every_kind_of_framing() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Ok("{}"));
         check("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n", Ok(""));
         check("HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Ok(""));
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn an_invalid_answer_is_an_error() {
         check("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Err("not an answer: HTTP/1.1 404"));
         check("HTTP/1.1 200 OK\r\n\r\n", Err("without a length"));
         check(

@@ -1,4 +1,4 @@
-//! The machine that the figures are from.
+//! The machine of the measurements.
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,14 +9,14 @@ pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) kernel: String,
-    /// How many processes wanted to run in the last minute.
+    /// The load average of the last minute.
     pub(crate) load: f64,
 }
 
 impl Machine {
     pub(crate) fn read() -> Result<Self> {
         let read = |path: &str| std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
-        // Some architectures name no model.
+        // Some architectures have no model name.
         let cpu = read("/proc/cpuinfo")?
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
@@ -30,7 +30,7 @@ impl Machine {
     }
 }
 
-/// Keeps this process, and those it starts, on one CPU until it is dropped.
+/// Pins this process, and its children, to one CPU until it is dropped.
 pub(crate) struct OneCpu {
     before: CpuSet,
 }
@@ -38,7 +38,7 @@ pub(crate) struct OneCpu {
 impl OneCpu {
     pub(crate) fn new() -> Result<Self> {
         let before = sched_getaffinity(None).context("cannot tell which CPUs there are")?;
-        // The last one: the first has the interrupts.
+        // The last one: the first handles the interrupts.
         let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu)).context("there is no CPU")?;
         let mut one = CpuSet::new();
         one.set(last);

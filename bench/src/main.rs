@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: how far we are from a relay that does nothing, and how far others are.
+//! `cargo xtask bench`: compares toolbridge with a relay that does nothing, and with other projects.
 //!
 //! All contenders carry the same bytes between the same client and a tool, and take turns in small batches,
-//! so that whatever else the machine does hits all of them alike.
+//! so that other load on the machine affects all of them alike.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod axis;
@@ -62,14 +62,14 @@ fn main() -> ExitCode {
     end(run(&Options::parse()).map(|()| ExitCode::SUCCESS))
 }
 
-/// Builds what is compared, compares it, and prints the figures. A promise of the specification that is not kept is an
-/// error; any other goal that is not reached is none.
+/// Builds the contenders, compares them, and prints the figures. It is an error if a limit of the
+/// specification is exceeded, but not if another goal is missed.
 fn run(options: &Options) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the benchmark reads /proc and uses epoll, so it needs Linux");
-    // What cannot be written shows now, and not after minutes.
+    // Fail now, and not after minutes, if a file cannot be read.
     let document = options.write.as_deref().map(read).transpose()?;
     let earlier = options.beside.iter().map(|path| Earlier::read(path)).collect::<Result<_>>()?;
-    // Before we load it ourselves.
+    // Before the benchmark itself loads the machine.
     let machine = Machine::read()?;
     let contenders = options.contenders();
     let programs = Programs::build(&contenders, &options.profile, options.before.as_deref())?;
@@ -86,12 +86,12 @@ fn run(options: &Options) -> Result<()> {
     } else {
         print!("{}", report.to_text());
     }
-    // At the end: who misses something wants to see all figures.
+    // At the end, so that all figures are shown even if a goal is missed.
     goal::check_measured(&report.rows, |part| options.wants(part), &report.contenders)?;
     goal::check_promises(&report.goals())
 }
 
-/// Reads a document that has a place for the figures.
+/// Reads a document with markers for the figures.
 fn read(path: &Path) -> Result<String> {
     let document =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Result<String> {
     Ok(document)
 }
 
-/// Measures all parts that are wanted.
+/// Measures all selected parts.
 fn measure(
     machine: Machine,
     programs: &Programs,
@@ -116,7 +116,7 @@ fn measure(
         earlier,
         ..Report::default()
     };
-    // Elsewhere it would be one more of ours, and the quick run has no time for it.
+    // Only in the HTTP and proxy parts: elsewhere it would repeat ours, and a quick run has no time for it.
     let others: Vec<_> = contenders.iter().copied().filter(|one| *one != Contender::Server).collect();
     if wants(Part::Calls) {
         report.rows.extend(round_trip::measure(programs, &others, &effort)?);

@@ -1,4 +1,4 @@
-//! What the process that the CLI starts holds in memory.
+//! The memory of the process that the CLI starts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::effort::{LARGEST_BYTES, SMALL_BYTES};
 use crate::row::{Row, Unit};
 use crate::stage::Stage;
 
-/// A process that has had nothing to do for so long is idle, and has given back what it wants to give back.
+/// After this time without work, a process is idle and has returned its free memory.
 pub(crate) const IDLE: Duration = Duration::from_millis(1500);
 
 /// Before its first call, and some time after a large one.
@@ -21,7 +21,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, runs: usize) -> Result<[Row; 2]> {
     for _ in 0..runs {
         let mut clients = stage.clients()?;
         for ((contender, client), (_, samples)) in clients.iter_mut().zip(&mut fresh) {
-            // The relay has only just been started; its answer says that it is there.
+            // The relay has only just been started; an answer shows that it runs.
             if contender.is_relay() {
                 client.learn(&small)?;
             }

@@ -1,4 +1,4 @@
-//! Calls over NATS: beside a bare request and reply, beside HTTP, and with more hosts.
+//! Calls over NATS: compared with a plain request and reply, with HTTP, and with more hosts.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -17,16 +17,16 @@ use crate::round_trip::in_turn;
 use crate::row::Beside;
 use crate::stage::FEW_TOOLS;
 
-/// Calls that a host takes at a time, where hosts are counted.
+/// The limit of parallel calls per host, where hosts are counted.
 const AT_A_TIME: usize = 8;
 
-/// The ways of a short call.
+/// The ways to make a short call.
 const WAYS: [&str; 3] = ["nats", "bare", "http"];
 
-/// Names of so many hosts each.
+/// The names for one, two and three hosts.
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Lines for the report: what is beside what is in its label.
+/// The rows for the report; each label tells what it is compared with.
 pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Beside>> {
     eprintln!("measuring: NATS");
     let server = Server::start(&install(&Project::find()?, "python3".as_ref())?)?;
@@ -55,21 +55,21 @@ pub(crate) fn measure(programs: &Programs, effort: &Effort) -> Result<Vec<Beside
     Ok(lines)
 }
 
-/// What the parent says.
+/// The parent's output.
 #[derive(Deserialize)]
 struct Said {
     url: Option<String>,
     seconds: Option<f64>,
 }
 
-/// Has the caller make so many calls; how long one takes.
+/// Makes the caller make that many calls; returns the time of one.
 fn take(caller: &mut Process, way: &str, calls: usize, at_a_time: usize) -> Result<Duration> {
     caller.send(format!("{way} {calls} {at_a_time}\n").as_bytes())?;
     let said: Said = serde_json::from_slice(caller.line()?)?;
     Ok(Duration::from_secs_f64(said.seconds.context("bench-parent: no time")?))
 }
 
-/// One call at a time, each way in its turn.
+/// One call at a time, each way in turn.
 fn short_calls(caller: &mut Process, plan: Plan) -> Result<Vec<Beside>> {
     for way in WAYS {
         take(caller, way, 200, 1)?;
@@ -85,11 +85,12 @@ fn short_calls(caller: &mut Process, plan: Plan) -> Result<Vec<Beside>> {
     Beside::lines(names, [(ours.clone(), bare), (ours, http)])
 }
 
-/// A tool that takes 20 ms, at one, two and three hosts; beside the time of one host divided by their number.
+/// A tool that takes 20 ms, on one, two and three hosts; compared with the time of one host divided by their
+/// number.
 fn more_hosts(caller: &mut Process, plan: Plan) -> Result<Vec<Beside>> {
-    // Each host has a dozen full rounds in a sample.
+    // A dozen full rounds for each host in a sample.
     let calls = |turn: usize| 12 * AT_A_TIME * (turn + 1);
-    // More than there is room for, so that no host is ever without a call.
+    // More than there is room for, so that every host always has a call.
     let at_a_time = |turn: usize| 3 * AT_A_TIME * (turn + 1) / 2;
     for (turn, name) in NAMES.iter().enumerate() {
         take(caller, name, AT_A_TIME * (turn + 1), AT_A_TIME)?;
@@ -113,7 +114,7 @@ fn more_hosts(caller: &mut Process, plan: Plan) -> Result<Vec<Beside>> {
     Beside::lines(names, samples.iter().cloned().zip(shares))
 }
 
-/// A NATS server; it ends when this is dropped.
+/// A NATS server; dropping it ends the server.
 struct Server {
     child: Child,
     url: String,

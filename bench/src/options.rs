@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! The command line.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use crate::contender::Contender;
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench")]
 pub(crate) struct Options {
-    /// Rough figures, to see that it works.
+    /// Measure roughly, only to see that it works.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The profile of cargo's with which ours is built.
+    /// The cargo profile with which ours is built.
     #[arg(long, value_name = "NAME", default_value = DIST)]
     pub(crate) profile: String,
-    /// Without the peers and the Python package, which need the network the first time.
+    /// Leave out the peers and the Python package, which need the network the first time.
     #[arg(long, conflicts_with = "with")]
     floor_only: bool,
-    /// Of those, only these.
+    /// Only these peers.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     with: Option<Vec<Contender>>,
     /// Only these parts.
@@ -29,24 +29,24 @@ pub(crate) struct Options {
     /// How many files are searched [default: 100,000, and 1,000 with --quick].
     #[arg(long, value_name = "N")]
     pub(crate) search_files: Option<usize>,
-    /// One JSON object on stdout instead of tables.
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Shows the goals of earlier runs too: files that hold what --json printed.
+    /// Show the goals of earlier runs too: files with the output of --json.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub(crate) beside: Vec<PathBuf>,
-    /// Measures an earlier build too: DIR holds its `toolbridge-bridge` and `bench-parent`.
+    /// Measure an earlier build too: DIR contains its `toolbridge-bridge` and `bench-parent`.
     #[arg(long, value_name = "DIR")]
     pub(crate) before: Option<PathBuf>,
-    /// Draws charts into DIR.
+    /// Draw charts into DIR.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Puts the tables between the markers in FILE.md.
+    /// Write the tables between the markers in FILE.md.
     #[arg(long, value_name = "FILE.md")]
     pub(crate) write: Option<PathBuf>,
 }
 
-/// What can be measured on its own.
+/// A part that can be measured separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     Calls,
@@ -68,7 +68,7 @@ impl Options {
         self.only.is_empty() || self.only.contains(&part)
     }
 
-    /// Those that need no environment, and those that are wanted.
+    /// The contenders that need no environment, and the selected ones.
     pub(crate) fn contenders(&self) -> Vec<Contender> {
         let is_wanted = |one: &Contender| match &self.with {
             Some(names) => names.contains(one),
@@ -81,7 +81,7 @@ impl Options {
         all.filter(|one| one.runtime.is_none() || is_wanted(one)).collect()
     }
 
-    /// What a reader of the figures must know.
+    /// Notes on the figures for the reader.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.quick {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn omitted_parts_are_noted() {
         let all = parse("").unwrap();
         assert!(all.notes().is_empty() && all.wants(Part::Growth));
         let some = parse("--quick --floor-only --only calls,start").unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn unknown_options_are_errors() {
         for wrong in ["--only nothing", "--with nobody", "--svg", "--slow"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! The program with our tools, under our orders.
+//! Controls the program with our tools.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::process::Process;
 
-/// `bench-parent`, running.
+/// A running `bench-parent`.
 pub(crate) struct Parent(pub(crate) Process);
 
-/// Where a session is.
+/// The files of a session.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct SessionPaths {
     pub(crate) socket: PathBuf,
     pub(crate) schema: PathBuf,
 }
 
-/// A session that was just started, and what that took in seconds.
+/// A session that was just started, and the times in seconds.
 #[derive(Deserialize)]
 pub(crate) struct Started {
     #[serde(flatten)]
@@ -31,19 +31,19 @@ pub(crate) struct Started {
 }
 
 impl Parent {
-    /// Starts the program, whose named sessions are in `names`.
+    /// Starts the program, with `names` as its directory for names.
     pub(crate) fn start(program: &Path, names: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command.env("XDG_RUNTIME_DIR", names);
         Ok(Self(Process::start("bench-parent", command)?))
     }
 
-    /// Starts a session with so many tools that is called `name`.
+    /// Starts a session with that many tools, called `name`.
     pub(crate) fn name_session(&mut self, tools: usize, name: &str) -> Result<()> {
         self.tell(&format!("name {tools} {name}")).map(|IgnoredAny| ())
     }
 
-    /// Starts a session with so many tools.
+    /// Starts a session with that many tools.
     pub(crate) fn start_session(&mut self, tools: usize) -> Result<Started> {
         self.tell(&format!("start {tools}"))
     }
@@ -53,7 +53,7 @@ impl Parent {
         self.tell("stop").map(|IgnoredAny| ())
     }
 
-    /// Makes a request, with a program in place of the CLI.
+    /// Makes a request, with a program instead of the CLI.
     pub(crate) fn ask(&mut self, cli: &Path) -> Result<()> {
         self.tell(&format!("ask {}", cli.display())).map(|IgnoredAny| ())
     }

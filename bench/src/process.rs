@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// Whoever does not answer within this never will.
+/// The timeout for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whoever does not end within this is killed.
+/// A process that does not exit within this time is killed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Room for most answers; grows for large ones, once.
+/// Large enough for most answers; grows once for large ones.
 const FIRST_BUFFER_BYTES: usize = 64 * 1024;
 
-/// A process whose stdin and stdout are one socket, as the CLI starts its servers. It reads and writes lines, and ends
-/// when this is dropped.
+/// A process whose stdin and stdout are one socket, as the CLI starts its servers. It reads and writes lines,
+/// and ends when this is dropped.
 pub(crate) struct Process {
     pub(crate) name: &'static str,
-    /// `None` if somebody else has started it, and when it has ended.
+    /// `None` if another process has started it, and after its end.
     child: Option<Child>,
     stream: UnixStream,
     buffer: Vec<u8>,
     filled: usize,
-    /// What the last `lines` returned.
+    /// The number of bytes that the last `lines` returned.
     taken: usize,
 }
 
@@ -53,15 +53,15 @@ impl Process {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).with_context(|| format!("{}: it takes no more bytes", self.name))
+        self.stream.write_all(bytes).with_context(|| format!("{}: it accepts no more bytes", self.name))
     }
 
-    /// Reads one line, where only one can be coming. The newline stays on it.
+    /// Reads one line, if only one is expected. It includes the newline.
     pub(crate) fn line(&mut self) -> Result<&[u8]> {
         (self.filled, self.taken) = (0, 0);
         loop {
             self.fill()?;
-            // Only at the end: JSON has no raw newline, so the rest need not be searched.
+            // Only the end is checked: JSON has no raw newline, so the rest need not be searched.
             if self.buffer[self.filled - 1] == b'\n' {
                 self.taken = self.filled;
                 return Ok(&self.buffer[..self.filled]);
@@ -69,9 +69,9 @@ impl Process {
         }
     }
 
-    /// Reads once; returns the lines that are complete, all of which have `length` bytes.
+    /// Reads once; returns the complete lines, all of which have `length` bytes.
     ///
-    /// The length is known, so nothing is searched: the client must cost as little as it can.
+    /// The length is known, so nothing is searched: the client must cost as little as possible.
     pub(crate) fn lines(&mut self, length: usize) -> Result<&[u8]> {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= std::mem::take(&mut self.taken);
@@ -108,7 +108,8 @@ impl Process {
         self.memory("status", "VmHWM:")
     }
 
-    /// What it holds, but what several processes share, such as an executable's pages, is divided among them.
+    /// The resident memory, but memory shared by several processes, such as an executable's pages, is divided among
+    /// them.
     pub(crate) fn proportional_bytes(&self) -> Result<f64> {
         self.memory("smaps_rollup", "Pss:")
     }
@@ -121,7 +122,7 @@ impl Process {
         Ok(kib * 1024.0)
     }
 
-    /// How many files, sockets and the like it has open.
+    /// The number of open file descriptors.
     pub(crate) fn descriptors(&self) -> Result<f64> {
         let path = self.in_proc("fd")?;
         let count = std::fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?.count();
@@ -132,17 +133,17 @@ impl Process {
         Ok(format!("/proc/{}/{file}", self.child.as_ref().context("not our process")?.id()))
     }
 
-    /// Lets the process end, and checks that it ended well.
+    /// Lets the process end, and checks that it succeeded.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.stop()?;
         ensure!(status.is_none_or(|status| status.success()), "{}: it ended with {status:?}", self.name);
         Ok(())
     }
 
-    /// Ends its stdin, and waits for the end of its stdout; if that does not come, it is killed.
+    /// Closes its stdin, and waits for the end of its stdout; kills it if that does not come.
     fn stop(&mut self) -> Result<Option<ExitStatus>> {
         let child = self.child.take();
-        // Fails if it has ended by itself, which is as good.
+        // Fails if it has already ended, which is fine.
         _ = self.stream.shutdown(Shutdown::Write);
         self.stream.set_read_timeout(Some(LAST_WAIT))?;
         let has_closed = loop {

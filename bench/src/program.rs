@@ -11,16 +11,16 @@ use xtask::project::{Project, run, stdout_of};
 use crate::contender::Contender;
 use crate::environment::{Runtime, source};
 
-/// Where the executables are.
+/// The paths of the executables.
 pub(crate) struct Programs {
     pub(crate) toolbridge: PathBuf,
-    /// The bridge alone.
+    /// The bridge-only executable.
     pub(crate) bridge: PathBuf,
     pub(crate) floor: PathBuf,
     pub(crate) parent: PathBuf,
-    /// An earlier bridge, and its program with tools.
+    /// The executables of an earlier build: the bridge, and the program with tools.
     pub(crate) before: Option<[PathBuf; 2]>,
-    /// The interpreters of the peers; of Node, the server itself.
+    /// The interpreters of the peers; for Node, the server itself.
     runtimes: BTreeMap<Runtime, PathBuf>,
     root: PathBuf,
 }
@@ -30,7 +30,7 @@ impl Programs {
     pub(crate) fn build(contenders: &[Contender], profile: &str, before: Option<&Path>) -> Result<Self> {
         let project = Project::find()?;
         let before = before.map(earlier).transpose()?;
-        // The quick one first: what is missing shows before a long build.
+        // The quick build first, so that a missing compiler is reported before the long one.
         let floor = build_floor(&project)?;
         let [toolbridge, parent] = build_ours(&project, profile)?;
         let bridge = bridge::build(&project, profile)?;
@@ -40,7 +40,7 @@ impl Programs {
         Ok(Self { toolbridge, bridge, floor, parent, before, runtimes, root: project.root })
     }
 
-    /// The interpreter of an environment; of Node, the server.
+    /// The interpreter of an environment; for Node, the server.
     fn runtime(&self, runtime: Runtime) -> Result<&Path> {
         let found = self.runtimes.get(&runtime).map(PathBuf::as_path);
         found.with_context(|| format!("{runtime:?} was not set up"))
@@ -54,7 +54,8 @@ impl Programs {
         Ok(command)
     }
 
-    /// A server on its stdin and stdout, with so many tools; with one more argument, `http`, it is one over HTTP.
+    /// A server on its stdin and stdout, with that many tools; with one more argument, `http`, it serves
+    /// HTTP.
     pub(crate) fn server(&self, contender: Contender, tools: usize) -> Result<Command> {
         let mut command = match contender {
             Contender::Server => Command::new(&self.parent),
@@ -65,7 +66,7 @@ impl Programs {
                 node.arg(self.runtime(Runtime::Node)?);
                 node
             }
-            other => bail!("{}: it is no server", other.name),
+            other => bail!("{}: it is not a server", other.name),
         };
         command.arg(tools.to_string());
         Ok(command)
@@ -102,7 +103,7 @@ fn earlier(folder: &Path) -> Result<[PathBuf; 2]> {
     Ok([find(bridge::NAME)?, find("bench-parent")?])
 }
 
-/// Compiles the floor. Static, because then its start is as short as a start can be.
+/// Compiles the floor. Statically, for the shortest possible start.
 fn build_floor(project: &Project) -> Result<PathBuf> {
     let folder = project.target.join("bench");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

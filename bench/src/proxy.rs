@@ -1,4 +1,4 @@
-//! What a call costs that passes through `toolbridge serve` on its way to another MCP server.
+//! The cost of a call through `toolbridge serve` to another MCP server.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ use crate::stage::FEW_TOOLS;
 /// Key and label of a row.
 type Names = (&'static str, &'static str);
 
-/// The servers: everybody on one CPU, and on any.
+/// The servers, with all processes on one CPU, and on any.
 const SERVERS: [(Contender, [Names; 2]); 4] = [
     (
         Contender::PythonMcp,
@@ -40,7 +40,7 @@ const SERVERS: [(Contender, [Names; 2]); 4] = [
     ),
 ];
 
-/// Each server twice: the client speaks with it, and with `toolbridge serve`, which has started it.
+/// Each server twice: called directly, and through `toolbridge serve`, which starts it.
 pub(crate) fn measure(
     programs: &Programs,
     contenders: &[Contender],
@@ -74,12 +74,12 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// `toolbridge serve` with this server behind it.
+/// `toolbridge serve` with this server.
 fn proxied(programs: &Programs, server: &Command) -> Command {
     let mut command = Command::new(&programs.toolbridge);
     command.args(["serve", "--stdio", "--"]).arg(server.get_program()).args(server.get_args());
     command.envs(server.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    // A log or a trace would be measured too.
+    // Logging and tracing would be measured too.
     command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
     command
 }

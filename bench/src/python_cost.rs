@@ -1,4 +1,4 @@
-//! A Python tool through our bridge, beside what the call costs Python itself.
+//! A Python tool through our bridge, compared with Python's own cost of the call.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::sample::Figure;
 use crate::stage::Stage;
 use crate::template::FIRST_ID;
 
-/// How often Python measures itself for each time the others take their turns.
+/// How many of Python's own runs are made per turn of the others.
 const SHARES: usize = 5;
 
 /// One kind of call.
@@ -29,23 +29,23 @@ pub(crate) struct PythonRow {
     pub(crate) json: Figure,
     /// The same work by pydantic-ai's tool manager, in the interpreter alone.
     pub(crate) pydantic_ai: Figure,
-    /// The whole way, through our bridge.
+    /// The whole call, through our bridge.
     pub(crate) ours: Figure,
 }
 
 impl PythonRow {
-    /// Our way beside a relay that costs nothing and Python's own work.
+    /// Our call relative to the relay plus Python's own work.
     pub(crate) fn to_json(&self) -> f64 {
         self.ours.median / (self.floor.median + self.json.median)
     }
 
-    /// The same, for somebody who uses pydantic-ai anyway.
+    /// The same for users of pydantic-ai.
     pub(crate) fn to_pydantic_ai(&self) -> f64 {
         self.ours.median / (self.floor.median + self.pydantic_ai.median)
     }
 }
 
-/// Measures a few kinds of calls; small ones with everybody on one CPU, as everywhere.
+/// Measures a few kinds of calls; small ones with all processes on one CPU.
 pub(crate) fn measure(
     programs: &Programs,
     contenders: &[Contender],
@@ -62,7 +62,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// The floor and ours in turn, Python itself in between.
+/// The floor and ours alternate, with Python's own runs in between.
 fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
     let command = stage.programs.python(Runtime::Toolbridge, "own_cost.py")?;
     let mut python = Process::start("own_cost.py", command)?;
@@ -85,7 +85,7 @@ fn beside(stage: &mut Stage<'_>, kinds: &[CallRow]) -> Result<Vec<PythonRow>> {
             }
             Ok(())
         };
-        // Warm.
+        // Warm up.
         ask(&mut Default::default())?;
         let mut own = <[Vec<f64>; 2]>::default();
         (0..SHARES / 2).try_for_each(|_| ask(&mut own))?;

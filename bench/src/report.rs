@@ -1,4 +1,4 @@
-//! The figures, for people and for programs.
+//! The report, for readers and for programs.
 
 mod tables;
 
@@ -13,13 +13,13 @@ use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row, Unit};
 use crate::search::{ENGINES, SearchRow};
 
-/// What the rows mean; a figure without it says nothing.
+/// The meaning of the rows.
 const EXPLANATION: [(&str, &str); 11] = [
     ("all", "the same bytes over socket pairs, in small batches that take turns; each answer is checked"),
-    ("n", "how many runs; whoever is slow has fewer"),
+    ("n", "the number of runs; slow contenders have fewer"),
     (
         "text",
-        "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have everybody \
+        "one call at a time; the text goes there and comes back. The rows without `any CPU` up to 10 KB have all processes \
          on one CPU: waking a sleeping CPU takes longer than a small call, and differs from run to run",
     ),
     (
@@ -27,7 +27,7 @@ const EXPLANATION: [(&str, &str); 11] = [
         "one call at a time; an array of small objects goes there and comes back (`both ways`, which the goal is for), \
          or only 100 B come back (`one way`)",
     ),
-    ("in flight", "so many calls under way, in calls per second; p99 is the rate of the slowest batches"),
+    ("in flight", "that many calls in parallel, in calls per second; p99 is the rate of the slowest batches"),
     (
         "start",
         "from the start of the process to the answer to tools/list; of the floor, to the first call relayed",
@@ -64,13 +64,13 @@ pub(crate) struct Report {
     pub(crate) search: Vec<SearchRow>,
     /// Calls over HTTP.
     pub(crate) http: Vec<Row>,
-    /// Servers, and the way through `toolbridge serve` beside the direct one.
+    /// Servers through `toolbridge serve`, compared with direct calls.
     pub(crate) proxy: Vec<(Contender, Beside)>,
     /// Calls over NATS.
     pub(crate) nats: Vec<Beside>,
-    /// From a prompt to the model, beside the vendor's SDK.
+    /// From a prompt to the model, compared with the vendor's SDK.
     pub(crate) talk: Vec<Beside>,
-    /// Runs whose goals are shown beside this one's.
+    /// Earlier runs whose goals are shown too.
     pub(crate) earlier: Vec<Earlier>,
 }
 
@@ -111,7 +111,7 @@ impl Report {
         text
     }
 
-    /// What stands between the markers of a document.
+    /// The text between the markers of a document.
     pub(crate) fn to_markdown(&self) -> String {
         let mut text = format!("{}.\n\n{}.\n", self.machine_line(), self.versions.join("; "));
         for note in &self.notes {

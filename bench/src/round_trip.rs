@@ -1,4 +1,4 @@
-//! Calls: one at a time, and many at a time.
+//! Calls: one at a time, and many in parallel.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::row::{Row, Unit};
 use crate::stage::Stage;
 use crate::wire::Wire;
 
-/// Calls at the beginning of a batch that are made and not counted: the caches still belong to the
-/// contender before.
+/// The first calls of a batch, which are not counted: the caches still hold the data of the previous
+/// contender.
 const LEAD_IN: usize = 2;
 
 /// Calls before the first batch.
@@ -29,7 +29,7 @@ pub(crate) fn measure(programs: &Programs, contenders: &[Contender], effort: &Ef
     for key in ["text_100_b_any_cpu", "text_10_kb_any_cpu"] {
         rows.push(one_at_a_time(&mut clients, &effort.kind(key))?);
     }
-    // Where there is more to do, being busy makes no difference.
+    // With more work per call, being busy makes no difference.
     clients.retain(|(contender, _)| *contender != Contender::BusyFloor);
     for key in ["text_1_mb", "text_9_mb", "structured_1_mb", "structured_1_mb_one_way"] {
         rows.push(one_at_a_time(&mut clients, &effort.kind(key))?);
@@ -45,17 +45,17 @@ pub(crate) fn measure(programs: &Programs, contenders: &[Contender], effort: &Ef
     Ok(rows)
 }
 
-/// Small calls, one at a time, with everybody on one CPU.
+/// Small calls, one at a time, with all processes on one CPU.
 ///
-/// One call at a time means that only one of the processes has something to do. What two CPUs would add
-/// is the time it takes to wake a sleeping one, which is more than all else and differs from run to run.
+/// With one call at a time, only one of the processes has work at any moment. A second CPU would only add the
+/// time to wake it from sleep, which exceeds all else and differs from run to run.
 fn on_one_cpu(programs: &Programs, contenders: &[Contender], effort: &Effort) -> Result<Vec<Row>> {
     let _one_cpu = OneCpu::new()?;
     let mut stage = Stage::set(programs, contenders)?;
     let mut clients = stage.clients()?;
     let mut rows = Vec::new();
     for key in ["text_100_b", "text_10_kb", "text_100_b_after_large"] {
-        // A large call must not leave anything behind that slows down the small ones after it.
+        // A large call must not slow down the small ones after it.
         if key == "text_100_b_after_large" {
             for bytes in [LARGEST_BYTES, LARGE_BYTES] {
                 let large = Call::text(bytes);
@@ -67,8 +67,8 @@ fn on_one_cpu(programs: &Programs, contenders: &[Contender], effort: &Effort) ->
     Ok(rows)
 }
 
-/// Lets `count` contenders take turns as the plan says. `batch` makes one's batch, adds what it measured, and says
-/// how long that took.
+/// Lets `count` contenders take turns as planned. `batch` makes one batch, adds its measurements, and returns
+/// how long it took.
 pub(crate) fn in_turn(
     plan: Plan,
     count: usize,
@@ -77,7 +77,7 @@ pub(crate) fn in_turn(
     let mut samples = vec![Vec::new(); count];
     let mut spent = vec![Duration::ZERO; count];
     for round in 0..plan.rounds {
-        // Each goes first as often as the others.
+        // Rotate the order, so that each goes first equally often.
         for turn in (round..round + count).map(|turn| turn % count) {
             if plan.has_turn(round, spent[turn]) {
                 spent[turn] += batch(turn, &mut samples[turn])?;
@@ -87,12 +87,12 @@ pub(crate) fn in_turn(
     Ok(samples)
 }
 
-/// Learns a call, makes it often enough that everything is warm, and says how long it takes then.
+/// Learns a call, repeats it until everything is warm, and returns how long it takes then.
 fn warm_up<W: Wire>(client: &mut Client<W>, call: &Call, plan: Plan) -> Result<Duration> {
     let mut shortest = client.learn(call)?;
     for _ in 0..WARM_UP {
         shortest = shortest.min(client.call(true)?);
-        // Who is slow is warm before.
+        // A slow contender needs fewer.
         if shortest * 10 > plan.limit {
             break;
         }
@@ -100,13 +100,13 @@ fn warm_up<W: Wire>(client: &mut Client<W>, call: &Call, plan: Plan) -> Result<D
     Ok(shortest)
 }
 
-/// One call at a time, in batches that take turns.
+/// One call at a time, in alternating batches.
 pub(crate) fn one_at_a_time<W: Wire>(clients: &mut [(Contender, Client<W>)], kind: &CallRow) -> Result<Row> {
     let samples = seconds(clients, kind)?;
     Ok(Row::new(kind.key, kind.label, Unit::Time, clients.iter().map(|(one, _)| *one).zip(samples)))
 }
 
-/// The same; the seconds of each call of each client.
+/// The same; returns the seconds of each call of each client.
 pub(crate) fn seconds<T, W: Wire>(clients: &mut [(T, Client<W>)], kind: &CallRow) -> Result<Vec<Vec<f64>>> {
     let CallRow { label, ref call, plan, .. } = *kind;
     eprintln!("measuring: {label}");
@@ -128,7 +128,7 @@ pub(crate) fn seconds<T, W: Wire>(clients: &mut [(T, Client<W>)], kind: &CallRow
     })
 }
 
-/// Many calls at a time; a batch is timed as a whole.
+/// Many calls in parallel; a batch is timed as a whole.
 fn many_at_a_time(
     clients: &mut [(Contender, Client)],
     (key, label): (&'static str, &'static str),
@@ -140,7 +140,7 @@ fn many_at_a_time(
     let mut batches = Vec::new();
     for (_, client) in &mut *clients {
         let batch = plan.batch_of(warm_up(client, &call, plan)?);
-        // Fewer would not all be under way.
+        // With fewer, not all would be in flight.
         batches.push(batch.max(in_flight * 2));
         client.calls(in_flight, in_flight * 2)?;
     }

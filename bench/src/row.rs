@@ -1,4 +1,4 @@
-//! One line of the report: a figure for each contender.
+//! One row of the report: a figure for each contender.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -6,13 +6,13 @@ use serde::Serialize;
 use crate::contender::{Class, Contender};
 use crate::sample::Figure;
 
-/// What a row's figures are.
+/// The unit of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
     /// Seconds for one run.
     #[serde(rename = "seconds")]
     Time,
-    /// Seconds for one call of many; shown as calls in a second.
+    /// Seconds per call; shown as calls per second.
     #[serde(rename = "seconds per call")]
     Rate,
     #[serde(rename = "bytes")]
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) unit: Unit,
-    /// Only of those that have something to compare.
+    /// Only the contenders that have been measured.
     pub(crate) figures: Vec<(Contender, Figure)>,
 }
 
@@ -51,7 +51,7 @@ impl Row {
         Self { key, label, unit, figures }
     }
 
-    /// A row of values that were measured one by one; the contenders in the order of their first ones.
+    /// A row of values that were measured one by one, with the contenders in order of their first values.
     pub(crate) fn of_single(
         key: &'static str,
         label: &'static str,
@@ -72,12 +72,12 @@ impl Row {
         self.figures.iter().find(|(other, _)| *other == contender).map(|(_, figure)| *figure)
     }
 
-    /// How many times the floor's median a contender's is.
+    /// A contender's median as a multiple of the floor's.
     pub(crate) fn to_floor(&self, contender: Contender) -> Option<f64> {
         Some(self.figure(contender)?.median / self.figure(Contender::Floor)?.median)
     }
 
-    /// How many times the median of the best peer one of ours is.
+    /// The median of one of ours as a multiple of the best peer's.
     pub(crate) fn to_best_peer(&self, contender: Contender) -> Option<f64> {
         let peers = self.figures.iter().filter(|(other, _)| other.class == Class::Peer);
         let best = peers.map(|(_, figure)| figure.median).min_by(f64::total_cmp)?;
@@ -85,7 +85,7 @@ impl Row {
     }
 }
 
-/// A line with ours, and what the same costs without us, where there is such a thing.
+/// A row with our figure, and the figure without us, if there is one.
 pub(crate) struct Beside {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
@@ -94,7 +94,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// A line for each key and label, of what was measured of us and of the other.
+    /// One row for each key and label, from our values and the others.
     pub(crate) fn lines(
         names: impl IntoIterator<Item = (&'static str, &'static str)>,
         samples: impl IntoIterator<Item = (Vec<f64>, Vec<f64>)>,

@@ -1,8 +1,8 @@
-//! Figures of many runs.
+//! Figures from many runs.
 
 use serde::Serialize;
 
-/// What is left of measured values to print.
+/// The statistics of the measured values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,

@@ -1,11 +1,11 @@
-//! The part of a document that the benchmark writes, so that no figure is typed by hand.
+//! The generated part of a document, so that no figure is typed by hand.
 
 use anyhow::{Result, ensure};
 
 const BEGIN: &str = "<!-- bench:begin -->";
 const END: &str = "<!-- bench:end -->";
 
-/// The document with `block` between its markers, in place of what was there.
+/// The document with `block` between its markers, replacing what was there.
 pub(crate) fn replaced(document: &str, block: &str) -> Result<String> {
     let once = |marker: &str| document.matches(marker).count() == 1;
     ensure!(once(BEGIN) && once(END), "the document must have `{BEGIN}` once, and `{END}` once");
@@ -13,7 +13,7 @@ pub(crate) fn replaced(document: &str, block: &str) -> Result<String> {
         let place = document.find(marker).unwrap_or_default();
         (&document[..place], &document[place + marker.len()..])
     });
-    ensure!(rest.contains(END), "`{END}` stands before `{BEGIN}`");
+    ensure!(rest.contains(END), "`{END}` comes before `{BEGIN}`");
     Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", block.trim()))
 }
 
@@ -22,11 +22,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_between_the_markers_is_replaced_and_nothing_else() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let document = format!("# Title\n\n{BEGIN}\nold\n{END}\n\nThe rest.\n");
         let new = replaced(&document, "new\n").unwrap();
         assert_eq!(new, format!("# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\nThe rest.\n"));
-        assert_eq!(replaced(&new, "new").unwrap(), new, "the same again");
+        assert_eq!(replaced(&new, "new").unwrap(), new, "replacing twice changes nothing");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the contenders need around them: parents, files, environments.
+//! What the contenders need: parents, files, environments.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
@@ -28,20 +28,20 @@ const LINES_SOCKET: &str = "lines.sock";
 const FRAMES_SOCKET: &str = "frames.sock";
 const PYTHON_SOCKET: &str = "python.sock";
 
-/// Of few tools, and of many.
+/// The sessions with few and with many tools.
 type Sessions = [SessionPaths; 2];
 
-/// The parents, running, and the files they and the bridges need. All of it is gone when this is dropped.
+/// The running parents, and the files for them and the bridges. Dropping it removes everything.
 pub(crate) struct Stage<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) contenders: &'a [Contender],
     pub(crate) parent: Parent,
     sessions: Sessions,
     python: Option<SessionPaths>,
-    /// An earlier program, running.
+    /// The program of an earlier build, running.
     before: Option<(Parent, Sessions)>,
     _others: Vec<Process>,
-    // After the parents: what is in it is theirs.
+    // Dropped after the parents, whose files it contains.
     dir: TempDir,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         self.dir.path().join(name)
     }
 
-    /// How a contender is started with [`FEW_TOOLS`] or [`MANY_TOOLS`]; `None` if it cannot be.
+    /// The command of a contender with [`FEW_TOOLS`] or [`MANY_TOOLS`]; `None` if it has none.
     pub(crate) fn command(&self, contender: Contender, tools: usize) -> Result<Option<Command>> {
         let place = usize::from(tools == MANY_TOOLS);
         let own = &self.sessions[place];
@@ -132,7 +132,7 @@ impl<'a> Stage<'a> {
         self.contenders.iter().map(|contender| Ok((*contender, self.client(*contender)?))).collect()
     }
 
-    /// Starts a contender that is ready for calls.
+    /// Starts a contender and prepares it for calls.
     pub(crate) fn client(&mut self, contender: Contender) -> Result<Client> {
         let Some(command) = self.command(contender, FEW_TOOLS)? else { return self.cli() };
         let mut client = Client::new(Process::start(contender.name, command)?);
@@ -142,12 +142,12 @@ impl<'a> Stage<'a> {
         Ok(client)
     }
 
-    /// Makes the parent start us in place of the CLI.
+    /// Makes the parent start our program instead of the CLI.
     fn cli(&mut self) -> Result<Client> {
         let (socket, cli) = (self.within("cli.sock"), self.within("cli"));
         _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
-        // It is asked for its version first.
+        // The version is queried first.
         let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
         let floor = self.programs.floor.display();
         let script = format!("#!/bin/sh\n{version}\nexec '{floor}' relay '{}'\n", socket.display());
@@ -156,7 +156,7 @@ impl<'a> Stage<'a> {
         self.parent.ask(&cli)?;
         let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&patience))?;
-        ensure!(ready > 0, "nobody started the program in place of the CLI");
+        ensure!(ready > 0, "the program was not started in place of the CLI");
         let mut process = Process::that_connected(Contender::Sdk.name, listener.accept()?.0)?;
         answer_control(&mut process, "initialize", &json!({}))?;
         let status = json!({ "mcpServers": [{ "name": "tools", "status": "connected" }] });
@@ -169,31 +169,31 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// An executable as the bridge of a session.
+/// The command of a bridge executable for a session.
 fn bridge(executable: &Path, session: &SessionPaths) -> Command {
     let mut command = Command::new(executable);
     command.arg("bridge").arg(&session.socket).arg(&session.schema);
-    // A log or a trace would be measured too.
+    // Logging and tracing would be measured too.
     command.env_remove("TOOLBRIDGE_LOG").env_remove("TOOLBRIDGE_TRACE");
     command
 }
 
-/// Answers the one thing that is asked now.
+/// Answers the next control request.
 fn answer_control(process: &mut Process, subtype: &str, response: &Value) -> Result<()> {
     let asked: Value = serde_json::from_slice(process.line()?)?;
-    ensure!(asked["request"]["subtype"] == subtype, "asked for something else than `{subtype}`: {asked}");
+    ensure!(asked["request"]["subtype"] == subtype, "expected a `{subtype}` request: {asked}");
     let response = json!({ "subtype": "success", "request_id": asked["request_id"], "response": response });
     process.send(format!("{}\n", json!({ "type": "control_response", "response": response })).as_bytes())
 }
 
-/// A program with tools, running, with its sessions.
+/// A running program with tools, and its sessions.
 fn host(program: &Path, names: &Path) -> Result<(Parent, Sessions)> {
     let mut parent = Parent::start(program, names)?;
     let sessions = [parent.start_session(FEW_TOOLS)?.session, parent.start_session(MANY_TOOLS)?.session];
     Ok((parent, sessions))
 }
 
-/// Starts a parent and waits for the line that says it is there.
+/// Starts a parent and waits for its first line.
 fn ready(name: &'static str, command: Command) -> Result<(Process, Vec<u8>)> {
     let mut process = Process::start(name, command)?;
     let said = process.line()?.to_vec();

@@ -14,7 +14,8 @@ use crate::row::{Row, Unit};
 use crate::stage::{FEW_TOOLS, MANY_TOOLS, Stage};
 
 pub(crate) fn measure(stage: &Stage<'_>, effort: &Effort) -> Result<[Row; 2]> {
-    // A bridge's parent has no part in its list: it would be the same once more. The transport `sdk` starts nothing.
+    // The parent does not affect a bridge's list, so these would repeat it. The transport `sdk` starts
+    // nothing.
     let same = [
         Contender::BusyFloor,
         Contender::BridgeAndParent,
@@ -39,7 +40,7 @@ fn starts(
     plan: Plan,
 ) -> Result<Row> {
     eprintln!("measuring: {label}");
-    // The first start reads the executable from the disk.
+    // The first start reads the executable from disk.
     for contender in contenders {
         start(stage, *contender, tools)?;
     }
@@ -51,7 +52,7 @@ fn starts(
     Ok(Row::new(key, label, Unit::Time, contenders.iter().copied().zip(samples)))
 }
 
-/// How long a start takes; of the relay, which has no list, to the first call relayed.
+/// How long a start takes; for the relay, which has no list, until the first relayed call.
 fn start(stage: &Stage<'_>, contender: Contender, tools: usize) -> Result<Duration> {
     let name = contender.name;
     let command = stage.command(contender, tools)?.with_context(|| format!("{name}: it has no process"))?;

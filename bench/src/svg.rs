@@ -1,8 +1,8 @@
-//! Pictures: text, boxes and lines in SVG, readable on light and on dark pages.
+//! SVG pictures with text, boxes and lines, readable on light and on dark pages.
 //!
-//! Not plotters: its colours are fixed, and a page may be dark.
+//! Not plotters: its colours are fixed.
 
-/// The looks of everything. A class says what something is, not how it looks.
+/// The style sheet. Classes are named by meaning, not by appearance.
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#24292f}\
 .title{font-size:15px;font-weight:600}.heading{font-weight:600}.note{fill:#57606a}\
@@ -15,7 +15,7 @@ polyline{fill:none!important;stroke-width:2}rect{stroke:none!important}\
 .floor{fill:#7d8590;stroke:#7d8590}.ours{fill:#58a6ff;stroke:#58a6ff}.peer{fill:#f0883e;stroke:#f0883e}\
 .other{fill:#3fb950;stroke:#3fb950}}";
 
-/// A picture that is being drawn.
+/// A picture under construction.
 pub(crate) struct Svg {
     width: f64,
     height: f64,
@@ -32,7 +32,7 @@ impl Svg {
         self.body.push_str(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{text}</text>\n"));
     }
 
-    /// A box from its upper left corner.
+    /// A box, given by its upper left corner and size.
     pub(crate) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
         self.body.push_str(&format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" class=\"{class}\"/>\n"
@@ -83,6 +83,6 @@ mod tests {
         assert!(file.contains(">a &lt; b &amp; c</text>"), "{file}");
         assert!(file.contains("points=\"0.0,1.0 2.0,3.0\""), "{file}");
         assert_eq!(file.matches("<circle").count(), 2);
-        assert!(!file.contains("http://") || file.matches("http").count() == 1, "nothing is loaded");
+        assert!(!file.contains("http://") || file.matches("http").count() == 1, "nothing may be loaded");
     }
 }

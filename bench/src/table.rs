@@ -18,7 +18,7 @@ impl Table {
         self.rows.push(row.into_iter().collect());
     }
 
-    /// In columns of equal width.
+    /// In aligned columns.
     pub(crate) fn to_text(&self) -> String {
         let mut widths: Vec<usize> = self.head.iter().map(|cell| cell.chars().count()).collect();
         for row in &self.rows {

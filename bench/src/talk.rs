@@ -1,4 +1,4 @@
-//! From a prompt to the model: a CLI that is started for it, one that waited, and a conversation, beside the vendor's SDK.
+//! From a prompt to the model: a new CLI, a warm one, and a conversation, compared with the vendor's SDK.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::environment::{Runtime, source};
 use crate::program::Programs;
 use crate::row::Beside;
 
-/// Each with what the SDK does in its place.
+/// Key, label, and the corresponding measurement of the SDK.
 const ROWS: [(&str, &str, &str); 5] = [
     ("talk_cold", "a request", "cold"),
     ("talk_warm", "a request, with `keep_warm`", "cold"),
@@ -20,7 +20,7 @@ const ROWS: [(&str, &str, &str); 5] = [
     ("talk_second", "its second prompt", "second"),
 ];
 
-/// Everything with the CLI that the SDK brings along, and a scripted model on loopback.
+/// Measures with the CLI that comes with the SDK, and a scripted model on loopback.
 pub(crate) fn measure(programs: &Programs, runs: usize, profile: &str) -> Result<Vec<Beside>> {
     eprintln!("measuring: from a prompt to the model");
     let project = Project::find()?;

@@ -2,16 +2,16 @@
 
 use anyhow::{Result, ensure};
 
-/// Ids have as many digits as this one, so that they always stand at the same places.
+/// All ids have as many digits as this one, so that they are always at the same offsets.
 pub(crate) const FIRST_ID: u32 = 10_000_000;
 
 const ID_BYTES: usize = 8;
 
-/// How much of the end is looked at each time.
+/// How many bytes at the end are checked each time.
 const TAIL_BYTES: usize = 32;
 
-/// A message, and where in it the id stands: in the envelope, and in the payload, so that the answer to
-/// another call is never taken for the right one.
+/// A message, and the offsets of the id in it: in the envelope, and in the payload, so that the answer to
+/// another call is never accepted.
 #[derive(Default)]
 pub(crate) struct Template {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// A message that was made for, or was the answer to, the call with this id.
+    /// A message of the call with this id.
     pub(crate) fn new(bytes: Vec<u8>, id: u32) -> Self {
         let digits = id.to_string();
         let windows = bytes.windows(ID_BYTES).enumerate();
@@ -28,7 +28,7 @@ impl Template {
         Self { bytes, places }
     }
 
-    /// The message with another id in it.
+    /// The message with another id.
     pub(crate) fn with(&mut self, id: u32) -> &[u8] {
         let digits = id.to_string();
         debug_assert_eq!(digits.len(), ID_BYTES, "ids have a fixed width");
@@ -42,18 +42,18 @@ impl Template {
         self.bytes.len()
     }
 
-    /// How often the id is in it.
+    /// How often it contains the id.
     pub(crate) fn ids(&self) -> usize {
         self.places.len()
     }
 
-    /// The id that stands in a message of this form.
+    /// The id in a message of this form.
     pub(crate) fn id_in(&self, message: &[u8]) -> Option<u32> {
         let digits = message.get(*self.places.first()?..)?.get(..ID_BYTES)?;
         std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
-    /// Checks a message's length, its ids, its first bytes and its last; all of it if `thorough`.
+    /// Checks a message's length, ids, first and last bytes; all of it if `thorough`.
     pub(crate) fn check(&mut self, id: u32, message: &[u8], thorough: bool) -> Result<()> {
         let head = self.places.first().map_or(0, |place| place + ID_BYTES);
         self.with(id);
@@ -98,7 +98,7 @@ mod tests {
         let mut mixed = answer(one);
         mixed[9..17].copy_from_slice(b"10000002");
         assert!(template.check(one, &mixed, false).is_err());
-        // Something in the middle.
+        // A changed byte in the middle.
         let mut changed = answer(one);
         changed[20] = b'X';
         assert!(template.check(one, &changed, true).is_err());

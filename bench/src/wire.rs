@@ -1,20 +1,20 @@
-//! What a client's messages go over.
+//! The connection of a client.
 
 use anyhow::Result;
 
 use crate::process::Process;
 
-/// Carries messages to whatever is compared, and answers back.
+/// Carries messages to a contender, and answers back.
 pub(crate) trait Wire {
-    /// Whether a notification is answered too.
+    /// Whether notifications are answered too.
     const ANSWERS_ALL: bool;
 
-    /// Whose it is.
+    /// The contender's name.
     fn name(&self) -> &'static str;
 
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
-    /// Waits for one answer, where only one can be coming.
+    /// Waits for one answer, if only one is expected.
     fn receive(&mut self) -> Result<&[u8]>;
 }
 

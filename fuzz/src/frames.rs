@@ -1,4 +1,4 @@
-//! Frames come out of any bytes in any pieces as their lengths say, and go in again the same.
+//! Frames are read from any bytes in any pieces according to their lengths, and written back unchanged.
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -6,7 +6,7 @@ use toolbridge_ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_BYTES};
 
 use crate::input::{Pieces, block_on, cuts};
 
-/// What a stream of frames comes to: its frames, and how it ended.
+/// The frames of a stream, and how it ended.
 type Read = (Vec<Bytes>, End);
 
 #[derive(Debug, PartialEq, Eq)]

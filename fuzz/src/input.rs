@@ -9,22 +9,23 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-/// Inputs up to this length are cut at every place.
+/// Inputs up to this length are cut at every position.
 const EVERY_CUT_BYTES: usize = 40;
 
-/// A number that stands for a value, the same in every run.
+/// A hash of a value, the same in every run.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Whether this input is one of about `count` of which one takes the slow way too.
+/// Selects about one input in `count`, for checks that are slow.
 pub(crate) fn is_one_of(count: u64, input: &[u8]) -> bool {
     hash(&input).is_multiple_of(count)
 }
 
-/// Ways to cut `length` bytes: not at all, everywhere, in two at every place (or, if there are many, at some).
+/// Ways to cut an input: not at all, everywhere, and in two at every position (or at some, if there are
+/// many).
 pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
     let length = input.len();
     let places: Vec<usize> = if length <= EVERY_CUT_BYTES {
@@ -35,10 +36,10 @@ pub(crate) fn cuts(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
     [vec![], (1..length).collect()].into_iter().chain(places.into_iter().map(|place| vec![place]))
 }
 
-/// Runs a future to its end.
+/// Runs a future to completion.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     thread_local! {
-        // A frame that comes in pieces has a time to end in.
+        // Frames that arrive in pieces have a timeout.
         static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     }
     RUNTIME.with(|runtime| runtime.block_on(future))

@@ -1,5 +1,5 @@
-//! JSON as `serde_json` reads it, value by value, to compare with: members that stand twice and escapes that are halves of
-//! characters are kept.
+//! JSON as `serde_json` reads it, value by value, for comparison: duplicate members and unpaired surrogate
+//! escapes are kept.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A value, as it is written.
+/// A value, as written.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a>(&'a str);
 
-/// One value, perhaps between white space; `None` for anything else.
+/// One value, with optional white space around it; `None` for anything else.
 pub(crate) fn read(text: &str) -> Option<Node<'_>> {
     serde_json::from_str::<&RawValue>(text).ok().map(|raw| Node(raw.get()))
 }
@@ -41,7 +41,7 @@ impl<'a> Node<'a> {
         self.0.starts_with(|first: char| first == '-' || first.is_ascii_digit())
     }
 
-    /// `None` also when its escapes are halves of characters.
+    /// `None` also for unpaired surrogate escapes.
     pub(crate) fn as_text(self) -> Option<String> {
         serde_json::from_str(self.0).ok()
     }
@@ -57,13 +57,13 @@ impl<'a> Node<'a> {
         items.into_iter().map(|raw| Self(raw.get())).collect()
     }
 
-    /// Every member of that name.
+    /// Every member with that name.
     pub(crate) fn all(self, key: &str) -> Vec<Self> {
         let same = self.members().into_iter().filter(|(name, _)| name.as_deref() == Some(key));
         same.map(|(_, value)| value).collect()
     }
 
-    /// The first member of that name.
+    /// The first member with that name.
     pub(crate) fn get(self, key: &str) -> Option<Self> {
         self.all(key).first().copied()
     }

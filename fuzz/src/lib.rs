@@ -1,8 +1,8 @@
-//! Whatever bytes come in, these properties hold.
+//! Properties that hold for any input bytes.
 //!
-//! A target is a function of bytes that panics when its property does not hold; most compare what the product
-//! does with a slow and obvious way to do the same. `cargo xtask fuzz` has libFuzzer make inputs for them, from those
-//! under `fuzz/corpus/`.
+//! A target is a function of bytes that panics when its property does not hold; most compare the product with
+//! a slow and obvious implementation. `cargo xtask fuzz` lets libFuzzer generate inputs for them, starting
+//! from those under `fuzz/corpus/`.
 
 pub mod frames;
 pub mod lines;
@@ -16,10 +16,10 @@ pub mod splice;
 mod input;
 mod json;
 
-/// A target, by the name that its folder under `fuzz/corpus/` has too.
+/// A target, with the name of its folder under `fuzz/corpus/`.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 8] = [
     ("frames", frames::run),
     ("lines", lines::run),

@@ -1,11 +1,11 @@
-//! Lines come out of any bytes in any pieces, and one that is too long harms no other.
+//! Lines are read from any bytes in any pieces, and one that is too long affects no other.
 
 use futures_util::FutureExt as _;
 use toolbridge_mcp::{Incoming as _, LineReader, LineTooLong};
 
 use crate::input::{Pieces, cuts};
 
-/// Runs the target on one input: the first byte is the limit, the rest is what arrives.
+/// Runs the target on one input: the first byte is the limit, the rest is the stream.
 pub fn run(input: &[u8]) {
     let Some((limit, bytes)) = input.split_first() else { return };
     let limit = usize::from(*limit).max(1);
@@ -13,7 +13,9 @@ pub fn run(input: &[u8]) {
     for cuts in cuts(bytes) {
         let mut reader = LineReader::with_limit(Pieces::new(bytes, &cuts), limit);
         let mut got = Vec::new();
-        while let Some(line) = reader.next().now_or_never().expect("memory never waits").expect("nor fails") {
+        while let Some(line) =
+            reader.next().now_or_never().expect("memory never waits").expect("memory never fails")
+        {
             got.push(line.map(|line| line.to_vec()));
         }
         assert_eq!(got, want, "limit {limit}, cut at {cuts:?}");

@@ -1,4 +1,4 @@
-//! Requests and replies on the socket are told apart as a slow reader does, and payloads are kept.
+//! Requests and replies on the socket are classified like a slow reader does, and payloads are unchanged.
 
 use bytes::Bytes;
 use toolbridge_ipc::fuzzing::{Reply, Request, read_reply, read_request, write_request};
@@ -26,7 +26,7 @@ fn request(frame: &Bytes) {
                         .iter()
                         .any(|key| inner.all(key).len() > 1)
                 });
-            assert!(!node.is_object() || is_double, "a request was taken for none");
+            assert!(!node.is_object() || is_double, "a request was rejected");
         }
         Request::Watch => {
             let method = node.as_ref().and_then(|node| node.get("method")).and_then(Node::as_text);
@@ -37,7 +37,7 @@ fn request(frame: &Bytes) {
             assert!(node.get("method").is_none() && node.get("answer").is_some());
         }
         Request::Refused(type_name) => {
-            let node = node.expect("what is refused is JSON");
+            let node = node.expect("a refused request is JSON");
             let is_method = node.get("method").and_then(Node::as_text).as_deref() == Some("call_tool");
             match &*type_name {
                 "UnknownMethodError" => assert!(!is_method, "the method was not seen"),
@@ -47,7 +47,7 @@ fn request(frame: &Bytes) {
         }
         Request::Call(call) => {
             let node = node.expect("a call is JSON");
-            assert!(is_call(node), "something was taken for a call");
+            assert!(is_call(node), "an invalid call was accepted");
             let params = node.get("params").expect("a call has parameters");
             assert_eq!(params.get("name").and_then(Node::as_text).as_deref(), Some(&*call.name));
             let arguments = params.get("arguments").map_or("{}", Node::text);
@@ -79,7 +79,7 @@ fn is_call(node: Node<'_>) -> bool {
     has_name && has_arguments && has_meta
 }
 
-/// Whether every client can read it: whichever of the members that stand twice it takes.
+/// Whether every client can read it, whichever of duplicate members it uses.
 fn is_result(node: Node<'_>) -> bool {
     let is_block = |block: &Node<'_>| {
         let types = block.all("type");
@@ -106,7 +106,7 @@ fn reply(frame: &Bytes) {
     let Ok(reply) = read_reply(frame) else {
         let Some(node) = node else { return };
         let has_result = counts == (1, 0, 0) && count("ask") < 2 && node.get("result").is_some_and(is_result);
-        assert!(!has_result, "a result was taken for none");
+        assert!(!has_result, "a result was rejected");
         return;
     };
     let node = node.expect("a reply is JSON");
@@ -115,7 +115,7 @@ fn reply(frame: &Bytes) {
             assert_eq!(counts, (1, 0, 0));
             let own = node.get("result").expect("counted");
             assert_eq!(result.as_str(), own.text());
-            assert!(is_result(own), "something was taken for a result");
+            assert!(is_result(own), "an invalid result was accepted");
         }
         Reply::Error(type_name, message) => {
             assert_eq!(counts, (0, 1, 0));

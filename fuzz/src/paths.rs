@@ -35,7 +35,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// The rules, one after the other.
+/// The rules, one by one.
 fn is_plain(text: &str) -> bool {
     let ends_in_dot = text.ends_with("/.") || text.ends_with("\\.");
     let names: Vec<_> = text.split(['/', '\\']).filter(|name| *name != ".").collect();
@@ -56,7 +56,7 @@ fn is_plain(text: &str) -> bool {
             .all(|name| !name.is_empty() && *name != ".." && !name.ends_with(['.', ' ']) && name.len() <= 255)
 }
 
-/// Reads and creates the path in a vault that is full of ways out.
+/// Reads and creates the path in a vault with symbolic links and other ways out.
 fn in_a_vault(text: &str, path: Option<&str>) {
     let workspace = workspace(&[
         ("vault/a.md", "a"),
@@ -89,8 +89,7 @@ fn count(folder: &Path) -> usize {
     std::fs::read_dir(folder).expect("a folder").count()
 }
 
-/// Manuals and a vault with these files, in memory where there is a place for that: what is safe on a disk is tested
-/// elsewhere.
+/// Manuals and a vault with these files, in memory if possible: durability on disk is tested elsewhere.
 pub(crate) fn workspace(files: &[(&str, &str)]) -> TempDir {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -105,12 +104,12 @@ pub(crate) fn workspace(files: &[(&str, &str)]) -> TempDir {
     workspace
 }
 
-/// The document tools there, without their log.
+/// The document tools for that workspace, without their log.
 pub(crate) fn open(workspace: &Path) -> Documents {
     Documents::builder().workspace(workspace).log_to(std::io::sink()).open().expect("a workspace")
 }
 
-/// The answer of a tool, whatever it is.
+/// The answer of a tool, of any kind.
 pub(crate) fn call(documents: &Documents, name: &str, arguments: &serde_json::Value) -> String {
     let call = ToolCall { name: name.into(), arguments: RawJson::from(arguments), meta: CallMeta::default() };
     let context = CallContext::new(CancellationToken::new());

@@ -1,4 +1,5 @@
-//! Each request over HTTP is answered; a refusal is a JSON-RPC error, and who names another host or comes from another page is refused.
+//! Each HTTP request is answered; a refusal is a JSON-RPC error, and requests with a foreign `Host` or
+//! `Origin` are refused.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -29,10 +30,13 @@ pub fn run(input: &[u8]) {
         assert!(said.get("error").is_some_and(json::Node::is_object), "a refusal is an error");
         return;
     }
-    assert!(is_this_machine(&host), "let in as {host:?}");
+    assert!(is_this_machine(&host), "accepted with host {host:?}");
     if let Some(origin) = origin {
         let (scheme, place) = origin.split_once("://").expect("an origin has a scheme");
-        assert!(["http", "https"].contains(&scheme) && is_this_machine(place), "let in from {origin:?}");
+        assert!(
+            ["http", "https"].contains(&scheme) && is_this_machine(place),
+            "accepted with origin {origin:?}"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Each JSON-RPC line goes where a slow reader sends it, its payload byte for byte.
+//! Each JSON-RPC line is classified like a slow reader does, with its payload byte for byte.
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
@@ -26,7 +26,7 @@ pub fn run(input: &[u8]) {
     assert!(want.contains(&got), "got {got}, wanted {want:?}");
 }
 
-/// What a line comes to, as text, so that both ways can be compared at a glance.
+/// The classification of a line as text, for comparison.
 fn show(sorted: &Sorted) -> String {
     let raw = |json: &Option<RawJson>| json.as_ref().map_or("-".to_owned(), ToString::to_string);
     match sorted {
@@ -40,7 +40,7 @@ fn show(sorted: &Sorted) -> String {
     }
 }
 
-/// What a line may come to: one thing, but for lines with several faults.
+/// The possible classifications of a line: one, except for lines with several faults.
 fn slowly(input: &[u8]) -> Vec<String> {
     let refused = |id: Option<&str>, code: i32| format!("refused {} {code}", id.unwrap_or("-"));
     let broken = || vec![refused(None, -32700), refused(None, -32600)];
@@ -56,7 +56,7 @@ fn slowly(input: &[u8]) -> Vec<String> {
     let is_double = OUTER.iter().chain(&["params"]).any(|key| node.all(key).len() > 1)
         || params.is_some_and(|params| INNER.iter().any(|key| params.all(key).len() > 1));
     if is_double {
-        // A key that stands for no text costs the id of what is refused anyway.
+        // A key that is not valid text may lose the id of a line that is refused anyway.
         let is_odd = node.members().iter().any(|(key, _)| key.is_none());
         return [Some(good_id), is_odd.then_some(None)]
             .into_iter()
@@ -114,7 +114,7 @@ fn slowly(input: &[u8]) -> Vec<String> {
     }]
 }
 
-/// An id as it compares: digits, or a text.
+/// A comparable form of an id: digits, or a text.
 fn key_of(id: Node<'_>) -> Option<Result<String, String>> {
     if id.is_text() {
         return id.as_text().map(Err);

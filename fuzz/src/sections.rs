@@ -1,4 +1,4 @@
-//! Sections of markdown tile their text, nest, and are copied byte for byte.
+//! Sections of Markdown cover their text without gaps, nest, and are copied byte for byte.
 
 use serde_json::{Value, json};
 use toolbridge_docs::fuzzing::{Section, outline};
@@ -22,7 +22,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// The sections without their subsections follow each other without a gap, and each starts a line.
+/// Sections without their subsections follow each other without a gap, and each starts on a new line.
 fn tile(text: &str, outline: &[Section]) {
     let mut at = outline[0].range.start;
     let before = text[..at].strip_prefix(BOM).unwrap_or(&text[..at]);
@@ -34,7 +34,7 @@ fn tile(text: &str, outline: &[Section]) {
         let lines = lines(text[..part.range.start].strip_prefix(BOM).unwrap_or(&text[..part.range.start]));
         let (whole, is_open) = lines;
         assert!(!is_open, "{part:?} starts in the middle of a line");
-        // What stands before the first heading begins at line 1, blank lines and all.
+        // The text before the first heading begins at line 1, including blank lines.
         assert_eq!(part.line, whole + 1, "{part:?}");
         let (more, is_open) = self::lines(&text[part.range.clone()]);
         let last = whole + more + usize::from(is_open);
@@ -43,7 +43,7 @@ fn tile(text: &str, outline: &[Section]) {
     assert_eq!(at, text.len());
 }
 
-/// How many lines end in a text, and whether one is begun after them.
+/// The number of complete lines in a text, and whether an incomplete one follows.
 fn lines(text: &str) -> (usize, bool) {
     let bytes = text.as_bytes();
     let ends = bytes
@@ -53,7 +53,7 @@ fn lines(text: &str) -> (usize, bool) {
     (ends.count(), !matches!(bytes.last(), None | Some(b'\n' | b'\r')))
 }
 
-/// A section ends where the next of its level or a higher one begins; its parent is the last higher one before.
+/// A section ends where the next one of its level or above begins; its parent is the last one above it.
 fn nest(outline: &[Section]) {
     for (place, part) in outline.iter().enumerate() {
         assert!(part.level <= 6 && (part.level > 0 || place == 0), "{part:?}");
@@ -65,10 +65,10 @@ fn nest(outline: &[Section]) {
     }
 }
 
-/// A section that was copied has the sections that it had.
+/// A copied section has the same sections in it.
 fn alone(text: &str, whole: &[Section], place: usize, part: &Section) {
     let own = &text[part.range.clone()];
-    // What has no heading may be anything, and a byte order mark is no text at the start of a file.
+    // A text without a heading may be anything, and a byte order mark at the start of a file is not text.
     if part.level == 0 || own.starts_with(BOM) {
         return;
     }

@@ -1,4 +1,4 @@
-//! An answer around a raw result is one line of JSON with the result's own members in it.
+//! An answer around a raw result is one line of JSON that contains the result's own members.
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
@@ -15,11 +15,11 @@ pub fn run(input: &[u8]) {
 
     let node = std::str::from_utf8(result).ok().and_then(json::read);
     let raw = RawJson::parse(Bytes::copy_from_slice(result));
-    assert_eq!(raw.is_ok(), node.is_some(), "what is JSON is in doubt: {raw:?}");
+    assert_eq!(raw.is_ok(), node.is_some(), "the two parsers disagree: {raw:?}");
     let (Ok(raw), Some(node)) = (raw, node) else { return };
     assert_eq!(raw.as_str(), node.text(), "kept as it was written");
     assert_eq!(raw.is_object(), node.is_object());
-    // What is no object is refused before it gets here.
+    // Results that are not objects are refused earlier.
     if !node.is_object() {
         return;
     }
@@ -38,7 +38,7 @@ pub fn run(input: &[u8]) {
         node.members().into_iter().map(flat).collect()
     };
     let (had, mut has) = (members(node), members(whole.members()[2].1));
-    // It is said once: by the result itself, or by us.
+    // `resultType` appears once: from the result itself, or from us.
     let is_ours = has.len() > had.len();
     if is_ours {
         assert_eq!(has.remove(0), (Some("resultType".into()), r#""complete""#.into()));
@@ -47,5 +47,5 @@ pub fn run(input: &[u8]) {
     assert!(is_stateless || !is_ours);
     let said = had.iter().filter(|(key, _)| key.as_deref() == Some("resultType")).count();
     assert!(!is_stateless || is_ours || said > 0, "a stateless result says that it is complete");
-    assert!(!is_ours || said != 1 || node.text().contains("\\u"), "it is said twice");
+    assert!(!is_ours || said != 1 || node.text().contains("\\u"), "it appears twice");
 }

@@ -1,4 +1,4 @@
-//! What has happened: counts, the last events, and what was wrong.
+//! Statistics of a run: counts, the last events, and faults.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,13 +10,13 @@ use anyhow::Error;
 
 use crate::host::lock;
 
-/// How many events are remembered.
+/// How many events are kept.
 const EVENTS: usize = 50_000;
 
-/// How many of them are shown for something wrong, of a client and of a host.
+/// How many of them are shown with a fault, per client and host.
 const SHOWN: usize = 20;
 
-/// How many wrongs are printed; the others are counted.
+/// How many faults are printed; further ones are only counted.
 const PRINTED: u64 = 10;
 
 macro_rules! counts {
@@ -25,7 +25,7 @@ macro_rules! counts {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Count { $($count,)* }
 
-        /// All of it, with what it is called, in the order of the table.
+        /// All counts with their labels, in the order of the table.
         const ALL: &[(Count, &str)] = &[$((Count::$count, $label),)*];
     };
 }
@@ -58,7 +58,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// The account of a run, kept by everybody.
+/// The statistics of a run, shared by all threads.
 pub(crate) struct Account {
     seed: u64,
     started: Instant,
@@ -80,7 +80,7 @@ impl Account {
         self.add(count, 0)
     }
 
-    /// Remembers what `who` did, or what was done to it.
+    /// Records an event of a client or host.
     pub(crate) fn note(&self, who: &str, what: impl Into<String>) {
         let mut events = lock(&self.events);
         if events.len() == EVENTS {
@@ -89,7 +89,7 @@ impl Account {
         events.push_back((self.started.elapsed(), who.to_owned(), what.into()));
     }
 
-    /// Counts something that must not be, and prints it with what came before it.
+    /// Counts a fault, and prints it with the events before it.
     pub(crate) fn wrong(&self, wrong: &Error, who: &[&str]) {
         let printed = self.bad();
         self.add(wrong.downcast_ref().copied().unwrap_or(Count::Wrong), 1);
@@ -108,17 +108,17 @@ impl Account {
         eprint!("{text}");
     }
 
-    /// Counts something that somebody has left behind.
+    /// Counts something that was left behind.
     pub(crate) fn left(&self, what: String, who: &[&str]) {
         self.wrong(&Error::msg(what).context(Count::Left), who);
     }
 
-    /// How much there is that must not be.
+    /// The number of faults.
     pub(crate) fn bad(&self) -> u64 {
         [Count::Wrong, Count::Unanswered, Count::Left].into_iter().map(|count| self.get(count)).sum()
     }
 
-    /// Calls whose end nobody has counted.
+    /// The calls without a counted end.
     pub(crate) fn uncounted(&self) -> u64 {
         let ends = [Count::Right, Count::Explained, Count::Cancelled, Count::Gone];
         self.get(Count::Calls).abs_diff(ends.into_iter().map(|count| self.get(count)).sum())

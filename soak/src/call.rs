@@ -1,4 +1,4 @@
-//! What is asked, and what must come back.
+//! Requests and their expected answers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const TOO_LARGE_BYTES: usize = 11_000_000;
 /// Longer than any client waits.
 const FOR_EVER_MS: u64 = 600_000;
 
-/// Letters of one to four bytes, and those that JSON has to escape.
+/// Characters of one to four bytes, and ones that JSON has to escape.
 const LETTERS: [char; 16] =
     ['a', 'Z', '0', ' ', 'ü', 'ß', 'Ж', '中', '\u{200d}', '😀', '"', '\\', '/', '\n', '\t', '\u{1}'];
 
@@ -32,31 +32,31 @@ pub(crate) struct Call {
     pub(crate) lasts: Duration,
 }
 
-/// What must come back.
+/// The expected answer.
 pub(crate) enum Want {
     /// This result.
     Result(Value),
-    /// A result that has so many tools.
+    /// A result with that many tools.
     Tools(usize),
-    /// A result that greets.
+    /// A result of `initialize`.
     Hello,
     /// An error of the protocol.
     Refusal(i64),
-    /// An error of the tool that begins so.
+    /// A tool error that begins like this.
     Error(&'static str),
-    /// A note with this text, whose number is higher than any that was seen before.
+    /// A note with this text, whose number is higher than any seen before.
     Note { text: String, seen: u64, ms: u64 },
-    /// Nothing: it is cancelled, or its bridge is ended.
+    /// None: the call is cancelled, or its bridge is ended.
     Nothing,
 }
 
-/// What came back.
+/// The checked answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     Right,
     /// The note with that number.
     Note(u64),
-    /// The parent could not be asked.
+    /// The parent could not be reached.
     Lost(String),
 }
 
@@ -88,7 +88,7 @@ impl Call {
         Self::text("echo", &json!({ "text": &text }), text)
     }
 
-    /// Something that does not end by itself; an exclusive call holds up all others of its host.
+    /// A call that does not end by itself; an exclusive one blocks all others of its host.
     pub(crate) fn endless(exclusive: bool) -> Self {
         if exclusive {
             Self::tool("write_note", &json!({ "text": "never", "ms": FOR_EVER_MS }), Want::Nothing)
@@ -97,13 +97,13 @@ impl Call {
         }
     }
 
-    /// A large answer to a small question.
+    /// A large answer to a small request.
     pub(crate) fn blob(random: &mut Rng) -> Self {
         let bytes = random.usize(50_000..=500_000);
         Self::text("blob", &json!({ "bytes": bytes }), "x".repeat(bytes))
     }
 
-    /// Anything that `host` can do; `name` is nobody else's.
+    /// Any call that `host` supports; `name` is unique.
     pub(crate) fn any(random: &mut Rng, host: &Host, name: &str) -> Self {
         match random.usize(0..=19) {
             0 => return Self::ping(),
@@ -163,7 +163,7 @@ impl Call {
         }
     }
 
-    /// One whose progress is reported under its name.
+    /// A call that reports progress under its name.
     fn countdown(random: &mut Rng, name: &str) -> Self {
         let from = random.usize(0..=3);
         let mut call = Self::text("countdown", &json!({ "from": from }), "lift-off");
@@ -171,7 +171,7 @@ impl Call {
         Self { lasts: Duration::from_millis(100 * from as u64), ..call }
     }
 
-    /// Structured values, there and back.
+    /// Structured values, both ways.
     fn of_parent(random: &mut Rng, name: &str) -> Self {
         let item = |random: &mut Rng, id: u32| {
             json!({ "id": id, "name": short(random, name), "parent": id.checked_sub(1), "price": 0.25 * f64::from(id),
@@ -187,19 +187,19 @@ impl Call {
         Self::tool("both", &arguments, Want::Result(result))
     }
 
-    /// The token of its progress.
+    /// The progress token.
     pub(crate) fn token(&self) -> Option<&str> {
         self.params["_meta"]["progressToken"].as_str()
     }
 
-    /// The report that must come after `reported` others.
+    /// The progress report expected after `reported` others.
     pub(crate) fn report(&self, reported: u64) -> Value {
         let from = self.params["arguments"]["from"].as_u64().unwrap_or(0);
         let message = if reported < from { format!("{} left", from - reported) } else { "done".into() };
         json!({ "progressToken": self.token(), "progress": reported, "total": from, "message": message })
     }
 
-    /// How many there must be before its answer.
+    /// The number of reports expected before the answer.
     pub(crate) fn reports(&self) -> u64 {
         self.token().map_or(0, |_| self.params["arguments"]["from"].as_u64().unwrap_or(0) + 1)
     }
@@ -238,7 +238,7 @@ fn text_result(text: impl Into<Value>, is_error: bool) -> Value {
     json!({ "content": [{ "type": "text", "text": text.into() }], "isError": is_error })
 }
 
-/// The beginning of a text that may be large.
+/// The start of a text that may be large.
 pub(crate) fn excerpt(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 300 {
@@ -247,7 +247,7 @@ pub(crate) fn excerpt(value: &Value) -> String {
     format!("{}… ({} bytes)", text.chars().take(300).collect::<String>(), text.len())
 }
 
-/// Begins with `name`; mostly small, sometimes some megabytes.
+/// Begins with `name`; mostly small, sometimes several megabytes.
 fn text(random: &mut Rng, name: &str) -> String {
     let bytes = match random.usize(0..=99) {
         0..=69 => random.usize(0..=300),
@@ -275,7 +275,7 @@ fn short(random: &mut Rng, name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// An answer with the text of a good result.
+    /// An answer with the text of a successful result.
     fn good(text: &str) -> Value {
         json!({ "jsonrpc": "2.0", "id": 1, "result": text_result(text, false) })
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_told_from_other_errors() {
+    fn a_lost_connection_is_distinguished_from_other_errors() {
         let lost = |text: &str| json!({ "id": 1, "result": text_result(text, true) });
         let call = Call::echo("mine".into());
         let text = "cannot reach the parent process at `x`: gone (type: IPCConnectionError)";

@@ -1,4 +1,4 @@
-//! A bridge process, and a client that checks all it says.
+//! A bridge process, and a client that checks all of its output.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -20,17 +20,17 @@ use crate::call::{Call, Verdict, Want, excerpt};
 use crate::host::{Host, LIMIT, Place, wait_for};
 use crate::note::Note;
 
-/// Room for what is read at once.
+/// The size of one read.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How a bridge ends.
+/// How a bridge is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All is answered, then stdin is closed.
+    /// After all answers, by closing its stdin.
     Done,
-    /// stdin is closed with calls under way, and answers are read to their end.
+    /// By closing its stdin with pending calls; answers are read to the end.
     Closed,
-    /// The client is gone.
+    /// By closing the connection.
     HungUp,
     /// SIGTERM.
     Terminated,
@@ -38,13 +38,13 @@ pub(crate) enum End {
     Killed,
 }
 
-/// A request that is under way.
+/// A pending request.
 struct Asked {
     call: Call,
     sent: Instant,
-    /// How often its progress was reported.
+    /// The number of progress reports so far.
     reported: u64,
-    /// The request after whose answer no other may come: it was sent behind the cancellation.
+    /// After the answer to this request, sent after the cancellation, no answer may come.
     fence: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Sends a request that is not answered yet.
+    /// Sends a request without waiting for the answer.
     pub(crate) fn ask(&mut self, call: impl FnOnce(&str) -> Call) -> Result<u64> {
         self.last_id += 1;
         let id = self.last_id;
@@ -101,7 +101,7 @@ impl<'a> Client<'a> {
         Ok(id)
     }
 
-    /// Cancels a request. Its answer may be under way; behind the answer to a later request it is not.
+    /// Cancels a request. Its answer may be in flight; after the answer to a later request it may not come.
     pub(crate) fn cancel(&mut self, id: u64) -> Result<()> {
         self.account.note(&self.name, format!("cancels {id}"));
         let params = json!({ "requestId": id, "reason": "soak" });
@@ -116,7 +116,7 @@ impl<'a> Client<'a> {
     pub(crate) fn send(&mut self, message: &Value) -> Result<()> {
         match self.stream.write_all(format!("{message}\n").as_bytes()) {
             Ok(()) => Ok(()),
-            // Why it has ended shows when it is waited for.
+            // The reason of the end is found when the process is waited for.
             Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 self.has_ended = true;
                 Ok(())
@@ -125,7 +125,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Tool calls that are under way and not cancelled, in the order they were made.
+    /// The tool calls that are pending and not cancelled, in order.
     pub(crate) fn calls(&self) -> Vec<u64> {
         let calls = self.under_way.iter().filter(|(_, asked)| asked.fence.is_none());
         let calls = calls.filter(|(_, asked)| asked.call.method == "tools/call");
@@ -140,12 +140,12 @@ impl<'a> Client<'a> {
         self.calls().into_iter().filter(|id| !ends(id)).collect()
     }
 
-    /// How many requests wait for an answer that must come.
+    /// The number of requests whose answer must come.
     pub(crate) fn waiting(&self) -> usize {
         self.under_way.values().filter(|asked| !matches!(asked.call.want, Want::Nothing)).count()
     }
 
-    /// Reads and checks what comes until then, or until `enough`.
+    /// Reads and checks messages until that time, or until `enough`.
     pub(crate) fn read_until(&mut self, until: Instant, enough: impl Fn(&Self) -> bool) -> Result<()> {
         while !self.has_ended && !enough(self) {
             self.check_limits()?;
@@ -167,7 +167,7 @@ impl<'a> Client<'a> {
         Err(Error::msg(wrong).context(Count::Unanswered))
     }
 
-    /// Reads once, and takes all lines that are complete.
+    /// Reads once, and handles all complete lines.
     fn read_some(&mut self, patience: Duration) -> Result<()> {
         let mut piece = vec![0; PIECE_BYTES];
         let read = self.stream.set_read_timeout(Some(patience)).and_then(|()| self.stream.read(&mut piece));
@@ -198,17 +198,17 @@ impl<'a> Client<'a> {
         ensure!(message.get("method").is_none(), "the bridge says {}", excerpt(&message));
         let asked = message["id"].as_u64().and_then(|id| Some((id, self.under_way.remove(&id)?)));
         let Some((id, asked)) = asked else {
-            bail!("an answer that nobody waits for: {}", excerpt(&message));
+            bail!("an unexpected answer: {}", excerpt(&message));
         };
         self.settle(id, &asked, &message)?;
-        // What was cancelled before this was asked is answered by now, or never.
+        // Requests cancelled before this one was sent are answered by now, or never.
         let before = self.under_way.len();
         self.under_way.retain(|_, asked| asked.fence != Some(id));
         self.account.add(Count::Cancelled, (before - self.under_way.len()) as u64);
         Ok(())
     }
 
-    /// Counts an answer to what was asked.
+    /// Checks and counts an answer.
     fn settle(&mut self, id: u64, asked: &Asked, answer: &Value) -> Result<()> {
         let answered = Instant::now();
         let count = match asked.call.judge(answer)? {
@@ -250,7 +250,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Ends the bridge, and checks its last words and how it ends.
+    /// Ends the bridge, and checks its remaining output and its exit status.
     pub(crate) fn end(&mut self, end: End) -> Result<()> {
         self.account.note(&self.name, format!("ends: {end:?}"));
         match end {
@@ -259,15 +259,15 @@ impl<'a> Client<'a> {
             End::Terminated => kill_process(Pid::from_child(&self.child), Signal::TERM)?,
             End::Killed => self.child.kill()?,
         }
-        let last_words = self.last_words(end);
+        let remaining_output = self.remaining_output(end);
         let status = self.wait()?;
-        last_words?;
+        remaining_output?;
         let is_right = if end == End::Killed { status.signal() == Some(9) } else { status.success() };
         ensure!(is_right, "the bridge ended with {status}: {end:?}");
         Ok(())
     }
 
-    fn last_words(&mut self, end: End) -> Result<()> {
+    fn remaining_output(&mut self, end: End) -> Result<()> {
         let until = Instant::now() + LIMIT;
         while end != End::HungUp && !self.has_ended {
             ensure!(Instant::now() < until, "the bridge does not close its stdout: {end:?}");
@@ -280,7 +280,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// How it ended.
+    /// Waits for the process and returns its status.
     pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
         self.account.add(Count::Gone, self.under_way.drain().count() as u64);
         wait_for(&mut self.child, "a bridge")
@@ -289,7 +289,7 @@ impl<'a> Client<'a> {
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
-        // After something wrong: nobody looks at it any more.
+        // After a fault: the rest is not checked.
         self.account.add(Count::Gone, self.under_way.len() as u64);
         _ = self.child.kill();
         _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! A process with tools, and what is done to it.
+//! A host process with tools, and the signals it gets.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::trouble::Troubles;
 /// Longer than anything takes on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Which program it is.
+/// The program of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostKind {
     /// `toolbridge demo --serve`.
@@ -26,7 +26,7 @@ pub(crate) enum HostKind {
     Parent,
 }
 
-/// The executables, and the directory that is everybody's TMPDIR.
+/// The executables, and the TMPDIR of all processes.
 pub(crate) struct Place {
     pub(crate) toolbridge: PathBuf,
     pub(crate) bridge: PathBuf,
@@ -35,12 +35,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A command that says nothing but what it is asked, and by whose environment its process can be found.
+    /// A command with logging off, whose process can be found by its environment.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("TMPDIR", &self.dir).stderr(Stdio::null());
-        // Memory that is given up goes back to the system at once, so that what is kept shows; and no panic reads the
-        // whole of its executable's debug information.
+        // Freed memory is returned to the system at once, so that leaks show; and panics do not load the
+        // executable's debug information.
         command.env("MALLOC_MMAP_THRESHOLD_", "131072").env("MALLOC_TRIM_THRESHOLD_", "131072");
         command.env("RUST_BACKTRACE", "0");
         for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE", "TOOLBRIDGE_TRACE"] {
@@ -49,18 +49,18 @@ impl Place {
         command
     }
 
-    /// Files that somebody has left here.
+    /// The files in the directory.
     pub(crate) fn files(&self) -> Result<Vec<String>> {
         let entries = std::fs::read_dir(&self.dir)?.collect::<std::io::Result<Vec<_>>>()?;
         Ok(entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
     }
 
-    /// Processes whose TMPDIR is this one.
+    /// The processes with this TMPDIR.
     pub(crate) fn processes(&self) -> Result<Vec<String>> {
         let mark = format!("TMPDIR={}", self.dir.display());
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc")?.flatten() {
-            // Those that end meanwhile, and those of others, have none to be read.
+            // The environment of ended processes, and of other users, cannot be read.
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
             if environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
                 found.push(entry.file_name().to_string_lossy().into_owned());
@@ -112,7 +112,7 @@ impl Host {
         Ok(kill_process(Pid::from_child(&lock(&self.process).0), signal)?)
     }
 
-    /// Kills it; its files are left to the next start.
+    /// Kills it; the next start removes its files.
     pub(crate) fn kill(&self) -> Result<()> {
         self.troubles.begin(true);
         self.signal(Signal::KILL)?;
@@ -120,7 +120,7 @@ impl Host {
         Ok(())
     }
 
-    /// Ends it in good order: by a signal, or by the end of its stdin.
+    /// Ends it normally: by a signal, or by closing its stdin.
     pub(crate) fn stop(&self, signal: Option<Signal>) -> Result<()> {
         self.troubles.begin(true);
         match signal {
@@ -151,12 +151,12 @@ impl Host {
         self.socket.exists() || self.schema.exists()
     }
 
-    /// How many descriptors it has open.
+    /// The number of its open descriptors.
     pub(crate) fn descriptors(&self) -> Result<usize> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", lock(&self.process).0.id()))?.count())
     }
 
-    /// Its memory that is in RAM.
+    /// Its resident memory.
     pub(crate) fn resident_kib(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", lock(&self.process).0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
@@ -178,7 +178,7 @@ pub(crate) fn wait_for(child: &mut Child, name: &str) -> Result<ExitStatus> {
     Ok(child.wait()?)
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn eventually(name: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let until = Instant::now() + LIMIT;
     while !holds()? {

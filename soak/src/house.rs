@@ -1,4 +1,4 @@
-//! The hosts, and what happens to them.
+//! All hosts, and their faults.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,15 +12,15 @@ use crate::account::{Account, Count};
 use crate::host::{Host, HostKind, Place, eventually, lock};
 use crate::random::{millis, pick, weighed};
 
-/// The programs of the hosts. Those at the beginning live as long as the run, and are looked at for what they keep.
+/// The programs of the hosts. The first ones live as long as the run, and are checked for leaks.
 const KINDS: [HostKind; 6] =
     [HostKind::Demo, HostKind::Parent, HostKind::Demo, HostKind::Demo, HostKind::Demo, HostKind::Parent];
 const LONG_LIVED: usize = 2;
 
-/// More than this is not explained by what lies between pieces of memory that are in use.
+/// Growth above this is not explained by fragmentation.
 const GROWTH_KIB: u64 = 8 * 1024;
 
-/// What is done to a host, and how often.
+/// The faults of a host, and their weights.
 const FATES: [(usize, Count); 5] = [
     (4, Count::HostsKilled),
     (2, Count::HostsTerminated),
@@ -30,7 +30,7 @@ const FATES: [(usize, Count); 5] = [
 ];
 const FATES_OF_LONG_LIVED: [(usize, Count); 2] = [(3, Count::HostsHalted), (1, Count::HostsStopped)];
 
-/// What a long-lived host has when nobody calls it.
+/// The resources of a long-lived host while it is not called.
 struct Calm {
     descriptors: usize,
     /// After each round.
@@ -41,7 +41,7 @@ pub(crate) struct House<'a> {
     pub(crate) place: &'a Place,
     pub(crate) account: &'a Account,
     hosts: Vec<Mutex<Arc<Host>>>,
-    /// How many hosts have taken another's place.
+    /// The number of replaced hosts.
     successors: AtomicUsize,
     calm: Mutex<Vec<Calm>>,
 }
@@ -58,7 +58,7 @@ impl<'a> House<'a> {
         Ok(Self { place, account, hosts, successors: AtomicUsize::new(0), calm })
     }
 
-    /// Some host that runs, or did a moment ago.
+    /// A host that runs, or did a moment ago.
     pub(crate) fn pick(&self, random: &mut Rng) -> Arc<Host> {
         Arc::clone(&lock(pick(random, &self.hosts)))
     }
@@ -67,7 +67,7 @@ impl<'a> House<'a> {
         0..self.hosts.len()
     }
 
-    /// Lets things happen to one host, and to those that take its place, until then.
+    /// Injects faults into one host, and into its successors, until that time.
     pub(crate) fn trouble(&self, slot: usize, random: &mut Rng, until: Instant) -> Result<()> {
         loop {
             let pause = millis(random, 200..=if slot < LONG_LIVED { 10_000 } else { 4000 });
@@ -77,7 +77,7 @@ impl<'a> House<'a> {
             std::thread::sleep(pause);
             let host = Arc::clone(&lock(&self.hosts[slot]));
             let fate = weighed(random, if slot < LONG_LIVED { &FATES_OF_LONG_LIVED[..] } else { &FATES });
-            if let Err(wrong) = self.befall(&host, fate, random) {
+            if let Err(wrong) = self.inject(&host, fate, random) {
                 self.account.wrong(&wrong, &[&host.name]);
             }
             if host.troubles.has_ended() {
@@ -86,7 +86,7 @@ impl<'a> House<'a> {
         }
     }
 
-    /// Starts another host in place of one that has ended, which also removes what that one has left.
+    /// Starts another host in place of one that has ended, which also removes the files of that one.
     fn replace(&self, slot: usize, ended: &Host) -> Result<()> {
         let name = format!("host {slot}.{}", self.successors.fetch_add(1, Ordering::Relaxed) + 1);
         let next = Host::start(self.place, ended.kind, name)?;
@@ -98,7 +98,7 @@ impl<'a> House<'a> {
         Ok(())
     }
 
-    /// Looks at the long-lived hosts, which nobody calls any more; says how they are.
+    /// Checks the long-lived hosts while they are not called; returns a summary.
     pub(crate) fn look(&self) -> Result<String> {
         let mut text = Vec::new();
         for (calm, host) in lock(&self.calm).iter_mut().zip(&self.hosts) {
@@ -117,11 +117,11 @@ impl<'a> House<'a> {
         Ok(text.join(", "))
     }
 
-    /// Ends all hosts, and looks whether anything is left of anybody.
+    /// Ends all hosts, and checks that nothing is left.
     pub(crate) fn close(self) -> Result<()> {
         let Self { place, account, .. } = self;
         for calm in lock(&self.calm).iter() {
-            // The first rounds show how much it needs.
+            // The first rounds show its normal use.
             let first = &calm.resident_kib[..calm.resident_kib.len().div_ceil(3)];
             let before = first.iter().max().context("no round")?;
             let now = calm.resident_kib.last().context("no round")?;
@@ -135,10 +135,10 @@ impl<'a> House<'a> {
         for host in &self.hosts {
             end(&lock(host), None);
         }
-        // What was killed last is left to the next start.
+        // The next start removes the files of hosts that were killed last.
         let last = Host::start(place, HostKind::Demo, "the last host".into())?;
         let is_own = |name: &String| [&last.socket, &last.schema].iter().any(|path| path.ends_with(name));
-        // If not, the files are named below.
+        // On a timeout, the files are reported below.
         _ = eventually("only a live session has files", || Ok(place.files()?.iter().all(is_own)));
         end(&last, Some(Signal::TERM));
         for left in place.files()? {
@@ -150,10 +150,10 @@ impl<'a> House<'a> {
         Ok(())
     }
 
-    fn befall(&self, host: &Host, fate: Count, random: &mut Rng) -> Result<()> {
-        // The benchmark's parent knows of no signal.
-        let is_deaf = host.kind == HostKind::Parent && fate == Count::HostsTerminated;
-        let fate = if is_deaf { Count::HostsClosed } else { fate };
+    fn inject(&self, host: &Host, fate: Count, random: &mut Rng) -> Result<()> {
+        // The benchmark's parent does not handle signals.
+        let ignores_signals = host.kind == HostKind::Parent && fate == Count::HostsTerminated;
+        let fate = if ignores_signals { Count::HostsClosed } else { fate };
         self.account.add(fate, 1);
         self.account.note(&host.name, fate.to_string());
         match fate {

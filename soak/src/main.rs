@@ -1,8 +1,9 @@
-//! `cargo xtask soak`: calls, cancellations and kills at random, for as long as one likes, and every answer checked.
+//! `cargo xtask soak`: random calls, cancellations and kills for any length of time, with every answer
+//! checked.
 //!
-//! Real hosts (`house`, `host`) and real bridges (`client`), each with a client that does what comes to its mind
-//! (`seat`) and knows what must come back (`call`, `note`), and which errors are explained (`trouble`). The choices depend
-//! on the seed alone; when things happen does not.
+//! Real hosts (`house`, `host`) and real bridges (`client`), each with a client that acts at random (`seat`)
+//! and knows the expected answers (`call`, `note`), and which errors are explained by faults (`trouble`). The
+//! choices depend only on the seed; the timing does not.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod account;
@@ -30,23 +31,23 @@ use crate::house::House;
 use crate::random::seeded;
 use crate::seat::Seat;
 
-/// Lets calls, cancellations and kills meet at random, and checks every answer.
+/// Runs random calls, cancellations and kills, and checks every answer.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask soak")]
 struct Options {
-    /// How long; 0.2 is enough to see that it works.
+    /// The duration in minutes; 0.2 is enough to see that it works.
     #[arg(long = "minutes", value_name = "N", default_value = "15", value_parser = minutes)]
     time: Duration,
-    /// How many bridges there are at a time.
+    /// The number of parallel bridges.
     #[arg(long, value_name = "N", default_value_t = 50)]
     bridges: usize,
-    /// Builds nothing: the executables are in DIR.
+    /// Build nothing, and use the executables in DIR.
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
-    /// Instead of all that: so many prompts in one conversation with the CLI, after which nothing may have grown.
+    /// Instead: send this many prompts in one conversation with the CLI, and check that memory and descriptors do not grow.
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "bridges", "built", "seed"])]
     prompts: Option<usize>,
-    /// The choices of an earlier run.
+    /// The seed of an earlier run, for the same choices.
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..) >> 32, hide_default_value = true)]
     seed: u64,
 }
@@ -57,11 +58,11 @@ fn main() -> ExitCode {
 
 fn minutes(text: &str) -> Result<Duration> {
     let minutes: f64 = text.parse()?;
-    ensure!(minutes > 0.0, "it is no time");
+    ensure!(minutes > 0.0, "it must be above 0");
     Ok(Duration::try_from_secs_f64(minutes * 60.0)?)
 }
 
-/// Builds what is needed, and lets it run.
+/// Builds what is needed, and runs it.
 fn run(options: &Options) -> Result<()> {
     let project = Project::find()?;
     if let Some(prompts) = options.prompts {
@@ -73,7 +74,7 @@ fn run(options: &Options) -> Result<()> {
         run_command(&mut project.cargo(&format!("build --quiet {packages}")))?;
     }
     let built = options.built.clone().unwrap_or_else(|| project.built("dev"));
-    // Under names of their own, so that nobody has to leave cargo alone while this runs.
+    // Copies, so that cargo can be used while this runs.
     let programs = tempfile::tempdir_in(&project.target)?;
     let program = |name: &str| {
         let path = programs.path().join(name);
@@ -92,7 +93,7 @@ fn run(options: &Options) -> Result<()> {
 fn soak(place: &Place, options: &Options) -> Result<()> {
     let account = Account::new(options.seed);
     let house = House::open(place, &account)?;
-    // A round a minute; and some, for what grows from one to the next.
+    // One round per minute, but at least three, to detect growth from one to the next.
     let rounds = u32::try_from(options.time.as_secs().div_ceil(60))?.max(3);
     let length = options.time / rounds;
     println!(
@@ -123,10 +124,10 @@ fn soak(place: &Place, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// All clients and all troubles at once, until the time is over.
+/// Runs all clients and all faults in parallel, until the time is over.
 fn round(number: u32, length: Duration, house: &House<'_>, options: &Options) -> Result<()> {
     let until = Instant::now() + length;
-    let random = |who: usize| seeded(options.seed, u64::from(number) << 32 | who as u64);
+    let random = |stream: usize| seeded(options.seed, u64::from(number) << 32 | stream as u64);
     std::thread::scope(|scope| {
         for seat in 0..options.bridges {
             let mut seat = Seat { number: seat, house, random: random(1000 + seat) };

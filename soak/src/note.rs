@@ -1,4 +1,4 @@
-//! The notes of a host: exclusive calls, numbered where they are made.
+//! The notes of a host: exclusive calls, numbered by the host.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,11 +13,11 @@ use crate::host::lock;
 pub(crate) struct Note {
     pub(crate) sent: Instant,
     pub(crate) answered: Instant,
-    /// How long writing it took at least.
+    /// The least time that writing it takes.
     pub(crate) ms: u64,
 }
 
-/// All notes of one host, by their numbers.
+/// All notes of one host, by number.
 #[derive(Default)]
 pub(crate) struct Notes(Mutex<BTreeMap<u64, Note>>);
 
@@ -27,8 +27,8 @@ impl Notes {
         lock(&self.0).last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// Remembers a note: its number is its own, comes after all that were `seen` before it was asked for, and it was
-    /// not written while another one was.
+    /// Records a note: its number must be unique and higher than all that were `seen` before the request, and
+    /// it must not overlap with another one.
     pub(crate) fn add(&self, number: u64, seen: u64, note: Note) -> Result<()> {
         let mut notes = lock(&self.0);
         ensure!(number > seen, "note {number} was written before it was asked for, after {seen}");
@@ -60,8 +60,8 @@ mod tests {
         notes.add(2, 0, note(0, 50, 20)).unwrap();
         notes.add(1, 0, note(0, 25, 20)).unwrap();
         assert_eq!(notes.highest(), 2);
-        assert!(notes.add(2, 0, note(60, 70, 0)).is_err(), "the number is taken");
-        assert!(notes.add(3, 3, note(60, 70, 0)).is_err(), "it was asked for when there was a third");
+        assert!(notes.add(2, 0, note(60, 70, 0)).is_err(), "a duplicate number");
+        assert!(notes.add(3, 3, note(60, 70, 0)).is_err(), "requested after the third note");
         assert!(notes.add(3, 2, note(0, 30, 20)).is_err(), "both took 20 ms, within 30 ms");
     }
 }

@@ -1,13 +1,13 @@
-//! Choices that are the same for the same seed.
+//! Random choices that depend only on the seed.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// Another row of choices for each `who`.
-pub(crate) fn seeded(seed: u64, who: u64) -> Rng {
-    Rng::with_seed(seed ^ who.wrapping_mul(0xd134_2543_de82_ef95))
+/// A separate generator for each `stream`.
+pub(crate) fn seeded(seed: u64, stream: u64) -> Rng {
+    Rng::with_seed(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
 }
 
 pub(crate) fn millis(random: &mut Rng, range: RangeInclusive<u64>) -> Duration {
@@ -19,7 +19,7 @@ pub(crate) fn pick<'a, T>(random: &mut Rng, all: &'a [T]) -> &'a T {
     &all[random.usize(..all.len())]
 }
 
-/// One of `all`, as often as its weight says.
+/// One of `all`, chosen by weight.
 pub(crate) fn weighed<T: Copy>(random: &mut Rng, all: &[(usize, T)]) -> T {
     let row = all.iter().flat_map(|(weight, one)| std::iter::repeat_n(*one, *weight));
     *pick(random, &row.collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! Where one client after the other sits, and does whatever comes to its mind.
+//! Runs one client after the other, each acting at random.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::host::{Host, HostKind, LIMIT};
 use crate::house::House;
 use crate::random::{millis, pick, weighed};
 
-/// What a client does next.
+/// The next action of a client.
 #[derive(Clone, Copy)]
 enum Step {
     Ask,
@@ -22,7 +22,7 @@ enum Step {
     Read,
     StopReading,
     AskEndless,
-    ChangeItsMind,
+    AskAndCancel,
     CancelSomething,
 }
 
@@ -32,7 +32,7 @@ const STEPS: [(usize, Step); 7] = [
     (12, Step::Read),
     (3, Step::StopReading),
     (6, Step::AskEndless),
-    (5, Step::ChangeItsMind),
+    (5, Step::AskAndCancel),
     (8, Step::CancelSomething),
 ];
 
@@ -51,7 +51,7 @@ pub(crate) struct Seat<'a> {
 }
 
 impl Seat<'_> {
-    /// One client after the other until then.
+    /// Runs one client after the other until that time.
     pub(crate) fn run(&mut self, round: u32, until: Instant) {
         for life in 0.. {
             if Instant::now() >= until {
@@ -88,7 +88,7 @@ impl Seat<'_> {
         client.ask(|_| Call::hello())?;
         client.read_until(Instant::now() + LIMIT, |client| client.waiting() == 0)?;
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        // How many requests it has under way at most.
+        // The limit of its pending requests.
         let width = weighed(&mut self.random, &[(3, 1), (6, 8), (1, 32)]);
         for _ in 0..self.random.usize(1..=100) {
             let is_over = client.has_ended || Instant::now() >= until;
@@ -130,13 +130,13 @@ impl Seat<'_> {
             Step::AskEndless if host.kind == HostKind::Demo && client.endless().len() < 5 => {
                 client.ask(|_| Call::endless(false))?;
             }
-            // An exclusive one holds up others, so it is cancelled soon.
-            Step::ChangeItsMind if host.kind == HostKind::Demo => {
+            // An exclusive call blocks others, so it is cancelled soon.
+            Step::AskAndCancel if host.kind == HostKind::Demo => {
                 let id = client.ask(|_| Call::endless(true))?;
                 client.read_until(Instant::now() + millis(random, 0..=100), |_| false)?;
                 client.cancel(id)?;
             }
-            Step::CancelSomething | Step::AskEndless | Step::ChangeItsMind => {
+            Step::CancelSomething | Step::AskEndless | Step::AskAndCancel => {
                 let calls = client.calls();
                 if !calls.is_empty() {
                     client.cancel(*pick(random, &calls))?;
@@ -146,7 +146,7 @@ impl Seat<'_> {
         Ok(())
     }
 
-    /// What comes before an end: a good one waits for all answers, others come in the middle of something.
+    /// Prepares an end: a normal one waits for all answers, others come in the middle of calls.
     fn prepare(&mut self, client: &mut Client<'_>, end: End) -> Result<()> {
         if end == End::Done {
             for id in client.endless() {

@@ -1,32 +1,32 @@
-//! What was done to a host, and what that explains.
+//! The faults of a host, and which errors they explain.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::host::lock;
 
-/// A host that was stopped for less has lost nothing: bridges look twice, three quarters of a second apart.
+/// A shorter stop loses nothing: bridges check twice, three quarters of a second apart.
 const MOMENT: Duration = Duration::from_millis(700);
 
-/// All that was done to one host.
+/// All faults of one host.
 #[derive(Default)]
 pub(crate) struct Troubles(Mutex<Vec<Trouble>>);
 
 struct Trouble {
     from: Instant,
-    /// `None` as long as it goes on.
+    /// `None` as long as it lasts.
     to: Option<Instant>,
-    /// Whether it is the host's end.
+    /// Whether the host has ended.
     is_end: bool,
 }
 
 impl Troubles {
-    /// Before the host is stopped, or ended.
+    /// Called before the host is stopped, or ended.
     pub(crate) fn begin(&self, is_end: bool) {
         lock(&self.0).push(Trouble { from: Instant::now(), to: None, is_end });
     }
 
-    /// When it goes on again.
+    /// Called when it continues.
     pub(crate) fn end(&self) {
         if let Some(trouble) = lock(&self.0).last_mut() {
             trouble.to = Some(Instant::now());
@@ -37,7 +37,7 @@ impl Troubles {
         lock(&self.0).iter().any(|trouble| trouble.is_end)
     }
 
-    /// Whether they explain that a call had no answer. While the host is stopped, only time will tell.
+    /// Whether they explain a call without an answer. While the host is stopped, this waits.
     pub(crate) fn explain(&self, sent: Instant, answered: Instant) -> bool {
         loop {
             let mut is_open = false;
@@ -66,10 +66,10 @@ mod tests {
     fn only_what_happened_meanwhile_explains_an_error() {
         let troubles = Troubles::default();
         let early = Instant::now();
-        assert!(!troubles.explain(early, Instant::now()), "nothing was done");
+        assert!(!troubles.explain(early, Instant::now()), "there was no fault");
         troubles.begin(true);
         let late = Instant::now();
-        assert!(troubles.explain(early, late) && troubles.explain(late, late), "an end is for ever");
+        assert!(troubles.explain(early, late) && troubles.explain(late, late), "an end is permanent");
         assert!(!troubles.explain(early, early), "it was answered before");
         assert!(troubles.has_ended());
     }
@@ -83,7 +83,7 @@ mod tests {
         };
         let (moment, seconds) = (stopped(MOMENT / 2), stopped(MOMENT * 4));
         assert!(!moment.explain(now, now + MOMENT) && seconds.explain(now, now + MOMENT));
-        assert!(!seconds.explain(now + MOMENT * 5, now + MOMENT * 6), "it was over when that was sent");
+        assert!(!seconds.explain(now + MOMENT * 5, now + MOMENT * 6), "the stop was over before the call");
         assert!(!seconds.has_ended());
     }
 }

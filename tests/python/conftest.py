@@ -12,7 +12,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-# Longer than anything here takes on a busy machine. A test that runs into it has failed.
+# Longer than anything here takes on a busy machine. A test that reaches it has failed.
 PATIENCE_SECONDS = 120
 
 
@@ -32,7 +32,7 @@ def anyio_backend() -> str:
 
 
 class Host:
-    """`toolbridge demo --serve`, and what it said of itself."""
+    """`toolbridge demo --serve`, and its first line."""
 
     def __init__(self, hello: dict) -> None:
         self.socket = hello["socket"]
@@ -56,7 +56,7 @@ def bridges_of(socket: str) -> list[str]:
         try:
             arguments = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            continue  # it ended while we looked
+            continue  # it has ended meanwhile
         if "bridge" in arguments and socket in arguments:
             running.append(" ".join(arguments))
     return running
@@ -76,7 +76,7 @@ def host(exe: str) -> Iterator[Host]:
         ) as process:
             try:
                 line = process.stdout.readline()
-                assert line, f"the host said nothing and ended with {process.wait(PATIENCE_SECONDS)}"
+                assert line, f"the host printed nothing and ended with {process.wait(PATIENCE_SECONDS)}"
                 host = Host(json.loads(line))
                 yield host
                 assert bridges_of(host.socket) == [], "a bridge outlived its client"

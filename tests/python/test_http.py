@@ -29,7 +29,7 @@ def url() -> Iterator[str]:
             process.kill()
 
 
-# "auto" asks with `server/discover` first, as the newest clients do; "legacy" starts at `initialize`.
+# "auto" starts with `server/discover`, as the newest clients do; "legacy" starts with `initialize`.
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_calls_tools_over_http(url, mode):
     with anyio.fail_after(PATIENCE_SECONDS):

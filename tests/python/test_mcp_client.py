@@ -12,7 +12,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 pytestmark = pytest.mark.anyio
 
-# "auto" asks with `server/discover` first, as the newest clients do; "legacy" starts at `initialize`.
+# "auto" starts with `server/discover`, as the newest clients do; "legacy" starts with `initialize`.
 MODES = ["auto", "legacy"]
 
 READ_ONLY = {"echo", "add", "wait", "blob", "picture"}
@@ -167,19 +167,19 @@ async def test_reading_calls_run_together(host, mode):
         async with anyio.create_task_group() as group:
             for _ in range(8):
                 group.start_soon(client.call_tool, "wait", {"ms": 3_000})
-        # One after the other they take longer on any machine.
+        # One after the other, they would take longer on any machine.
         assert 3 <= time.monotonic() - started < 24
 
 
 async def test_a_cancelled_call_frees_what_it_held(host, mode):
-    """The client tells the bridge of a call that it has abandoned; the handler of it ends."""
+    """The client cancels an abandoned call, and its handler ends."""
     started = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         started.set()
 
     async with host.client(mode=mode) as client:
-        # It would hold the place of the one tool that may write for 100 s.
+        # It would block the exclusive lane for 100 s.
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "countdown", {"from": 1_000}, None, on_progress)
             await started.wait()

@@ -14,12 +14,12 @@ RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").glob(
 
 
 def rows() -> dict[str, tuple[str, str, str]]:
-    """The table: for each option the cells in Rust and in Python, and what is said of it."""
+    """The table: for each option the cells for Rust, for Python and for remarks."""
     found = {}
     for line in (ROOT / "docs/OPTIONS.md").read_text().splitlines():
         if match := re.fullmatch(r"\| `(\w+)` \| (.+?) \| (.+?) \| (.*?) ?\|", line):
             option, *cells = match.groups()
-            assert option not in found, f"`{option}` is there twice"
+            assert option not in found, f"`{option}` is in the table twice"
             found[option] = tuple(cells)
     return found
 
@@ -43,7 +43,7 @@ def test_every_option_of_the_installed_sdk_is_in_the_table() -> None:
     assert rows().keys() == options
 
 
-def test_what_is_refused_has_a_reason() -> None:
+def test_refused_options_have_a_reason() -> None:
     for option, (rust, python, said) in rows().items():
         assert (rust == "refused") == (python == "refused"), option
         if rust == "refused" or python == "not yet":
@@ -68,10 +68,10 @@ def test_the_settings_in_the_table_exist() -> None:
         assert python == "not yet" or known.issuperset(in_python), option
 
 
-def test_what_options_are_made_of_is_known_too() -> None:
+def test_the_parts_of_options_are_known_too() -> None:
     agent = {field.name for field in dataclasses.fields(types.AgentDefinition)}
     assert keys("_SubagentOptions", "Subagent") == agent
-    # The CLI has one more, which the SDK leaves out.
+    # The CLI has one more key, which the SDK leaves out.
     assert keys("Sandbox") - {"failIfUnavailable"} == types.SandboxSettings.__annotations__.keys()
     events = {event for each in types.HookEvent.__args__ for event in each.__args__}
     known_events = re.search(r"pub enum HookEvent \{(.*?)\n\}", RUST, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The book that mdBook makes of the pages, and the recording on the README."""
+"""The book that mdBook builds from the pages, and the recording in the README."""
 
 import importlib.util
 import json

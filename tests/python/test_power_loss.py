@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 ROUNDS = 20
-# One more than may be there, so that an older one shows.
+# One more than may exist, so that an older one is noticed.
 VERSIONS = 3
-# The ext4 ioctl that drops everything which is not on the disk yet, the journal's tail included.
+# The ext4 ioctl that drops everything that is not on disk yet, including the end of the journal.
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = (2).to_bytes(4, "little")
 
@@ -24,14 +24,14 @@ def section(number: int) -> str:
 
 
 def content(versions: list[str], number: int, mode: str) -> str:
-    """What the file holds after that many writes."""
+    """The content of the file after that many writes."""
     written = [versions[number % VERSIONS] for number in range(1, number + 1)]
     return written[-1] if mode == "overwrite" else "".join(written)
 
 
 @contextmanager
 def mounted(image: Path, at: Path) -> Iterator[None]:
-    # Without `auto_da_alloc` ext4 does not guess that a rename wants its data on the disk first.
+    # Without `auto_da_alloc`, ext4 does not flush the data of a file before a rename.
     subprocess.run(["mount", "-o", "loop,noauto_da_alloc", image, at], check=True)
     try:
         yield
@@ -47,7 +47,7 @@ def request(number: int, path: str, mode: str) -> str:
 
 
 def write_until_the_power_fails(exe: str, workspace: Path, vault: Path, mode: str, answers: int) -> int:
-    """Returns the last version whose writing was confirmed before the disk was gone."""
+    """Returns the last version that was confirmed before the disk failed."""
     server = subprocess.Popen(
         [exe, "docs", "--workspace", workspace, "--vault", vault, "--hard-max-chars", "10000000"],
         stdin=subprocess.PIPE,
@@ -70,7 +70,7 @@ def write_until_the_power_fails(exe: str, workspace: Path, vault: Path, mode: st
     handle = os.open(vault, os.O_RDONLY)
     fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
     os.close(handle)
-    # Every later write fails, and says so.
+    # Every later write fails with an error.
     server.stdin.close()
     rest = [json.loads(line) for line in server.stdout]
     assert server.wait(timeout=120) == 0
@@ -83,7 +83,7 @@ def write_until_the_power_fails(exe: str, workspace: Path, vault: Path, mode: st
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
-def test_what_was_confirmed_is_there_after_a_power_loss_and_nothing_is_half(
+def test_confirmed_writes_survive_a_power_loss_and_no_file_is_incomplete(
     exe: str, tmp_path: Path, mode: str
 ) -> None:
     versions = [section(number) for number in range(VERSIONS)]
@@ -104,7 +104,7 @@ def test_what_was_confirmed_is_there_after_a_power_loss_and_nothing_is_half(
             confirmed = write_until_the_power_fails(exe, tmp_path, disk / "vault", mode, random.randrange(1, 6))
         with mounted(image, disk):
             text = (disk / "vault" / "x.md").read_text()
-            # What was confirmed last, or what was being written.
+            # The last confirmed version, or the one being written.
             possible = [content(versions, number, mode) for number in (confirmed, confirmed + 1)]
             assert text in possible, f"{len(text)} bytes: half a file, or {confirmed} was confirmed and is gone"
             others = [path.name for path in (disk / "vault").iterdir() if path.name not in ("x.md", ".system")]

@@ -1,4 +1,4 @@
-"""Has `cargo xtask test` say at its end which tests of pytest's checked nothing: those that were skipped."""
+"""Lets `cargo xtask test` list the pytest tests that checked nothing: the skipped ones."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     path = os.environ.get("TOOLBRIDGE_UNCHECKED")
-    # Each report comes once more to the process that started the workers.
+    # With xdist, each report also arrives in the main process, which writes it.
     if os.environ.get("PYTEST_XDIST_WORKER"):
         return
     if report.skipped and path and isinstance(report.longrepr, tuple):

@@ -1,4 +1,4 @@
-//! The bridge alone, as packages bring it along: small, and linked statically where that can be done.
+//! Builds the bridge executable for packages: small, and statically linked where possible.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,13 +7,13 @@ use anyhow::Result;
 
 use crate::project::{DEV, Project, run, stdout_of};
 
-/// The package, and its executable.
+/// The package and its executable.
 pub const NAME: &str = "toolbridge-bridge";
 
-/// Builds the executable with a profile of cargo's; returns its path.
+/// Builds the executable with a cargo profile; returns its path.
 ///
-/// A static one starts in half the time: nothing has to be found, mapped and relocated. It needs a static C
-/// library, which some systems do not have; then it is an ordinary one.
+/// A static one starts in half the time: there are no libraries to load and relocate. It needs a static C
+/// library, which some systems do not have; then it is linked dynamically.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn build(project: &Project, profile: &str) -> Result<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let said = stdout_of(Command::new(rustc).arg("-vV"))?;
     let cargo = || project.cargo(&format!("rustc --quiet --profile {profile} --package {NAME} --bin {NAME}"));
-    // Flags for this executable alone: the crates that it is made of are those of the other executables.
+    // Flags for this executable alone: its crates are shared with the other executables.
     let is_gnu = said.lines().any(|line| line.starts_with("host: ") && line.ends_with("-linux-gnu"));
     if !is_gnu {
         run(&mut cargo())?;

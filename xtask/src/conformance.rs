@@ -9,7 +9,8 @@ use xtask::project::Project;
 
 use crate::node;
 
-/// The suite and its dependencies, the official SDK among them. This version is the first that knows 2026-07-28.
+/// The suite and its dependencies, including the official SDK. This version is the first that knows
+/// 2026-07-28.
 const PACKAGES: &[&str] =
     &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "@modelcontextprotocol/inspector-cli@0.15.0"];
 
@@ -24,7 +25,7 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Installs the suite under `target/`, if that version is not there.
+    /// Installs the suite under `target/`, if that version is missing.
     pub(crate) fn install(project: &Project, python: &Path) -> Result<Self> {
         let folder = project.target.join("conformance");
         node::install_once(python, &folder, PACKAGES)?;
@@ -41,7 +42,7 @@ impl Suite {
                 let mut command = Command::new(&self.node);
                 command.arg(&suite).args(["server", "--suite", "all", "--url", url]);
                 command.args(["--spec-version", revision, "--expected-failures"]).arg(&known);
-                // A machine of its own may be slow.
+                // The machine may be slow.
                 command.args(["--timeout", "120000"]);
                 command
             })
@@ -59,11 +60,11 @@ impl Suite {
     }
 }
 
-/// The server under test; it ends with this.
+/// The server under test; dropping it ends the server.
 pub(crate) struct Server {
     process: Child,
     stdin: Option<ChildStdin>,
-    /// Where it listens.
+    /// Its URL.
     pub(crate) url: String,
 }
 
@@ -78,7 +79,7 @@ impl Server {
         let stdin = process.stdin.take();
         let mut server = Self { process, stdin, url: String::new() };
         let stdout = server.process.stdout.take().context("no stdout")?;
-        BufReader::new(stdout).read_line(&mut server.url).context("the server did not say where it is")?;
+        BufReader::new(stdout).read_line(&mut server.url).context("the server did not print its URL")?;
         server.url = server.url.trim().to_owned();
         Ok(server)
     }

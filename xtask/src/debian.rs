@@ -1,5 +1,5 @@
-//! Programs that tests need: those on the PATH, or else Debian's, under `target/`. With strace tests have system calls fail; with bubblewrap and
-//! socat the CLI's sandbox works.
+//! Programs that tests need: those on the PATH, or Debian's, under `target/`. With strace, tests make system calls fail; the CLI's sandbox
+//! needs bubblewrap and socat.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use xtask::project::run;
 
-/// The programs, and how each says its version.
+/// The programs, and the argument with which each prints its version.
 const PROGRAMS: [(&str, &str); 3] = [("strace", "-V"), ("bwrap", "--version"), ("socat", "-V")];
 
-/// Debian's packages: the programs, and what they need that may not be there.
+/// Debian's packages: the programs, and libraries that may be missing.
 const PACKAGES: [&str; 5] = ["strace", "libunwind8", "bubblewrap", "socat", "libwrap0"];
 
-/// A PATH with the programs. Where one cannot be had, the tests that need it fail and say so, or say that they have not looked.
+/// A PATH with the programs. If one cannot be installed, the tests that need it fail, or report that they checked nothing.
 pub(crate) fn path(target: &Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     let missing: Vec<_> =
@@ -30,7 +30,7 @@ pub(crate) fn path(target: &Path) -> Result<OsString> {
         && let Err(error) = install(&folder)
     {
         let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
-        eprintln!("note: there is no {}, and it cannot be had from Debian: {error:#}", names.join(", "));
+        eprintln!("note: there is no {}, and it cannot be installed from Debian: {error:#}", names.join(", "));
         return Ok(path);
     }
     let folders = std::iter::once(folder).chain(env::split_paths(&path));
@@ -53,7 +53,7 @@ fn install(folder: &Path) -> Result<()> {
         }
     }
     for (name, version) in PROGRAMS {
-        // With its libraries, which are in a folder for this kind of machine.
+        // With its libraries, in a folder named after the architecture.
         let script = format!(
             "#!/bin/sh\nhere=$(dirname \"$(realpath \"$0\")\")\n\
              LD_LIBRARY_PATH=$(echo \"$here\"/usr/lib/*-linux-gnu) exec \"$here/usr/bin/{name}\" \"$@\"\n"

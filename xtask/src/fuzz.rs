@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer looks for inputs with which a fuzz target fails.
+//! `cargo xtask fuzz`: runs libFuzzer on the fuzz targets.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use xtask::project::{Project, run as run_command};
 
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// Runs the targets that are named, or all of them, until one fails.
+/// Runs the named targets, or all of them, until one fails.
 pub(crate) fn run(project: &Project, seconds: u64, mut names: Vec<String>) -> Result<()> {
     let (tools, fuzz) = (project.target.join("tools"), project.root.join("fuzz"));
     let cargo_fuzz = tools.join("bin/cargo-fuzz");
@@ -21,16 +21,16 @@ pub(crate) fn run(project: &Project, seconds: u64, mut names: Vec<String>) -> Re
         names.sort();
     }
     for name in names {
-        // What reaches new code is kept for the next run, but not under version control.
+        // Inputs that reach new code are kept for the next run, but not under version control.
         let found = project.target.join("fuzz").join(&name);
         std::fs::create_dir_all(&found)?;
         let mut command = Command::new(&cargo_fuzz);
-        // Without a sanitizer, so that a stable compiler does.
+        // Without a sanitizer, which would need a nightly compiler.
         command.args(["run", "--sanitizer", "none", "--features", "libfuzzer", &name]).arg(&found);
         command.arg(fuzz.join("corpus").join(&name)).arg("--");
         command.arg(format!("-dict={}", fuzz.join("dictionaries").join(&name).display()));
         command.args([&format!("-max_total_time={seconds}"), "-max_len=4096", "-timeout=20"]);
-        // With the names of functions, for what it says about a failure.
+        // Keep function names, for backtraces.
         command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
         run_command(command.current_dir(&project.root))?;
     }

@@ -1,4 +1,5 @@
-//! What the development tasks share: where the project is, its executables, and the environments of other languages.
+//! Shared by the development tasks: the project's paths, its executables, and the environments of other
+//! languages.
 #![allow(clippy::print_stderr, reason = "a command for people")]
 
 pub mod bridge;

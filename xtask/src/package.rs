@@ -1,4 +1,4 @@
-//! `cargo xtask package`: everything that is given away, and how large it is.
+//! `cargo xtask package`: builds everything that is released, and prints the sizes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result, ensure};
 use xtask::project::{DIST, Project, published, run as run_command, stdout_of};
 use xtask::wheel;
 
-/// A C library that is linked in, so that one file runs on any Linux.
+/// The target with a statically linked C library, so that one file runs on any Linux.
 const STATIC: &str = "x86_64-unknown-linux-musl";
 
-/// Packages each crate, builds the wheel and the static executable, and says where they are.
+/// Packages each crate, builds the wheel and the static executable, and prints their paths.
 pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
     let target = &project.target;
     for krate in crates(project, verify)? {
@@ -31,14 +31,14 @@ pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
     Ok(())
 }
 
-/// Packages what may be published; cargo's warnings are errors.
+/// Packages the published crates; cargo's warnings are errors.
 fn crates(project: &Project, verify: bool) -> Result<Vec<PathBuf>> {
     let mut cargo = project.cargo("package --locked --allow-dirty");
     cargo.args((!verify).then_some("--no-verify"));
     let mut files = Vec::new();
     for name in published()? {
         cargo.args(["--package", &name]);
-        // All have the version of the workspace.
+        // All crates have the version of the workspace.
         files.push(project.target.join(format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION"))));
     }
     let output = cargo.output().context("cannot run cargo")?;
@@ -71,20 +71,20 @@ mod tests {
         for package in metadata["packages"].as_array().unwrap() {
             let name = &package["name"];
             assert_eq!(package["version"], version, "{name}");
-            // Nobody can depend on what is not published, but in tests.
+            // A published crate can depend on an unpublished one only in tests.
             let own =
                 package["dependencies"].as_array().unwrap().iter().filter(|one| one["path"].is_string());
             for dependency in own.filter(|one| one["name"] != "toolbridge-scripted") {
                 assert_eq!(dependency["req"], format!("^{version}"), "{name} needs {}", dependency["name"]);
             }
         }
-        // The wheel's is Cargo's.
+        // The wheel's version comes from Cargo.
         let python = std::fs::read_to_string(root.join("crates/python/pyproject.toml")).unwrap();
         assert!(python.contains("dynamic = [\"version\"]"));
     }
 
     #[test]
-    fn what_is_published_says_what_it_is() {
+    fn published_crates_have_complete_metadata() {
         let metadata = metadata().unwrap();
         let packages = metadata["packages"].as_array().unwrap();
         let published: Vec<_> = packages.iter().filter(|package| package["publish"].is_null()).collect();
@@ -98,7 +98,7 @@ mod tests {
             for key in ["keywords", "categories"] {
                 assert!(package[key].as_array().is_some_and(|all| !all.is_empty()), "{name} has no {key}");
             }
-            // Others than these do not compile.
+            // The crates do not compile for other systems.
             let targets = package["metadata"]["docs"]["rs"]["targets"].as_array();
             let is_unix = |target: &Value| {
                 target.as_str().is_some_and(|it| it.contains("linux") || it.contains("apple"))

@@ -1,4 +1,4 @@
-//! Where things are in this project, and how its commands are run.
+//! The project's paths, and how its commands are run.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -6,13 +6,13 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// The profile of what is shipped and measured.
+/// The profile of released and measured builds.
 pub const DIST: &str = "dist";
 
-/// The profile of tests. What is built with it is the same everywhere, so that nothing is compiled twice.
+/// The profile of tests. Everything is built with the same flags, so that nothing is compiled twice.
 pub const DEV: &str = "dev";
 
-/// Everything that is built and checked for tests, as arguments of cargo's.
+/// The cargo arguments for everything that is built and checked for tests.
 pub const ALL: &str =
     "--workspace --features toolbridge-cli/nats,toolbridge-cli/otel,toolbridge-python/tested";
 
@@ -29,7 +29,7 @@ impl Project {
     ///
     /// # Errors
     ///
-    /// When cargo does not know it.
+    /// When cargo fails.
     pub fn find() -> Result<Self> {
         let metadata = metadata()?;
         let path =
@@ -37,22 +37,22 @@ impl Project {
         Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
     }
 
-    /// Where cargo puts what it builds with a profile.
+    /// The directory of cargo's output for a profile.
     #[must_use]
     pub fn built(&self, profile: &str) -> PathBuf {
         self.target.join(if profile == DEV { "debug" } else { profile })
     }
 
-    /// Builds these packages with a profile; for tests, with everything else.
+    /// Builds these packages with a profile; for tests, together with everything else.
     ///
     /// # Errors
     ///
-    /// When something does not compile.
+    /// When the build fails.
     pub fn build(&self, profile: &str, packages: &[&str]) -> Result<()> {
         if profile == DEV {
             return run(&mut self.cargo(&format!("build {ALL} --all-targets --quiet")));
         }
-        // What is given away can do everything.
+        // Released executables have all features.
         let given = |name: &&str| match *name {
             "toolbridge-cli" => "--package toolbridge-cli --features toolbridge-cli/nats".into(),
             name => format!("--package {name}"),
@@ -61,7 +61,7 @@ impl Project {
         run(&mut self.cargo(&format!("build --quiet --profile {profile} {}", packages.join(" "))))
     }
 
-    /// The cargo that runs us, in the root, with arguments that have no spaces in them.
+    /// The cargo that runs us, in the root, with arguments that contain no spaces.
     #[must_use]
     pub fn cargo(&self, arguments: &str) -> Command {
         let mut command = cargo();
@@ -74,7 +74,7 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// What cargo knows of the workspace.
+/// cargo's metadata of the workspace.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ pub fn published() -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The end of a program, which says what went wrong.
+/// The exit code of a program; prints the error.
 #[must_use]
 pub fn end(done: Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| {
@@ -118,7 +118,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a command that must succeed writes to stdout, without the last newline.
+/// The stdout of a command that must succeed, without the last newline.
 ///
 /// # Errors
 ///
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// Who may know whom; what ARCHITECTURE.md draws.
+    /// The allowed dependencies between crates, as drawn in ARCHITECTURE.md.
     const ALLOWED: [(&str, &[&str]); 23] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_know_only_whom_they_may() {
+    fn crates_have_only_allowed_dependencies() {
         let metadata = metadata().unwrap();
         let packages = metadata["packages"].as_array().unwrap();
         let names: BTreeSet<_> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Each package, with its features, as cargo would compile it.
+    /// Each package with its features, as cargo would compile it.
     fn compiled(arguments: &str) -> BTreeSet<String> {
         let arguments = format!("tree --format {{p}}_{{f}} --prefix none --no-dedupe {arguments}");
         let mut command = cargo();
@@ -209,14 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn the_wheel_for_tests_is_made_of_what_is_compiled_anyway() {
+    fn the_wheel_for_tests_compiles_no_crate_again() {
         let wheel = compiled("--edges no-dev --package toolbridge-python --features tested");
         let again: Vec<_> = wheel.difference(&compiled(ALL)).cloned().collect();
         assert!(wheel.len() > 100);
-        assert_eq!(
-            again, [""; 0],
-            "what is to be asked for in crates/python/Cargo.toml, feature `tested`, too"
-        );
+        assert_eq!(again, [""; 0], "add the missing features in crates/python/Cargo.toml, feature `tested`");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Python environments of the tests, under `target/`.
+//! The tests' Python environments, under `target/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,20 +7,20 @@ use anyhow::{Context as _, Result};
 
 use crate::project::{Project, run};
 
-/// Interpreters that may be there.
+/// The interpreters to look for.
 pub const INTERPRETERS: &[&str] = &["python3", "python3.11", "python3.12", "python3.13", "python"];
 
-/// The same, the newest first: so that where there are several, more than one of them is tested.
+/// The same, newest first, so that more than one version is tested where there are several.
 const NEWEST_FIRST: &[&str] = &["python3.13", "python3.12", "python3", "python3.11", "python"];
 
-/// A virtual environment: where it is under `target/`, and what it needs from `PyPI`, with versions, so that a
-/// run today and a run next year are the same.
+/// A virtual environment: its folder under `target/`, and its packages from `PyPI`, with pinned versions, so
+/// that runs are reproducible.
 pub struct Environment {
     /// The folder under `target/`.
     pub folder: &'static str,
-    /// The file that pins its packages, from the root.
+    /// The file that pins its packages, relative to the root.
     pub requirements: &'static str,
-    /// The first of these that is new enough.
+    /// The interpreters to look for; the first that is new enough is used.
     pub interpreters: &'static [&'static str],
 }
 
@@ -28,14 +28,14 @@ pub struct Environment {
 pub const CLIENT: Environment =
     Environment { folder: "venv", requirements: "tests/python/requirements.txt", interpreters: INTERPRETERS };
 
-/// The newest pydantic-ai, and what builds and checks the Python package.
+/// The newest pydantic-ai, and the tools that build and check the Python package.
 pub const NEWEST: Environment = Environment {
     folder: "venv-newest",
     requirements: "crates/python/tests/requirements/newest.txt",
     interpreters: INTERPRETERS,
 };
 
-/// The oldest pydantic-ai that is supported.
+/// The oldest supported pydantic-ai.
 pub const OLDEST: Environment = Environment {
     folder: "venv-oldest",
     requirements: "crates/python/tests/requirements/oldest.txt",
@@ -43,7 +43,7 @@ pub const OLDEST: Environment = Environment {
 };
 
 impl Environment {
-    /// Makes the environment if it is missing or its requirements changed; returns its interpreter.
+    /// Creates the environment if it is missing or its requirements have changed; returns its interpreter.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Environment {
     }
 }
 
-/// `pip install`, without talk.
+/// `pip install`, with little output.
 #[must_use]
 pub fn pip(python: &Path) -> Command {
     let mut command = Command::new(python);

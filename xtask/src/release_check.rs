@@ -1,4 +1,4 @@
-//! `cargo xtask release-check`: what must hold before a release, beside the tests. It needs more tools, and more time.
+//! `cargo xtask release-check`: additional checks before a release. They need more tools, and more time.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::test::part::{Kind, Part, Stage};
 use crate::test::report::Output;
 use crate::test::{Options, run_parts};
 
-/// Apple's, for which the compiler needs no C compiler until it links.
+/// A target that can be checked without a C compiler.
 const MACOS: &str = "aarch64-apple-darwin";
 
 const PARTS: &[Part] = &[
@@ -19,8 +19,8 @@ const PARTS: &[Part] = &[
     part("semver", "the public API, compared with the last tag", semver),
     part("msrv", "the oldest compiler that is supported", msrv),
     part("macos", "macOS, without a warning", macos),
-    part("python", "the wheel as it is published, with all that its tests can try", python),
-    part("package", "what is given away, each crate built from its package", |stage, _| {
+    part("python", "the wheel as it is published, with its thorough tests", python),
+    part("package", "everything that is released, each crate built from its package", |stage, _| {
         package::run(stage.project, true)
     }),
 ];
@@ -29,12 +29,12 @@ const fn part(name: &'static str, what: &'static str, run: fn(&Stage<'_>, &Outpu
     Part { name, what, kind: Kind::Build, needs: &[], after: &[], run }
 }
 
-/// Runs the parts; whether all of them passed.
+/// Runs the parts; returns whether all of them passed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     run_parts(project, PARTS, options)
 }
 
-/// Fails with the command that installs a tool, if the tool does not answer.
+/// Fails with the command that installs a tool, if the tool does not run.
 fn installed(tool: &mut Command, install: &str) -> Result<()> {
     let answers = tool.output().is_ok_and(|output| output.status.success());
     ensure!(answers, "a tool is missing; this installs it: {install}");
@@ -63,21 +63,21 @@ fn msrv(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     let rustup = |arguments: &[&str]| {
         let mut command = Command::new("rustup");
-        // The compiler that runs us is not the one that is asked for.
+        // Not with the compiler that runs us.
         command.args(["run", version]).args(arguments).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
         command.current_dir(&stage.project.root);
         command
     };
     let install = format!("rustup toolchain install {version} --profile minimal");
     installed(&mut rustup(&["rustc", "--version"]), &install)?;
-    // In a folder of its own: two compilers would throw away each other's work.
+    // A separate folder: two compilers would invalidate each other's output.
     let target = stage.project.target.join("msrv");
     let check = ["cargo", "check", "--workspace", "--quiet", "--target-dir"];
     output.run(rustup(&check).arg(target))
 }
 
 fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
-    // What the tests run beside the wheel.
+    // Programs that the tests run beside the wheel.
     output.run(&mut stage.cargo("build --package toolbridge-scripted --bins --quiet"))?;
     let python = stage.newest()?;
     let wheels = stage.project.target.join("wheels-release");

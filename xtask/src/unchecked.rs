@@ -1,18 +1,18 @@
-//! What a run could not check: a test that cannot do its work on this machine passes, and says so here.
+//! What a run could not check: a test that cannot do its work on this machine passes, and reports it here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// Names the file to which a test adds a line when it checks nothing.
+/// The file to which a test appends a line when it checks nothing.
 const VARIABLE: &str = "TOOLBRIDGE_UNCHECKED";
 
 /// The file of one run.
 pub(crate) struct Unchecked(PathBuf);
 
 impl Unchecked {
-    /// Begins a run, and forgets the last one.
+    /// Starts a run, and removes the file of the last one.
     pub(crate) fn begin(target: &Path) -> Result<Self> {
         std::fs::create_dir_all(target).with_context(|| format!("cannot make `{}`", target.display()))?;
         let file = target.join("unchecked");
@@ -20,17 +20,17 @@ impl Unchecked {
         Ok(Self(file))
     }
 
-    /// Tells the tests that `command` runs where to say it.
+    /// Passes the file to the tests that `command` runs.
     pub(crate) fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env(VARIABLE, &self.0)
     }
 
-    /// The same for pytest: those of its tests that are skipped have checked nothing.
+    /// The same for pytest: its skipped tests have checked nothing.
     pub(crate) fn tell_pytest<'a>(&self, root: &Path, command: &'a mut Command) -> &'a mut Command {
         self.tell(command).args(["-p", "unchecked"]).env("PYTHONPATH", root.join("xtask/pytest"))
     }
 
-    /// How the run went.
+    /// The result of the run.
     pub(crate) fn verdict(&self) -> Result<String> {
         let said = std::fs::read_to_string(&self.0)
             .with_context(|| format!("cannot read `{}`", self.0.display()))?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pytest_skips_was_not_checked() {
+    fn tests_that_pytest_skips_are_unchecked() {
         let xtask::project::Project { root, target } = xtask::project::Project::find().unwrap();
         let python = target.join(xtask::python::CLIENT.folder).join("bin/python");
         assert!(python.exists(), "`cargo xtask test` installs `{}`", python.display());
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_checked_is_said_at_the_end() {
+    fn unchecked_tests_are_listed_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let unchecked = Unchecked::begin(dir.path()).unwrap();
         assert_eq!(unchecked.verdict().unwrap(), "everything passed");

@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: the Python package, with its executables in it.
+//! `cargo xtask wheel`: builds the Python package, with its executables.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
 
-/// Where the package has its executables; not under version control.
+/// The package's folder for executables; not under version control.
 const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 
-/// Builds the wheel with a profile of cargo's; returns its path.
+/// Builds the wheel with a cargo profile; returns its path.
 ///
 /// # Errors
 ///
-/// When something does not compile, or maturin cannot be installed.
+/// When the build fails, or maturin cannot be installed.
 pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let Project { root, target } = project;
     let python = python::NEWEST.install(project)?;
@@ -46,18 +46,18 @@ pub fn find(folder: &Path) -> Result<PathBuf> {
     files.find(is_wheel).with_context(|| format!("there is no wheel in `{}`", folder.display()))
 }
 
-/// Puts an executable into the package.
+/// Copies an executable into the package.
 fn put(executable: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let place = folder.join(executable.file_name().context("no name")?);
-    // Somebody may be running the former one.
+    // The old file may be running, so it cannot be overwritten.
     _ = std::fs::remove_file(&place);
     let failed = || format!("cannot put `{}` into the package", executable.display());
     std::fs::copy(executable, &place).with_context(failed)?;
     Ok(())
 }
 
-/// Installs the wheel into an environment, in place of whatever version of it is there.
+/// Installs the wheel into an environment, replacing any version of it.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ pub fn install(python: &Path, wheel: &Path) -> Result<()> {
     run(python::pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
 }
 
-/// The real CLI, which comes with a package in that environment.
+/// The real CLI, from a package in that environment.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ pub fn checks(root: &Path, python: &Path) -> [Command; 4] {
         tool("ruff check --no-cache --quiet ."),
         tool("ruff format --no-cache --check --quiet ."),
         tool("mypy --cache-dir=/dev/null --no-error-summary python/toolbridge tests examples"),
-        // What is written down about the native module, beside the module that is installed.
+        // The stub file of the native module, compared with the installed module.
         tool("mypy.stubtest --concise toolbridge._native"),
     ]
 }
@@ -102,8 +102,8 @@ pub fn pytest(project: &Project, python: &Path, cli: &Path) -> Command {
     let Project { root, target } = project;
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
-    // Not from the folder of the sources: the wheel is what is tested.
-    // Most tests wait for a CLI, so there may be more of them than processors.
+    // Not from the source folder: the installed wheel is tested. Most tests wait for a CLI, so more of them
+    // than processors can run.
     command.args(["-W", "error", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal", "-c"]);
     command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);

@@ -1,13 +1,13 @@
-//! A program with tools, as a user would write one. `cargo xtask bench` tells it what to do, a line at a time:
+//! A program with tools, as a user would write one. `cargo xtask bench` sends it commands, one per line:
 //!
-//! - `start TOOLS` starts a session with so many tools, and says where it is and how long that took;
-//! - `name TOOLS NAME` starts one that has a name;
-//! - `stop` stops the session that was started last;
-//! - `ask CLI` makes a request over the transport `sdk`, with that program in place of the Claude Code CLI.
+//! - `start TOOLS` starts a session with that many tools, and prints its paths and the time that it took;
+//! - `name TOOLS NAME` starts one with a name;
+//! - `stop` stops the last session;
+//! - `ask CLI` makes a request over the transport `sdk`, with that program instead of the Claude Code CLI.
 //!
-//! Each line has a line of JSON for an answer. Started as `bench-parent TOOLS` it is an MCP server with so many tools instead,
-//! on its stdin and stdout; as `bench-parent TOOLS http` over HTTP, and it says where. `nats.rs` has what is measured over NATS, `talk.rs` what is with the CLI. It always ends
-//! with its stdin.
+//! Each command is answered with a line of JSON. `bench-parent TOOLS` is an MCP server with that many tools
+//! instead, on its stdin and stdout; `bench-parent TOOLS http` serves HTTP and prints its URL. `nats.rs` is
+//! for measurements over NATS, `talk.rs` for those with the CLI. It always ends when its stdin ends.
 #![allow(clippy::print_stdout, reason = "the answers are what this program is for")]
 
 mod nats;
@@ -26,7 +26,7 @@ use toolbridge::{ClaudeCodeModel, ServerInfo, Session, Toolset, Transport, http}
 
 use crate::tools::toolset;
 
-/// The benchmark ends a request when it has measured enough; until then nothing else may.
+/// The benchmark ends a request when it has measured enough; a timeout must not.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(3600);
 
 fn main() -> Result<()> {
@@ -99,7 +99,7 @@ async fn obey(line: &str, sessions: &mut Vec<Session>) -> Result<Value> {
             Ok(json!({}))
         }
         ("ask", cli) => {
-            // A model that can read files gets every result whole.
+            // With the builtin tool `Read`, the model gets every result whole.
             let builder = ClaudeCodeModel::builder().cli(cli).builtin_tools(["Read"]);
             let model = builder.timeout(REQUEST_PATIENCE).build()?;
             model.set_agent_toolsets(toolset(tools::OWN)?, "tools", Transport::Sdk)?;

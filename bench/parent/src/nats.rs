@@ -1,4 +1,4 @@
-//! Hosts and a caller of tools over NATS, and the same without us.
+//! Hosts and a caller of tools over NATS, and plain NATS for comparison.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ async fn end_of_stdin() {
     _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
 }
 
-/// A host with the tools of the benchmark, and one that takes its time.
+/// A host with the tools of the benchmark, and a slow one.
 #[tokio::main]
 pub(crate) async fn host(url: &str, name: &str, host: &str, calls: usize) -> Result<()> {
     let tools = toolset(crate::tools::OWN)?;
@@ -58,8 +58,8 @@ pub(crate) async fn bare(url: &str) -> Result<()> {
     }
 }
 
-/// Makes calls as it is told, a line at a time: `WAY CALLS AT_A_TIME`, and says how many seconds they took in all. A way is `nats`, `bare`, `http`, or the
-/// name of hosts whose slow tool is called.
+/// Makes calls by command, one per line: `WAY CALLS AT_A_TIME`, and prints the total time in seconds. A way
+/// is `nats`, `bare`, `http`, or the name of hosts whose slow tool is called.
 #[tokio::main]
 pub(crate) async fn call(url: &str, http: &str) -> Result<()> {
     let client = async_nats::connect(url).await?;
@@ -105,7 +105,7 @@ async fn tool(source: &dyn ToolSource, name: &str, arguments: &RawJson) -> Resul
     Ok(())
 }
 
-/// How long so many calls take, so many at a time.
+/// How long that many calls take, with that many in parallel.
 async fn timed<F: Future<Output = Result<()>>>(
     calls: usize,
     at_a_time: usize,

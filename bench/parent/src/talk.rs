@@ -1,4 +1,4 @@
-//! How long it takes from a prompt to the model: cold, warm, and in a conversation; ours, and the vendor's SDK.
+//! The time from a prompt to the model: cold, warm, and in a conversation; ours, and the vendor's SDK.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +12,15 @@ use toolbridge_scripted::{ScriptedModel, Turn, clean_environment};
 use crate::say;
 use crate::tools::toolset;
 
-/// When the model was asked, in seconds of the system's clock, which the SDK's process has too.
+/// When the model was called, in seconds of the system clock, which is shared with the SDK's process.
 type Asked = Arc<Mutex<Vec<f64>>>;
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Measures `runs` times with that CLI, and the same with the SDK of that interpreter. All in seconds, from the call until the
-/// model is asked.
+/// Measures `runs` times with that CLI, and the same with the SDK of that interpreter. All in seconds, from
+/// the call until the model is called.
 #[tokio::main]
 pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> Result<()> {
     let asked = Asked::default();
@@ -48,7 +48,7 @@ pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> 
         model.keep_warm(1).await?;
         took[4] = since(&asked, async { model.request("warm").await.map(drop) }).await?;
         model.keep_warm(0).await?;
-        // The first run reads everything from the disk.
+        // The first run reads everything from disk.
         if run > 0 {
             ours.iter_mut().zip(took).for_each(|(samples, took)| samples.push(took));
         }
@@ -59,7 +59,7 @@ pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> 
     say(&json!({ "ours": ours, "sdk": theirs }))
 }
 
-/// From now until the model is asked.
+/// The time from now until the model is called.
 async fn since(
     asked: &Asked,
     asking: impl Future<Output = Result<(), toolbridge::ClaudeCodeError>>,
@@ -71,7 +71,7 @@ async fn since(
     Ok(first.context("the model was not asked")? - began)
 }
 
-/// The SDK tells when it has sent each prompt, and how long it took to connect.
+/// The SDK's program prints when it has sent each prompt, and how long it took to connect.
 fn sdk_turns(
     python: &str,
     script: &str,

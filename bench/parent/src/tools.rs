@@ -1,10 +1,10 @@
-//! The tools: three that are called, and as many others as are wanted beside them.
+//! The tools: three that are called, and any number of others.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolbridge::{RawJson, RegistrationError, Tool, ToolResult, Toolset, ToolsetBuilder};
 
-/// How many tools there are at least: those that are called.
+/// The least number of tools: those that are called.
 pub(crate) const OWN: usize = 3;
 
 #[derive(Deserialize, JsonSchema)]
@@ -30,7 +30,7 @@ struct Item {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "nobody calls the tools that have these arguments")]
+#[expect(dead_code, reason = "the tools with these arguments are never called")]
 struct Orders {
     /// The customer to look for, as it is written in the register of orders.
     customer: String,
@@ -49,7 +49,7 @@ enum Status {
     Returned,
 }
 
-/// So many tools in all.
+/// A toolset with that many tools.
 pub(crate) fn toolset(tools: usize) -> Result<Toolset, RegistrationError> {
     let echo = Tool::new("echo", "Returns exactly the text", async |args: Echo| args.text);
     let take = Tool::new("take", "Takes items, and returns the text", async |args: Items| args.text);

@@ -12,7 +12,7 @@ use crate::table::Table;
 const NOTHING: &str = "–";
 
 impl Report {
-    /// Every figure of every contender, one to a line.
+    /// Every figure of every contender, one per row.
     pub(crate) fn rows_table(&self) -> Table {
         let head = ["what", "who", "median", "p99", "n", "× floor", "× best peer"];
         let mut table = Table::new(2, "Calls, start, memory", &head);
@@ -23,7 +23,7 @@ impl Report {
                     std::mem::take(&mut label).to_owned(),
                     contender.name.to_owned(),
                     row.unit.show(figure.median),
-                    // A few runs of something that hardly differs have no hundredth part.
+                    // Memory hardly varies over a few runs, so a p99 is not meaningful.
                     if row.unit == Unit::Memory { NOTHING.into() } else { row.unit.show(figure.p99) },
                     figure.runs.to_string(),
                     times(row.to_floor(*contender)),
@@ -34,7 +34,7 @@ impl Report {
         table
     }
 
-    /// The medians of these rows alone: a line for each, a column for each contender that is in one.
+    /// Only the medians of these rows: a row for each, a column for each contender.
     pub(crate) fn medians_table(&self, title: &'static str, rows: &[Row]) -> Table {
         let is_in = |one: &Contender| rows.iter().any(|row| row.figure(*one).is_some());
         let columns: Vec<_> = self.contenders.iter().copied().filter(is_in).collect();
@@ -50,7 +50,7 @@ impl Report {
         table
     }
 
-    /// The goals, and whether they are reached.
+    /// The goals, and whether they are met.
     pub(crate) fn goals_table(&self) -> Table {
         let mut head = vec!["goal", "who", "against", "at most"];
         head.extend(self.earlier.iter().map(|_| "a run before"));
@@ -75,7 +75,7 @@ impl Report {
         table
     }
 
-    /// All but the rows and the goals.
+    /// All tables but those of rows and goals.
     pub(crate) fn other_tables(&self) -> Vec<Table> {
         let first = "The first call: what a user waits for";
         let documents = "The document tools, beside plain system calls for the same bytes";
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// Ours beside what the same costs `other`.
+/// Our figures compared with those of `other`.
 fn beside_table<'a>(
     title: &'static str,
     what: &str,
@@ -160,12 +160,12 @@ fn curve_table(curve: &Curve) -> Table {
     table
 }
 
-/// A median, its tail, and how many runs there were.
+/// The median, the p99, and the number of runs.
 fn shown(figure: &Figure) -> [String; 3] {
     [time(figure.median), time(figure.p99), figure.runs.to_string()]
 }
 
-/// The same, the median of something else, and the ratio to it.
+/// The same, the other median, and the ratio.
 fn compared(figure: &Figure, other: Option<&Figure>) -> impl Iterator<Item = String> {
     let median = other.map_or(NOTHING.into(), |other| time(other.median));
     let ratio = times(other.map(|other| figure.median / other.median));
@@ -185,14 +185,14 @@ fn times(ratio: Option<f64>) -> String {
     }
 }
 
-/// A number with a comma between thousands.
+/// A number with thousands separators.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
 }
 
-/// In how many of the runs a goal was reached.
+/// In how many of the runs a goal was met.
 fn reached(goal: &Verdict, measured: &[Option<f64>]) -> String {
     let runs: Vec<_> = measured.iter().flatten().collect();
     match runs.iter().filter(|value| ***value <= goal.limit).count() {

@@ -44,9 +44,9 @@ fn level() -> impl TypedValueParser<Value = LevelFilter> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Be the MCP server that the CLI starts: relay between stdin/stdout and a session
+    /// Run the MCP server that the CLI starts: relay between stdin/stdout and a session
     #[command(
-        after_help = "The Claude Code CLI runs this by itself; a session's MCP config says so. By hand:
+        after_help = "The Claude Code CLI runs this command, as a session's MCP config tells it to. To run it by hand:
   toolbridge bridge /tmp/claudecode_ipc_ID.sock /tmp/claudecode_ipc_schema_ID.json"
     )]
     Bridge {
@@ -57,12 +57,12 @@ pub(crate) enum Command {
         #[command(flatten)]
         trace: TraceTo,
     },
-    /// Be an MCP server with the tools of all live sessions that have a name
+    /// Run an MCP server with the tools of all live sessions that have a name
     #[command(after_help = "Examples:
-  claude mcp add live -- toolbridge attach          once; every CLI then has the tools of whatever runs
+  claude mcp add live -- toolbridge attach          once; every CLI then has the tools of all named sessions
   toolbridge attach shop                            only those of sessions called `shop`")]
     Attach {
-        /// The sessions' names [default: all that have one]
+        /// The sessions' names [default: all named sessions]
         #[arg(value_name = "NAME")]
         names: Vec<String>,
         #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         trace: TraceTo,
     },
-    /// Offer tools from anywhere to clients of any kind
+    /// Offer tools from one or more sources to MCP clients, CLIs or other machines
     #[command(
         override_usage = "toolbridge serve [OPTIONS] [--docs DIR] [--mcp-config FILE] [--session NAME] [--demo] [--http ADDR | --name NAME] [-- COMMAND...]",
         after_help = "Examples:
@@ -97,15 +97,15 @@ pub(crate) enum Command {
   toolbridge serve --docs ~/notes --session shop --only manual_find --only order
                                         some tools of several sources, on stdin and stdout
   toolbridge serve --demo --http 0.0.0.0:8000 --token-file tokens --allow-host tools.example
-                                        for other machines; encryption is up to a proxy before it
+                                        for other machines; encryption needs a proxy in front
   toolbridge serve --demo --nats nats://127.0.0.1:4222 --name gpu
                                         for callers on other machines, together with other hosts called `gpu`
   toolbridge serve --nats-tools nats://127.0.0.1:4222/gpu
                                         the tools of all hosts called `gpu`, on stdin and stdout
 
-The name of a source is `docs`, `demo`, the server's in FILE, that of the hosts at URL, or what the server of COMMAND calls itself;
+The name of a source is `docs`, `demo`, the server's name in FILE, the hosts' name in URL, or the name that the server of COMMAND reports;
 sessions have none.
-It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the servers that it started end with it."
+It ends on SIGINT or SIGTERM, and on stdin and stdout when its client disconnects; it stops the servers that it started."
     )]
     Serve(Box<ServeArgs>),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
@@ -115,22 +115,22 @@ It ends with SIGINT or SIGTERM, and on stdin and stdout with its client; the ser
   toolbridge ask --tools docs --workspace ~/notes \"Copy what the manuals say about backups to backups.md\"
   echo \"Sum this up: …\" | toolbridge ask - --json | jq -r .text")]
     Ask(AskArgs),
-    /// Be an MCP server with the document tools: find sections of manuals, copy them into a vault
+    /// Run an MCP server with the document tools: find sections of manuals, copy them into a vault
     #[command(after_help = "Examples:
   toolbridge docs --init --workspace ~/notes      make ~/notes/manuals (with an example) and ~/notes/vault
   toolbridge docs --workspace ~/notes             serve them on stdin and stdout, for any MCP client
   claude mcp add notes -- toolbridge docs --workspace ~/notes
                                                   add them to Claude Code
 
-Flags win over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, DOCS_CACHE and LOG_LEVEL. One JSON line for each call goes to stderr; it never holds text of a document.")]
+Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
+HARD_MAX_CHARS, DOCS_CACHE and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
     Docs(DocsArgs),
-    /// Check that everything is there: the CLI, the temporary directory, the bridge
+    /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
   toolbridge doctor
   toolbridge doctor --claude ~/bin/claude --json")]
     Doctor {
-        /// The CLI's executable, instead of the one that is found
+        /// The CLI's executable, instead of the one found on this machine
         #[arg(long, value_name = "PATH")]
         claude: Option<PathBuf>,
         /// Print one JSON array
@@ -162,14 +162,14 @@ HARD_MAX_CHARS, DOCS_CACHE and LOG_LEVEL. One JSON line for each call goes to st
         /// Remove the stale ones
         #[arg(long)]
         clean: bool,
-        /// Show them again each second, until SIGINT or SIGTERM
+        /// Refresh the list every second, until SIGINT or SIGTERM
         #[arg(long, conflicts_with = "clean")]
         watch: bool,
         /// Print one JSON array; with --watch, one on each line
         #[arg(long)]
         json: bool,
     },
-    /// Show a trace: what was called, and where the time went
+    /// Show a trace: the calls, and how long each part of them took
     #[command(after_help = "Examples:
   toolbridge demo --trace demo.jsonl && toolbridge trace demo.jsonl
   toolbridge trace demo.jsonl --html              write demo.html, a page for any browser
@@ -189,22 +189,22 @@ A trace has no arguments and no results in it, only names, ids, sizes, times and
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Only this tool; can be said again
+    /// Offer only this tool; may be repeated
     #[arg(long, value_name = "TOOL")]
     pub(crate) only: Vec<String>,
-    /// Put the name of its source before the name of each tool: `time_now`
+    /// Prefix each tool's name with the name of its source: `time_now`
     #[arg(long)]
     pub(crate) prefix: bool,
-    /// Keep results of more than CHARS characters here, and give the model a handle, which it can pass to any of the tools
-    /// [default: 25000]
+    /// Keep results of more than CHARS characters in this process, and give the model a handle, which it can
+    /// pass to any of the tools [default: 25000]
     #[arg(long, value_name = "CHARS", num_args = 0..=1, default_missing_value = "25000", require_equals = true)]
     pub(crate) park: Option<usize>,
-    /// Let the model write results that are kept to new files in DIR
+    /// Let the model save kept results to new files in DIR
     #[arg(long, value_name = "DIR", requires = "park")]
     pub(crate) park_save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
-    // Last: the headings hold for whatever comes after them.
+    // Last: a help heading applies to all arguments after it.
     #[command(flatten)]
     pub(crate) sources: ServeSources,
     #[command(flatten)]
@@ -218,23 +218,23 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Where the tools come from")]
 #[group(required = true, multiple = true)]
 pub(crate) struct ServeSources {
-    /// The document tools on the folders `manuals` and `vault` in DIR, as `toolbridge docs` has them
+    /// The document tools on the folders `manuals` and `vault` in DIR, as in `toolbridge docs`
     #[arg(long, value_name = "DIR")]
     pub(crate) docs: Option<PathBuf>,
-    /// The MCP servers that FILE names, in the format of the CLI's `.mcp.json`; can be said again
+    /// The MCP servers listed in FILE, in the format of the CLI's `.mcp.json`; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) mcp_config: Vec<PathBuf>,
-    /// The tools of live sessions called NAME; can be said again
+    /// The tools of live sessions called NAME; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Vec<String>,
-    /// The tools that hosts of a name offer over NATS, `nats://ADDR/NAME`; only those of one host, `nats://ADDR/NAME@HOST`, or of all hosts
-    /// at once, `nats://ADDR/NAME@*`; can be said again
+    /// The tools that hosts offer over NATS: of any host of a name, `nats://ADDR/NAME`; of one host,
+    /// `nats://ADDR/NAME@HOST`; of all hosts at once, `nats://ADDR/NAME@*`; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) nats_tools: Vec<String>,
     /// The tools of `toolbridge demo`
     #[arg(long)]
     pub(crate) demo: bool,
-    /// An MCP server to start, which speaks on its stdin and stdout
+    /// An MCP server to start, which communicates on its stdin and stdout
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
@@ -249,33 +249,35 @@ pub(crate) struct ServeFront {
     /// MCP clients over HTTP, at `http://ADDR/mcp`; prints one JSON line with `url`
     #[arg(long, value_name = "ADDR", conflicts_with = "name")]
     pub(crate) http: Option<String>,
-    /// HTTP clients must have one of the tokens in FILE, one on each line; needed where other machines can reach ADDR
+    /// Require HTTP clients to send one of the tokens in FILE, one per line; needed where other machines can
+    /// reach ADDR
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
-    /// HTTP clients may know this machine as HOST too, and not only as `localhost` or 127.0.0.1; can be said again
+    /// Accept HTTP requests for this host name too, and not only for `localhost` or 127.0.0.1; may be
+    /// repeated
     #[arg(long, value_name = "HOST", requires = "http")]
     pub(crate) allow_host: Vec<String>,
-    /// Show figures for Prometheus at /metrics
+    /// Serve metrics for Prometheus at /metrics
     #[arg(long, requires = "http")]
     pub(crate) metrics: bool,
     /// Every CLI of this user with `toolbridge attach`, under this name; prints one JSON line with `socket`, `schema` and `mcp_config`
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Callers on other machines, over the NATS server at URL, under the name that --name says, together with all other hosts of that name;
-    /// prints one JSON line with `nats`, `name` and `host`
+    /// Callers on other machines, over the NATS server at URL, under the name given with --name, together
+    /// with all other hosts of that name; prints one JSON line with `nats`, `name` and `host`
     #[arg(long, value_name = "URL", requires = "name", conflicts_with = "http")]
     pub(crate) nats: Option<String>,
-    /// What this host is called, so that it can be addressed [default: the machine's name]
+    /// This host's name, by which callers can address it [default: the machine's name]
     #[arg(long, value_name = "HOST", requires = "nats")]
     pub(crate) host: Option<String>,
-    /// Calls over NATS that run at a time; further ones are left to other hosts [default: 512]
+    /// The number of calls over NATS that run at a time; further ones are left to other hosts [default: 512]
     #[arg(long, value_name = "N", requires = "nats")]
     pub(crate) max_calls: Option<usize>,
 }
 
-/// Who this is to a NATS server.
+/// The credentials for a NATS server.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Who this is to NATS, if not said in the URL")]
+#[command(next_help_heading = "Credentials for NATS, if not in the URL")]
 #[expect(clippy::struct_field_names, reason = "they are the names of options")]
 pub(crate) struct NatsAccess {
     /// A credentials file, as `nsc` writes it
@@ -284,21 +286,21 @@ pub(crate) struct NatsAccess {
     /// A file with the seed of an nkey
     #[arg(long, value_name = "FILE")]
     pub(crate) nats_nkey: Option<PathBuf>,
-    /// The authorities that may have signed the server's certificate
+    /// A file with the certificate authorities to trust for the server's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) nats_ca: Option<PathBuf>,
-    /// A certificate of this client's
+    /// A file with the client certificate
     #[arg(long, value_name = "FILE", requires = "nats_key")]
     pub(crate) nats_cert: Option<PathBuf>,
-    /// The certificate's key
+    /// A file with the client certificate's private key
     #[arg(long, value_name = "FILE", requires = "nats_cert")]
     pub(crate) nats_key: Option<PathBuf>,
-    /// What the subjects of inboxes begin with
+    /// The prefix of inbox subjects
     #[arg(long, value_name = "PREFIX")]
     pub(crate) nats_inbox: Option<String>,
 }
 
-/// Where a trace is to go.
+/// Where to write a trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceTo {
     /// Append a line of JSON for each event to FILE, as `TOOLBRIDGE_TRACE` does; never arguments or results
@@ -310,14 +312,14 @@ pub(crate) struct TraceTo {
 pub(crate) struct TraceArgs {
     /// The trace
     pub(crate) file: PathBuf,
-    /// Write a page for a browser instead [default: FILE with the ending .html]
+    /// Write a page for a browser instead [default: FILE with the extension .html]
     #[arg(long, value_name = "OUT", num_args = 0..=1, conflicts_with = "json")]
     #[expect(clippy::option_option, reason = "the file need not be named")]
     pub(crate) html: Option<Option<PathBuf>>,
     /// Print one JSON object instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show every call, and not only 40: those that did not go well, and the longest
+    /// Show every call, instead of at most 40: those that failed, and the longest
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -330,19 +332,20 @@ pub(crate) struct AskArgs {
     /// Tools to offer to the model
     #[arg(long, value_name = "WHICH")]
     pub(crate) tools: Option<AskTools>,
-    /// How tool calls travel: `stdio` is a bridge process, `sdk` the CLI's own stdin and stdout
+    /// The transport for tool calls: `stdio` is a bridge process, `sdk` the CLI's own stdin and stdout
     #[arg(long, default_value_t = Transport::Auto, value_name = "auto|stdio|sdk")]
     pub(crate) transport: Transport,
-    /// Print text as it comes, and tool calls as they happen (on stderr)
+    /// Print text as it arrives, and tool calls as they happen (on stderr)
     #[arg(long, conflicts_with = "json")]
     pub(crate) stream: bool,
-    /// Print one JSON object, also for an error
+    /// Print one JSON object, for errors too
     #[arg(long)]
     pub(crate) json: bool,
-    /// The CLI's executable, instead of the one that is found
+    /// The CLI's executable, instead of the one found on this machine
     #[arg(long, value_name = "PATH")]
     pub(crate) claude: Option<PathBuf>,
-    /// Be the whole of Claude Code: its own tools, settings, memories, hooks and servers, transcripts on disk
+    /// Run Claude Code with everything it has: its own tools, settings, memories, hooks and servers,
+    /// transcripts on disk
     #[arg(long)]
     pub(crate) claude_code: bool,
     /// Let the CLI read the files that the prompt names with `@`, and run a prompt that begins with `/`
@@ -356,12 +359,12 @@ pub(crate) struct AskArgs {
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
-    // Last: the heading holds for whatever comes after it.
+    // Last: a help heading applies to all arguments after it.
     #[command(flatten, next_help_heading = "With --tools docs")]
     pub(crate) docs: DocsRoots,
 }
 
-/// A number of seconds, and some time at all.
+/// Parses a positive number of seconds.
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero()).ok_or("it must be a number of seconds above 0, such as 600")
@@ -369,9 +372,9 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum AskTools {
-    /// Those of `toolbridge demo`
+    /// The tools of `toolbridge demo`
     Demo,
-    /// Those of `toolbridge docs`
+    /// The tools of `toolbridge docs`
     Docs,
 }
 
@@ -379,13 +382,13 @@ pub(crate) enum AskTools {
 pub(crate) struct DocsArgs {
     #[command(flatten)]
     pub(crate) roots: DocsRoots,
-    /// No call gets more sections than this [default: 20]
+    /// The limit of sections per call [default: 20]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_sections: Option<usize>,
-    /// No call gets more characters than this [default: 20000]
+    /// The limit of characters per call [default: 20000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_chars: Option<usize>,
-    /// No copy gets more characters than this, and one that does not say gets as many [default: as for reading, 8000]
+    /// The limit of characters per copy, used also when a call gives none [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
     /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]
@@ -394,7 +397,7 @@ pub(crate) struct DocsArgs {
     /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
-    /// Make the two folders, with a small example manual, and end
+    /// Create the two folders, with a small example manual, and exit
     #[arg(long)]
     pub(crate) init: bool,
     #[command(flatten)]
@@ -404,19 +407,19 @@ pub(crate) struct DocsArgs {
 /// The two folders of the document tools.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocsRoots {
-    /// The folder in which the two others lie [default: .]
+    /// The folder that contains the two others [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// What is read: one folder for each manual [default: <workspace>/manuals]
+    /// The folder to read from, with one folder for each manual [default: <workspace>/manuals]
     #[arg(long, value_name = "DIR")]
     pub(crate) manuals: Option<PathBuf>,
-    /// Where copies go [default: <workspace>/vault]
+    /// The folder to copy to [default: <workspace>/vault]
     #[arg(long, value_name = "DIR")]
     pub(crate) vault: Option<PathBuf>,
-    /// Let whole `.md` files be read and copied, if the call says so too
+    /// Allow whole `.md` files to be read and copied, if the call asks for it
     #[arg(long)]
     pub(crate) allow_file_scope: bool,
-    /// Offer no tool that writes
+    /// Offer only tools that do not write
     #[arg(long)]
     pub(crate) read_only: bool,
 }

@@ -19,7 +19,7 @@ use crate::excerpt::excerpt;
 use crate::output::{Spinner, WithHint, ending_signal, print, say};
 use crate::question;
 
-/// How much of a tool's arguments or result is shown.
+/// How many characters of a tool's arguments or result are shown.
 const SHOWN_CHARS: usize = 120;
 
 pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
@@ -57,11 +57,11 @@ impl Failure {
 
 fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
     hide_demo_panic();
-    // Before signals are watched for: who waits for stdin can be interrupted as always.
+    // Before the signal handlers are installed, so that Ctrl-C still interrupts a read from stdin.
     let prompt = prompt(&args.prompt)?;
     let runtime = two_threads().map_err(anyhow::Error::from)?;
     let answered = runtime.block_on(ask(args, prompt));
-    // A thread that waits for a tool must not hold the program.
+    // Do not wait for threads that are blocked in a tool.
     runtime.shutdown_background();
     answered
 }
@@ -92,13 +92,13 @@ fn request(args: &AskArgs, prompt: String) -> Result<Request> {
     let request = Request::new(prompt).transport(args.transport);
     Ok(match args.tools {
         Some(AskTools::Demo) => request.tools(demo_tools(Arc::default())?),
-        // What the calls do is shown by `--stream`; only a disk that fails is worth a line besides.
+        // `--stream` shows the calls; log only disk errors besides.
         Some(AskTools::Docs) => request.tools(docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?),
         None => request,
     })
 }
 
-/// The prompt, or what stdin says.
+/// The prompt, read from stdin if it is `-`.
 fn prompt(given: &str) -> Result<String> {
     if given != "-" {
         return Ok(given.to_owned());
@@ -111,14 +111,14 @@ fn prompt(given: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Shows what happens, as it happens, and at last the answer.
+/// Shows events as they arrive, and the answer at the end.
 async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode, Failure> {
     let mut spinner = Spinner::new(!args.json && io::stderr().is_terminal());
     let mut text_is_open = false;
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
-            // Not over a line that has begun.
+            // Do not draw over an unfinished line of text.
             () = spinner.turn(), if !text_is_open => continue,
         };
         let Some(event) = event.transpose()? else { break };
@@ -159,7 +159,7 @@ fn end_line(text_is_open: &mut bool) -> Result<()> {
     Ok(())
 }
 
-/// An answer as one object.
+/// The answer, as printed by `--json`.
 #[derive(Serialize)]
 struct Answer<'a> {
     text: String,
@@ -171,7 +171,7 @@ struct Answer<'a> {
 
 fn answer(ResponseWithMetadata { response, metadata, .. }: &ResponseWithMetadata) -> Result<Value> {
     let mut said = serde_json::to_value(Answer { text: response.text(), response, metadata })?;
-    // The CLI's own words, which say it all again.
+    // The CLI's original message repeats all of the above.
     said.as_object_mut().map(|said| said.remove("raw"));
     Ok(said)
 }

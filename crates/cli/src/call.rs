@@ -13,7 +13,7 @@ use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
 use crate::output::{WithHint, print, say};
 use crate::question;
 
-/// What to do about a message that the protocol does not carry.
+/// The hint for a message over the protocol's size limit.
 const TOO_LARGE: &str = "pass a path or an id instead of the data itself";
 
 pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Result<ExitCode> {
@@ -36,7 +36,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
             let hint = match error.outcome() {
                 Outcome::Refused => "`toolbridge sessions` lists the tools of each session",
                 Outcome::TransportError => TOO_LARGE,
-                _ => "the tool itself says so; the connection works",
+                _ => "the error is the tool's own; the connection works",
             };
             (error, hint)
         }

@@ -12,11 +12,11 @@ use crate::args::{DocsArgs, DocsRoots, NatsAccess};
 use crate::output::say;
 use crate::serve::{Front, Serve, Source, serve};
 
-/// What a model should know before it uses the tools.
+/// Instructions for the model.
 const INSTRUCTIONS: &str = "Find a section with `manual_find` or `manual_toc`, then have it copied into the vault with \
     `bridge_copy_section`. The text is copied inside the server: do not read it just to write it somewhere else.";
 
-/// Makes the two folders, or serves them until stdin ends or a signal comes.
+/// Creates the two folders, or serves them until stdin ends or a signal arrives.
 pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
     if args.init {
         let builder = builder(args)?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
     })
 }
 
-/// How the document tools introduce themselves.
+/// The server info of the document tools.
 pub(crate) fn info() -> ServerInfo {
     ServerInfo {
         name: "toolbridge-docs".into(),
@@ -45,12 +45,12 @@ pub(crate) fn info() -> ServerInfo {
     }
 }
 
-/// The settings for a workspace, as the environment says.
+/// The settings for a workspace, with the environment's values.
 pub(crate) fn workspace(dir: PathBuf) -> Result<DocumentsBuilder> {
     Ok(DocumentsBuilder::from_env()?.workspace(dir))
 }
 
-/// The settings as the flags say, and where they say nothing the environment.
+/// The settings from the flags; the environment fills in the rest.
 fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     let mut builder = roots(&args.roots)?;
     set! { builder:
@@ -66,7 +66,7 @@ fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     })
 }
 
-/// The two folders, and what may be done with them.
+/// The settings for the two folders.
 pub(crate) fn roots(args: &DocsRoots) -> Result<DocumentsBuilder> {
     let mut builder = DocumentsBuilder::from_env()?;
     set! { builder:

@@ -1,4 +1,4 @@
-//! `toolbridge doctor`: whether everything is there that a model with tools needs.
+//! `toolbridge doctor`: checks everything that a model with tools needs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use toolbridge::{Session, hint_of};
 use crate::demo::{Client, demo_tools, two_threads};
 use crate::output::print;
 
-/// One line: what was looked at, how it is (`ok`, `warn` or `fail`), and what to do about it.
+/// The result of one check: its name, its status (`ok`, `warn` or `fail`), a text, and a hint.
 #[derive(Serialize)]
 struct Check {
     health: &'static str,
@@ -113,7 +113,7 @@ fn temp_dir() -> Check {
 fn socket_path() -> Check {
     const WHAT: &str = "socket paths";
     let (wanted, used) = (std::env::temp_dir(), session_dir());
-    // An empty TMPDIR is as good as none.
+    // An empty TMPDIR counts as unset.
     if wanted.as_os_str().is_empty() || wanted.canonicalize().ok() == used.canonicalize().ok() {
         return Check::ok(WHAT, format!("short enough in `{}`", used.display()));
     }
@@ -159,7 +159,7 @@ async fn round_trip() -> Result<String> {
     let ok = answer.result.is_ok_and(|result| result["content"][0]["text"] == "hello");
     client.stop().await?;
     session.stop().await;
-    ensure!(ok, "a call came back with something else than was sent");
+    ensure!(ok, "a call returned something other than what was sent");
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     Ok(format!(
         "`{}` lists {} tools after {:.1} ms and answers a call in {:.2} ms",

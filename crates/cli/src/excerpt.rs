@@ -1,8 +1,8 @@
-//! The start of a text, for people.
+//! Shortens a text for display.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The start of a text on one line, at most that many columns of a terminal.
+/// The start of a text on one line, at most `columns` wide on a terminal.
 pub(crate) fn excerpt(text: &str, columns: usize) -> String {
     let mut start = String::new();
     let mut left = columns;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_leaves_a_mark_within_the_limit() {
+    fn cut_text_ends_with_a_mark_within_the_limit() {
         let rows = [
             ("", ""),
             ("grüß", "grüß"),

@@ -24,7 +24,7 @@ pub(crate) fn run(what: Generated) -> Result<ExitCode> {
     print(&text)
 }
 
-/// One page for all: what there is, and then a section for each command.
+/// One page for the whole program: an overview, then a section for each command.
 fn man_page(mut command: Command) -> io::Result<Vec<u8>> {
     command.build();
     let mut page = Vec::new();

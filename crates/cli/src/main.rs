@@ -28,7 +28,7 @@ use crate::args::{Args, Command, NatsAccess};
 use crate::serve::{Front, Serve, Source};
 
 fn main() -> ExitCode {
-    // What a request starts, many times a day: no parser, no log, nothing before the first read.
+    // Fast path for bridges, which every request starts: no argument parser and no log before the first read.
     toolbridge::run_guard_if_asked();
     if let Some((socket, schema)) = plain_bridge() {
         return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
@@ -39,11 +39,11 @@ fn main() -> ExitCode {
     }
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
-    // A bridge's stderr belongs to the client that started it, so it is silent unless asked.
+    // A bridge's stderr belongs to the client that started it, so a bridge logs nothing by default.
     let is_bridge = matches!(args.command, Command::Bridge { .. } | Command::Attach { .. });
     let default = if is_bridge { LevelFilter::OFF } else { LevelFilter::WARN };
     let level = args.log.or_else(output::level_from_environment).unwrap_or(default);
-    // Dropped at the very end: it sends what has not been sent yet.
+    // Dropped last: it flushes the remaining spans.
     let _listeners = output::log_to_stderr(level);
     let done = match args.command {
         Command::Bridge { socket, schema, trace } => {
@@ -76,8 +76,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The socket and the schema file, when the command line is exactly `bridge <socket> <schema>` and no log
-/// is wanted.
+/// The socket and the schema file, when the command line is exactly `bridge <socket> <schema>` and logging is
+/// off.
 fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     let mut args = std::env::args_os().skip(1);
     let (command, socket, schema) = (args.next()?, args.next()?, args.next()?);
@@ -86,7 +86,8 @@ fn plain_bridge() -> Option<(std::ffi::OsString, std::ffi::OsString)> {
     (exact && is_silent()).then_some((socket, schema))
 }
 
-/// Becomes `toolbridge-bridge`, where it is installed too: it does the same with half the memory, and each CLI has one.
+/// Replaces this process by `toolbridge-bridge`, if that is installed: it does the same with half the memory,
+/// and each CLI has one.
 fn become_small(names: &[String]) {
     if let Ok(this) = std::env::current_exe() {
         _ = std::process::Command::new(this.with_file_name("toolbridge-bridge"))
@@ -96,7 +97,7 @@ fn become_small(names: &[String]) {
     }
 }
 
-/// Nobody wants to know what happens.
+/// Whether neither logs nor spans are wanted.
 fn is_silent() -> bool {
     #[cfg(feature = "otel")]
     if otel::is_wanted() {

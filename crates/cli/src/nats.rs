@@ -1,4 +1,4 @@
-//! `serve --nats` and `serve --nats-tools`: tools of other machines, and for them.
+//! `serve --nats` offers tools to other machines, `serve --nats-tools` uses theirs.
 
 /// How tools are offered over NATS.
 #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "this executable cannot do it"))]
@@ -9,7 +9,7 @@ pub(crate) struct NatsFront {
     pub(crate) max_calls: Option<usize>,
 }
 
-/// The name in a URL of tools, without a host.
+/// The service name in a tools URL, without the host.
 pub(crate) fn name_in(url: &str) -> &str {
     let name = url.rsplit('/').next().unwrap_or_default();
     name.split('@').next().unwrap_or_default()
@@ -47,13 +47,13 @@ mod with {
         }
     }
 
-    /// The tools of the hosts that a URL names, and the name.
+    /// The tools of the hosts that a URL names, and the service name.
     pub(crate) async fn tools(url: &str, args: &NatsAccess) -> Result<(String, Tools)> {
         let tools = Tools::from_url(url)?.access(access(args)).await?;
         Ok((tools.name().to_owned(), tools))
     }
 
-    /// Offers tools until a signal ends it; calls under way are let end.
+    /// Offers tools until a signal arrives; running calls may finish.
     pub(crate) async fn serve(
         tools: Arc<dyn ToolSource>,
         info: ServerInfo,

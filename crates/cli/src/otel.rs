@@ -1,4 +1,4 @@
-//! Spans for an OpenTelemetry collector.
+//! Exports spans to an OpenTelemetry collector.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::output::say;
 
-/// A collector that does not answer must hold up neither a program's end nor its next spans.
+/// The timeout for a collector, so that it delays neither the program's exit nor later spans for long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What we take of a collector's answer.
+/// The limit for a collector's response.
 const MOST_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// The variables that name a collector, in the order in which they count.
+/// The variables that name a collector, in order of precedence.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// Where spans are to go, if anywhere.
+/// The collector's URL, if one is configured.
 fn endpoint() -> Option<String> {
     let is_disabled = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|text| text.eq_ignore_ascii_case("true"));
     let mut named =
@@ -32,7 +32,7 @@ pub(crate) fn is_wanted() -> bool {
     endpoint().is_some()
 }
 
-/// Sends what is left when the program ends.
+/// Sends the remaining spans when dropped.
 pub(crate) struct Export(SdkTracerProvider);
 
 impl Drop for Export {
@@ -43,7 +43,7 @@ impl Drop for Export {
     }
 }
 
-/// Starts to send spans, if the environment names a collector. One that cannot be used is no reason to stop.
+/// Starts to export spans if the environment names a collector. An unusable collector is only a warning.
 pub(crate) fn start() -> Option<(SdkTracer, Export)> {
     let endpoint = endpoint()?;
     if !endpoint.starts_with("http://") {
@@ -68,7 +68,7 @@ pub(crate) fn start() -> Option<(SdkTracer, Export)> {
     Some((provider.tracer("toolbridge"), Export(provider)))
 }
 
-/// HTTP/1.1 to a collector on this machine or network. It runs on the exporter's own thread, and may block it.
+/// HTTP/1.1 to a collector on this machine or network. It runs on the exporter's own thread, so it may block.
 #[derive(Debug)]
 struct PlainHttp(ureq::Agent);
 
@@ -76,7 +76,7 @@ impl PlainHttp {
     fn new() -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
-            // The exporter looks at the status.
+            // The exporter checks the status itself.
             .http_status_as_error(false)
             .max_idle_connections(0)
             .proxy(None);

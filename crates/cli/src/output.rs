@@ -1,4 +1,4 @@
-//! Data on stdout, talk on stderr.
+//! Data goes to stdout, messages to stderr.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -22,7 +22,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::args::LOG_VARIABLE;
 use crate::question::IS_OPEN;
 
-/// Waits for a signal that ends a program; what shells use as its exit code then. Must be called inside a runtime.
+/// Waits for SIGINT or SIGTERM and returns the exit code that shells use for it. Must be called inside a
+/// runtime.
 pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -34,7 +35,8 @@ pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
     })
 }
 
-/// Waits for the end of stdin, in a thread of our own: where there is none to be had, tokio's stdin panics.
+/// Waits for the end of stdin in a thread of our own, because tokio's stdin panics if it cannot start a
+/// thread.
 pub(crate) fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
     let (tell, told) = oneshot::channel();
     let read = move || {
@@ -45,7 +47,7 @@ pub(crate) fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
     Ok(async { _ = told.await })
 }
 
-/// Prints data. A reader that has seen enough is no error.
+/// Prints data. A closed pipe is not an error.
 pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(data).and_then(|()| stdout.flush()) {
@@ -54,13 +56,13 @@ pub(crate) fn print(data: &[u8]) -> Result<ExitCode> {
     }
 }
 
-/// Says something to a person.
+/// Prints a message to stderr.
 pub(crate) fn say(text: &str) {
-    // Nobody there to read it: nothing lost.
+    // There is no way to report a failure to write to stderr.
     _ = writeln!(io::stderr(), "{text}");
 }
 
-/// An error with what to do about it.
+/// An error with a hint.
 pub(crate) struct WithHint {
     pub(crate) error: String,
     pub(crate) hint: &'static str,
@@ -80,7 +82,7 @@ impl Hint for WithHint {
 
 show_hint!(WithHint);
 
-/// Reports an error: the fact, then what to do.
+/// Prints an error and its hint.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {}", with_causes(error.as_ref())));
     if let Some(hint) = hint_of(error.as_ref()) {
@@ -89,9 +91,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Something that turns on a terminal while nothing else happens.
+/// A spinner that is shown on a terminal while waiting.
 ///
-/// Not indicatif: it draws from a thread of its own, and we have to know that nothing is drawn over a line that has begun.
+/// Not indicatif: it draws from its own thread, so it could draw over an unfinished line of text.
 pub(crate) struct Spinner {
     is_wanted: bool,
     is_shown: bool,
@@ -108,7 +110,7 @@ impl Spinner {
         Self { is_wanted, is_shown: false, step: 0, ticks }
     }
 
-    /// Waits for the next step, and shows it; for ever, when no spinner is wanted.
+    /// Waits for the next tick and draws it; never returns when no spinner is wanted.
     pub(crate) async fn turn(&mut self) {
         if !self.is_wanted {
             return std::future::pending().await;
@@ -122,7 +124,7 @@ impl Spinner {
         self.is_shown = true;
     }
 
-    /// Takes it away, before something is printed.
+    /// Erases the spinner before something is printed.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             _ = write!(io::stderr(), "\r\x1b[K");
@@ -136,7 +138,7 @@ impl Drop for Spinner {
     }
 }
 
-/// The level that the environment asks for. A wrong one is no reason to stop, least of all for a bridge.
+/// The level set in the environment. An invalid one is only a warning: it must not stop a bridge.
 pub(crate) fn level_from_environment() -> Option<LevelFilter> {
     let text = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty())?;
     let level = text.parse().ok();
@@ -148,13 +150,13 @@ pub(crate) fn level_from_environment() -> Option<LevelFilter> {
     level
 }
 
-/// What has to live as long as the program does.
+/// Guards that must live as long as the program.
 pub(crate) struct Listeners {
     #[cfg(feature = "otel")]
     _export: Option<crate::otel::Export>,
 }
 
-/// Sets up who listens to events and spans: stderr, and a collector if there is one.
+/// Sets up the subscribers for events and spans: stderr, and a collector if one is configured.
 pub(crate) fn log_to_stderr(level: LevelFilter) -> Listeners {
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)

@@ -34,24 +34,25 @@ use crate::{docs, nats};
 /// The server's name in an MCP config.
 const SERVER: &str = "tools";
 
-/// How long servers have to end: a little more than until the last of their signals, which is SIGKILL.
+/// How long servers have to exit: a little longer than it takes until they get SIGKILL.
 const LAST_SIGNALS: Duration = Duration::from_secs(5);
 
-/// What is served, and to whom.
+/// What is served, and to which clients.
 pub(crate) struct Serve {
     pub(crate) sources: Vec<Source>,
-    /// Only these tools; all, where none is named.
+    /// Only these tools; all if empty.
     pub(crate) only: Vec<String>,
-    /// Whether each tool has the name of its source before its own; a command's is what the server calls itself.
+    /// Whether each tool's name is prefixed with its source's name. For a command, that is the name in its
+    /// server info.
     pub(crate) has_prefixes: bool,
     pub(crate) front: Front,
     pub(crate) park: Option<Park>,
     pub(crate) trace: Option<PathBuf>,
-    /// To a NATS server, if there is one.
+    /// The credentials for NATS servers.
     pub(crate) access: NatsAccess,
 }
 
-/// Which results are kept here.
+/// The settings for keeping long results.
 pub(crate) struct Park {
     pub(crate) limit_chars: usize,
     pub(crate) save_to: Option<PathBuf>,
@@ -60,23 +61,23 @@ pub(crate) struct Park {
 /// Where tools come from.
 pub(crate) enum Source {
     Documents(Box<DocumentsBuilder>),
-    /// The servers that a file of the CLI's names.
+    /// The servers in an MCP config file of the CLI.
     Config(PathBuf),
-    /// Live sessions by their names; all, where none is named.
+    /// Live sessions by name; all if empty.
     Sessions(Vec<String>),
-    /// What hosts offer over NATS.
+    /// A URL of tools that hosts offer over NATS.
     Nats(String),
     Demo,
     /// An MCP server on its stdin and stdout.
     Command(Vec<OsString>),
 }
 
-/// Who may call them.
+/// How clients reach the tools.
 pub(crate) enum Front {
-    /// Who started this process.
+    /// The process that started this one.
     Stdio,
     Http(HttpFront),
-    /// Bridges of this user.
+    /// The bridges of this user.
     Session {
         name: Option<String>,
         ends_with_stdin: bool,
@@ -128,7 +129,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
 }
 
 impl Front {
-    /// Before any server is started for it.
+    /// Called before any server is started, so that a wrong front fails early.
     fn of(args: ServeFront) -> Result<Self> {
         let ServeFront {
             http,
@@ -167,19 +168,19 @@ fn listen(address: &str, has_tokens: bool) -> Result<TcpListener> {
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     if !has_tokens && !listener.local_addr().map_err(failed)?.ip().is_loopback() {
-        let error =
-            format!("`{address}` can be reached from other machines, and nobody is asked who they are");
-        let hint = "listen at 127.0.0.1, or name the tokens of those who may call: --token-file FILE";
+        let error = format!("`{address}` can be reached from other machines, and no token is required");
+        let hint = "listen at 127.0.0.1, or require a token: --token-file FILE";
         return Err(WithHint { error, hint }.into());
     }
     Ok(listener)
 }
 
-/// Serves until the client, a signal or the end of stdin ends it.
+/// Serves until the client disconnects, a signal arrives or stdin ends.
 pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     let starts = |source: &Source| matches!(source, Source::Config(_) | Source::Command(_));
     let starts_servers = serve.sources.iter().any(starts);
-    // One client, and tools that wait for others: one thread, which has nobody to wake. The demo has a tool that blocks its thread.
+    // One client, and tools that wait for I/O: a single thread is enough and saves wake-ups. The demo has a
+    // tool that blocks its thread.
     let is_small =
         matches!(serve.front, Front::Stdio) && !serve.sources.iter().any(|it| matches!(it, Source::Demo));
     let runtime = if is_small {
@@ -188,7 +189,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
         toolbridge::runtime(Builder::new_multi_thread())?
     };
     let served = runtime.block_on(async {
-        // Listened for once, so that none is lost in between.
+        // One handler from start to end, so that no signal is lost in between.
         let mut signalled = pin!(ending_signal()?);
         let opened = Opened::open(serve.sources, serve.has_prefixes, &serve.access);
         let (tools, info) = tokio::select! {
@@ -197,7 +198,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
         };
         offer(tools, info, serve.front, serve.trace.as_deref(), &serve.access, signalled).await
     });
-    // A tool that blocks its thread must not hold the process.
+    // Do not wait for a tool that blocks its thread.
     runtime.shutdown_background();
     if starts_servers {
         wait_for_servers();
@@ -205,7 +206,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     served
 }
 
-/// Waits until no server is left: the threads that end them end with this process.
+/// Waits until all servers have exited: the threads that stop them end with this process.
 fn wait_for_servers() {
     let until = Instant::now() + LAST_SIGNALS;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -215,11 +216,11 @@ fn wait_for_servers() {
     }
 }
 
-/// Sources that are ready.
+/// The opened sources.
 #[derive(Default)]
 struct Opened {
     tools: Combined,
-    /// How each introduces itself, if it does.
+    /// The server info of each source, if it has one.
     infos: Vec<Option<ServerInfo>>,
     has_prefixes: bool,
 }
@@ -234,7 +235,7 @@ impl Opened {
                 }
                 Source::Sessions(names) => {
                     let attached = Attached::new(names)?;
-                    // It tells its sessions apart by itself.
+                    // No prefix: it keeps the tools of several sessions apart itself.
                     let info = Some(attached.info()).filter(|info| info.instructions.is_some());
                     opened.add("", attached, info)?;
                 }
@@ -247,7 +248,7 @@ impl Opened {
                 }
                 Source::Config(file) => {
                     let servers = McpServer::from_config(file)?.into_iter();
-                    // Not an async closure: rustc 1.95 panics at one here when it compiles what has changed.
+                    // Not an async closure: rustc 1.95 panics on one here in incremental builds.
                     let servers = servers.map(|server| async move {
                         Ok::<_, ServerError>((server.prefix(), server.start().await?))
                     });
@@ -279,7 +280,7 @@ impl Opened {
         Ok(())
     }
 
-    /// All of it as one source, or some of its tools.
+    /// All sources as one, filtered by `only`.
     fn joined(
         self,
         only: &[String],
@@ -287,7 +288,7 @@ impl Opened {
     ) -> Result<(Arc<dyn ToolSource>, Option<ServerInfo>)> {
         let mut tools: Arc<dyn ToolSource> =
             if only.is_empty() { Arc::new(self.tools) } else { Arc::new(Selection::new(self.tools, only)?) };
-        // Around all of them, so that a result of one is an argument of another.
+        // Around all sources, so that a result of one can be an argument of another.
         if let Some(park) = park {
             let parked = Parked::new(tools).map_err(|error| clash(error, self.has_prefixes))?;
             let parked = parked.limit_chars(park.limit_chars);
@@ -301,14 +302,15 @@ impl Opened {
     }
 }
 
-/// How several sources introduce themselves together.
+/// The joined server info of several sources.
 fn of_several(infos: Vec<Option<ServerInfo>>) -> Option<ServerInfo> {
     let said: Vec<_> = infos.into_iter().flatten().filter_map(|info| info.instructions).collect();
     let instructions = said.join("\n\n");
     (!said.is_empty()).then(|| ServerInfo { instructions: Some(instructions), ..ServerInfo::default() })
 }
 
-/// What a server that a command started calls itself: the command may be `uvx` or `node`.
+/// The prefix of a server started by a command, from its server info: the command itself may be `uvx` or
+/// `node`.
 fn own_prefix(server: &McpServer) -> String {
     let own = server.info().map_or_else(|| server.name().to_owned(), |info| info.name);
     McpServerBuilder::from(McpServer::command("")).name(own).prefix()
@@ -389,11 +391,13 @@ async fn over_http(
     Ok(())
 }
 
-/// A path for the config that the CLI reads, which is JSON: that has no way to write every path.
+/// A path for the MCP config, which is JSON and cannot hold a path that is not UTF-8.
 fn in_json(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
-        let error =
-            format!("the path of the session, `{}`, is not UTF-8 and fits into no config", path.display());
+        let error = format!(
+            "the path of the session, `{}`, is not UTF-8 and cannot be written to a config",
+            path.display()
+        );
         WithHint { error, hint: "set TMPDIR to a directory whose path is UTF-8" }.into()
     })
 }

@@ -1,4 +1,4 @@
-//! `toolbridge sessions`: what sessions this user has, and what dead ones left.
+//! `toolbridge sessions`: lists the sessions of this user and removes the files of dead ones.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, stdout};
@@ -16,25 +16,25 @@ use toolbridge::ipc::{
 
 use crate::output::{WithHint, ending_signal, print};
 
-/// How often `--watch` looks.
+/// How often `--watch` refreshes.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a session may take to say how many calls it has had; one that is stopped says nothing.
+/// The timeout for asking a session for its number of calls; a stopped process does not answer.
 const COUNT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Goes to the top of a terminal, and clears it.
+/// Moves the cursor to the top of the terminal and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A session as it is shown.
 #[derive(Serialize)]
 struct Shown {
     state: &'static str,
-    // JSON cannot write every path.
+    // Strings, because JSON cannot hold every path.
     socket: String,
     schema: String,
     age_seconds: u64,
     tools: Vec<String>,
-    /// Who holds it, where it has a name.
+    /// The process that holds the session's name, if it has one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ impl Shown {
         }
     }
 
-    /// Asks a live session how many calls it has had.
+    /// Asks a live session for its number of calls.
     async fn count(&mut self) {
         if self.state == "live"
             && let Ok(remote) = Remote::open(&*self.socket, &*self.schema)
@@ -85,7 +85,7 @@ pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
     print(text(&shown, json).as_bytes())
 }
 
-/// Shows them again and again, until a signal comes or nobody reads.
+/// Refreshes the list until a signal arrives or stdout is closed.
 pub(crate) fn watch(json: bool) -> Result<ExitCode> {
     toolbridge::small_runtime()?.block_on(async {
         let mut signalled = std::pin::pin!(ending_signal()?);

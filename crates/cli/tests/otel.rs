@@ -1,4 +1,4 @@
-//! Spans of calls, as a collector of OpenTelemetry gets them from both processes.
+//! Spans of calls, as an OpenTelemetry collector gets them from both processes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const SECRET: &str = "hunter2-in-the-payload";
 
-/// What a span says, as far as it matters here.
+/// The checked parts of a span.
 #[derive(Debug, Default)]
 struct Exported {
     trace_id: String,
@@ -27,7 +27,7 @@ struct Exported {
     fields: HashMap<String, String>,
 }
 
-/// A collector: takes OTLP over HTTP, and passes the spans on.
+/// A collector: receives OTLP over HTTP, and passes the spans on.
 fn collector() -> (String, Receiver<Exported>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -64,7 +64,7 @@ fn take_request(mut stream: TcpStream) -> Vec<Exported> {
     spans(&body)
 }
 
-/// The members of a protobuf message: its field numbers, and a number or bytes for each.
+/// The fields of a protobuf message: field number, and a number or bytes.
 fn members(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -151,7 +151,7 @@ fn toolbridge(url: &str, dir: &TempDir) -> Command {
     command
 }
 
-/// Calls tools through a bridge, with that `_meta`; both processes have ended when this returns.
+/// Calls tools through a bridge, with that `_meta`; both processes have ended when it returns.
 fn call(url: &str, calls: &[(&str, Value)], meta: &Value) -> Vec<Value> {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("trace.jsonl");
@@ -208,7 +208,7 @@ fn spans_of_both_processes_are_parts_of_the_clients_trace() {
     }
     assert_eq!(bridge.parent_span_id, "b7ad6b7169203331");
     assert_eq!(parent.parent_span_id, bridge.span_id);
-    // The file has the same ids.
+    // The trace file has the same ids.
     for (process, span) in [("bridge", bridge), ("parent", parent)] {
         let line =
             lines.iter().find(|line| line["event"] == "call_end" && line["process"] == process).unwrap();
@@ -232,7 +232,7 @@ fn a_call_that_fails_is_a_span_that_failed_and_a_trace_of_its_own_begins() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_harms_nobody() {
+fn an_unreachable_collector_causes_no_failure() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for url in [format!("http://{gone}"), "https://127.0.0.1:1".into()] {
         let lines = call(&url, &[("echo", json!({ "text": "x" }))], &json!({}));

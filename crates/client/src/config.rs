@@ -1,4 +1,4 @@
-//! The CLI's files that name servers: `.mcp.json`.
+//! Reads the CLI's MCP config files: `.mcp.json`.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,13 +11,14 @@ use crate::expand::expand;
 use crate::target::{CommandTarget, McpServerBuilder, UrlTarget, prefix_of};
 use crate::{McpServer, ServerError};
 
-/// Servers that a file names and that have not been started; made by [`McpServer::from_config`].
+/// The servers of a config file, not yet started; made by [`McpServer::from_config`].
 #[derive(Debug, Clone)]
 pub struct McpServers(Vec<McpServerBuilder>);
 
 impl McpServer {
-    /// The servers that a file names, in the format of the CLI's `.mcp.json`: `{"mcpServers": {"time": {"command": "uvx", "args":
-    /// ["mcp-server-time"]}}}`. `${VARIABLE}` and `${VARIABLE:-default}` may stand in every text.
+    /// The servers of a file in the format of the CLI's `.mcp.json`: `{"mcpServers": {"time": {"command":
+    /// "uvx", "args": ["mcp-server-time"]}}}`. `${VARIABLE}` and `${VARIABLE:-default}` are expanded in every
+    /// string.
     ///
     /// ```no_run
     /// # mod toolbridge { pub use toolbridge_client::*; pub use toolbridge_core::*; }
@@ -31,7 +32,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or something in it is wrong.
+    /// When the file cannot be read, or its content is not valid.
     pub fn from_config(path: impl AsRef<Path>) -> Result<McpServers, ServerError> {
         let path = path.as_ref();
         let unread = |reason: String| ServerError::Config { path: path.into(), reason };
@@ -44,13 +45,13 @@ impl McpServer {
 }
 
 impl McpServers {
-    /// Their names.
+    /// The servers' names.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|server| server.server_name().to_string()).collect()
     }
 
-    /// Those of these names; others are left out.
+    /// Keeps only the servers with these names.
     #[must_use]
     pub fn only<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         let names: HashSet<_> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
@@ -58,11 +59,11 @@ impl McpServers {
         self
     }
 
-    /// Starts all of them at the same time, and joins their tools: each is called `<server>_<tool>`.
+    /// Starts all servers in parallel and joins their tools: each is called `<server>_<tool>`.
     ///
     /// # Errors
     ///
-    /// When one of them cannot be started; the others are ended then.
+    /// When one of the servers cannot be started; the others are stopped then.
     pub async fn start(self) -> Result<Combined, ServerError> {
         let started = try_join_all(self.0.into_iter().map(McpServerBuilder::start)).await?;
         let mut all = Combined::new();
@@ -77,13 +78,13 @@ impl IntoIterator for McpServers {
     type Item = McpServerBuilder;
     type IntoIter = std::vec::IntoIter<McpServerBuilder>;
 
-    /// One by one, to be started apart from the others.
+    /// The servers one by one, to be started separately.
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-/// What is wrong with a file, and where. Values are not told: they may be secret.
+/// What is wrong in a file, and where. Values are left out: they may be secret.
 #[derive(Debug)]
 struct Wrong {
     place: String,
@@ -111,7 +112,7 @@ fn read(config: &Value, variables: Variables<'_>) -> Result<McpServers, Wrong> {
     servers.collect::<Result<_, Wrong>>().map(McpServers)
 }
 
-/// What is said about one server.
+/// The entry of one server.
 struct Entry<'a> {
     members: &'a Map<String, Value>,
     place: String,
@@ -146,7 +147,7 @@ impl Entry<'_> {
         let mut server = McpServerBuilder::new(CommandTarget::new(command));
         if let Some(args) = self.members.get("args") {
             let Some(args) = args.as_array() else {
-                return Err(wrong(self.at("args"), "this is not a list of texts"));
+                return Err(wrong(self.at("args"), "this is not a list of strings"));
             };
             for (place, arg) in args.iter().enumerate() {
                 server = server.arg(self.expanded(arg, &self.at(&format!("args[{place}]")))?);
@@ -188,7 +189,7 @@ impl Entry<'_> {
     }
 
     fn expanded(&self, value: &Value, place: &str) -> Result<String, Wrong> {
-        let Some(text) = value.as_str() else { return Err(wrong(place, "this is not a text")) };
+        let Some(text) = value.as_str() else { return Err(wrong(place, "this is not a string")) };
         expand(text, self.variables).map_err(|missing| {
             let reason = format!(
                 "the variable `{missing}` is not set; set it, or give a default: `${{{missing}:-default}}`"
@@ -208,7 +209,7 @@ fn only_members(members: &Map<String, Value>, place: &str, known: &[&str]) -> Re
         Some(key) => {
             let known = known.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
             let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
-            Err(wrong(place, format!("this is not known here; there may be {known}")))
+            Err(wrong(place, format!("unknown member; it can be {known}")))
         }
     }
 }
@@ -226,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_are_reported_with_their_position() {
         let rows = [
             ("[]", "/: this is not an object"),
             ("{}", "/: there is no `mcpServers`, an object with an entry for each server"),
-            (r#"{"mcpServers":{},"other":1}"#, "other: this is not known here; there may be `mcpServers`"),
+            (r#"{"mcpServers":{},"other":1}"#, "other: unknown member; it can be `mcpServers`"),
             (r#"{"mcpServers":[]}"#, "mcpServers: this is not an object"),
             (r#"{"mcpServers":{"a":5}}"#, "mcpServers.a: this is not an object"),
             (
@@ -248,28 +249,28 @@ mod tests {
             ),
             (
                 r#"{"mcpServers":{"a":{"command":"c","cwd":"/"}}}"#,
-                "mcpServers.a.cwd: this is not known here; there may be `type`, `command`, `args`, `env`",
+                "mcpServers.a.cwd: unknown member; it can be `type`, `command`, `args`, `env`",
             ),
             (
                 r#"{"mcpServers":{"a":{"type":"http","url":"http://h","command":"c"}}}"#,
-                "mcpServers.a.command: this is not known here; there may be `type`, `url`, `headers`",
+                "mcpServers.a.command: unknown member; it can be `type`, `url`, `headers`",
             ),
             (
                 r#"{"mcpServers":{"a":{"type":"http"}}}"#,
                 "mcpServers.a: there is no `url`, such as `https://example.com/mcp`",
             ),
-            (r#"{"mcpServers":{"a":{"command":5}}}"#, "mcpServers.a.command: this is not a text"),
+            (r#"{"mcpServers":{"a":{"command":5}}}"#, "mcpServers.a.command: this is not a string"),
             (
                 r#"{"mcpServers":{"a":{"command":"c","args":"x"}}}"#,
-                "mcpServers.a.args: this is not a list of texts",
+                "mcpServers.a.args: this is not a list of strings",
             ),
             (
                 r#"{"mcpServers":{"a":{"command":"c","args":["x",1]}}}"#,
-                "mcpServers.a.args[1]: this is not a text",
+                "mcpServers.a.args[1]: this is not a string",
             ),
             (
                 r#"{"mcpServers":{"a":{"command":"c","env":{"K":null}}}}"#,
-                "mcpServers.a.env.K: this is not a text",
+                "mcpServers.a.env.K: this is not a string",
             ),
             (
                 r#"{"mcpServers":{"a":{"type":"http","url":"http://h","headers":{"X-Key":"secret ${UNSET}"}}}}"#,
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_may_stand_in_every_text() {
+    fn variables_are_expanded_in_every_string() {
         let config = r#"{"mcpServers":{
             "b":{"command":"${SET}/bin","args":["${SET}"],"env":{"K":"${SET}"}},
             "a":{"type":"http","url":"http://${UNSET:-host}/${SET}","headers":{"X":"${SET}"}}

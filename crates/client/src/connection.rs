@@ -1,4 +1,4 @@
-//! A server that answers.
+//! The connection to a running server.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,65 +18,65 @@ use crate::exchange::{Exchange, Raw};
 use crate::lines::Stdin;
 use crate::list::{MAX_PAGES, Page, tool_list};
 
-/// How long it may take until it is known why a connection has ended.
-const TO_KNOW_WHY: Duration = Duration::from_secs(3);
+/// How long to wait for the reason of a connection's end.
+const END_REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One connection, until it ends. Calls go through here.
+/// One connection, until it ends. All calls go through it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) server: Arc<str>,
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) exchange: Arc<Exchange>,
-    /// Requests that nobody wants answered any more.
+    /// Requests whose answer is no longer needed.
     pub(crate) unwanted: mpsc::UnboundedSender<RequestId>,
-    /// Told why nothing comes through any more, where no process says so by ending.
+    /// Receives the reason when a connection without a process stops working.
     pub(crate) broken: mpsc::UnboundedSender<String>,
-    /// Why it has ended, once it has.
+    /// The reason of the end, once it has ended.
     pub(crate) end: watch::Receiver<Option<Arc<str>>>,
-    /// The process, where there is one.
+    /// The process, if there is one.
     pub(crate) child: Option<ChildEnd>,
 }
 
-/// What calls need of a server's process.
+/// What calls need to know of a server's process.
 #[derive(Debug)]
 pub(crate) struct ChildEnd {
     pub(crate) group: Arc<Group>,
-    /// Gone with the connection, which is closed by that.
+    /// Weak: dropping the connection closes stdin.
     pub(crate) stdin: Weak<Stdin>,
 }
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The server refused.
+    /// The server answered with an error.
     #[error("it answered with the error {}: {}", .0.code.0, .0.message)]
     Refused(ErrorData),
-    /// The server is gone.
+    /// The server has ended.
     #[error("it ended: {why}")]
     Ended {
         why: Arc<str>,
-        /// It has read nothing of the request.
+        /// Whether the server has read nothing of the request.
         is_unread: bool,
     },
-    /// Something else happened on the way.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Connection {
-    /// Whether calls are no use, though it may not be known yet.
+    /// Whether the connection has ended, even if the reason is not known yet.
     pub(crate) fn is_over(&self) -> bool {
         self.end.borrow().is_some() || self.child.as_ref().is_some_and(|child| child.group.has_ended())
     }
 
-    /// What the server said of itself.
+    /// The server info.
     pub(crate) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.peer.peer_info()
     }
 
-    /// Calls a tool. Dropping this cancels the call, and the server is told.
+    /// Calls a tool. Dropping the future cancels the call and notifies the server.
     ///
-    /// Nothing is returned when the server has ended without having read the call.
+    /// Returns `None` when the server has ended without having read the call.
     pub(crate) async fn call(
         &self,
         call: ToolCall,
@@ -88,7 +88,7 @@ impl Connection {
         let answer = if let Some(child) = &self.child {
             self.pass(child, &name, &arguments, about(&meta), progress).await
         } else {
-            // rmcp sends some of the arguments as headers as well, if the server wants that.
+            // rmcp also sends some of the arguments as headers, if the server asks for that.
             let mut params = CallToolRequestParams::new(name.clone());
             params.arguments = arguments.decode().ok();
             let mut request = CallToolRequest::new(params);
@@ -114,7 +114,7 @@ impl Connection {
         })
     }
 
-    /// All tools.
+    /// Lists all tools.
     pub(crate) async fn list(&self) -> Result<ToolList, RequestError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -134,17 +134,18 @@ impl Connection {
         Err(RequestError::Failed(format!("its list of tools has more than {MAX_PAGES} pages")))
     }
 
-    /// The same at the beginning.
+    /// Lists all tools after a start.
     pub(crate) async fn first_list(&self) -> Result<ToolList, RequestError> {
         let has_tools = self.info().is_none_or(|info| info.capabilities.tools.is_some());
         match self.list().await {
-            // A server without tools need not know how to list them.
+            // A server without tools may not know `tools/list`.
             Err(RequestError::Refused(_)) if !has_tools => Ok(ToolList::default()),
             list => list,
         }
     }
 
-    /// Makes a call past rmcp, whose loop would take more time than all the rest: nothing but a line is to be written.
+    /// Makes a call without rmcp, whose event loop would take most of a call's time. Only a line has to be
+    /// written.
     async fn pass(
         &self,
         child: &ChildEnd,
@@ -160,8 +161,8 @@ impl Connection {
             waiting.answered();
             return Err(RequestError::Ended { why: self.why().await, is_unread: true });
         };
-        self.exchange.placed(&id, stdin.write(line));
-        // A call must not keep it open.
+        self.exchange.set_offset(&id, stdin.write(line));
+        // A waiting call must not keep stdin open.
         drop(stdin);
         let mut end = self.end.clone();
         let answer = tokio::select! {
@@ -174,7 +175,7 @@ impl Connection {
         answer.map_err(RequestError::Refused)
     }
 
-    /// The connection is closed, and a request has no answer.
+    /// The error of a request whose connection has ended.
     async fn ended(&self, mut waiting: Waiting<'_>) -> RequestError {
         let why = self.why().await;
         let is_unread = waiting.id.as_ref().is_some_and(|id| self.exchange.is_unread(id));
@@ -185,7 +186,7 @@ impl Connection {
     async fn ask(&self, request: ClientRequest, meta: RequestMetaObject) -> Result<RawJson, RequestError> {
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let Ok(handle) = self.peer.send_request_with_option(request, options).await else {
-            // It was not even sent.
+            // It was not sent at all.
             return Err(RequestError::Ended { why: self.why().await, is_unread: true });
         };
         let mut waiting = Waiting { connection: self, id: Some(handle.id.clone()) };
@@ -206,7 +207,7 @@ impl Connection {
                     ServiceError::McpError(error) => RequestError::Refused(error),
                     ServiceError::TransportSend(error) => {
                         let why = crate::open::explain(error.error.as_ref());
-                        // Over HTTP: the next call begins anew.
+                        // Over HTTP: the next call makes a new connection.
                         _ = self.broken.send(why.clone());
                         RequestError::Failed(format!("{why}; the connection is made again"))
                     }
@@ -216,16 +217,16 @@ impl Connection {
         }
     }
 
-    /// Says why it has ended, once that is known.
+    /// The reason of the connection's end, once it is known.
     async fn why(&self) -> Arc<str> {
         let mut end = self.end.clone();
-        let known = tokio::time::timeout(TO_KNOW_WHY, end.wait_for(Option::is_some)).await;
+        let known = tokio::time::timeout(END_REASON_TIMEOUT, end.wait_for(Option::is_some)).await;
         let why = known.ok().and_then(Result::ok).and_then(|why| why.clone());
         why.unwrap_or_else(|| "the connection was closed".into())
     }
 
-    /// Tells the server which requests nobody wants answered any more.
-    pub(crate) async fn tell_unwanted(
+    /// Sends a cancellation for each request whose answer is no longer needed.
+    pub(crate) async fn send_cancellations(
         peer: Peer<RoleClient>,
         mut unwanted: mpsc::UnboundedReceiver<RequestId>,
     ) {
@@ -243,7 +244,7 @@ impl Connection {
     }
 }
 
-/// What goes along with a call.
+/// The `_meta` of a call.
 fn about(meta: &CallMeta) -> RequestMetaObject {
     let mut about = RequestMetaObject::new();
     if let Some(parent) = &meta.traceparent {
@@ -255,12 +256,12 @@ fn about(meta: &CallMeta) -> RequestMetaObject {
     about
 }
 
-/// The error of a call that did not come to its tool, or not back.
+/// The error of a call that did not reach its tool, or whose answer was lost.
 pub(crate) fn failed(message: String) -> ToolError {
     ToolError::new("McpServerError", message).called(Outcome::TransportError)
 }
 
-/// A request that is waited for; if it is dropped before its answer, the server is told.
+/// A request without an answer so far. Dropping it sends a cancellation to the server.
 struct Waiting<'a> {
     connection: &'a Connection,
     id: Option<RequestId>,

@@ -1,4 +1,4 @@
-//! How a server can fail to start, and a configuration to be read.
+//! Errors when a server is started or a configuration is read.
 
 use std::fmt;
 use std::io;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use toolbridge_core::{Hint, RegistrationError, show_hint};
 
-/// Why a server could not be started. Neither headers nor variables are ever in it.
+/// Why a server could not be started. It never contains headers or variables.
 #[non_exhaustive]
 pub enum ServerError {
-    /// The command is nowhere.
+    /// The command does not exist.
     NotFound {
         /// The server.
         server: String,
         /// The command.
         command: String,
-        /// Where it was looked for: the PATH, or nothing if the command is a path.
+        /// The PATH that was searched, or `None` if the command is a path.
         path: Option<String>,
     },
     /// The system refused to start the command.
@@ -25,96 +25,96 @@ pub enum ServerError {
         server: String,
         /// The command.
         command: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It ended before it had answered.
+    /// It ended before it answered.
     Ended {
         /// The server.
         server: String,
-        /// How it ended, with the last thing it said.
+        /// How it ended, with its last line on stderr.
         how: String,
     },
     /// It did not answer in time.
     Silent {
         /// The server.
         server: String,
-        /// How long it was waited for.
+        /// The timeout.
         limit: Duration,
-        /// The last thing it said on stderr, if there was anything.
+        /// The last line on stderr, if there was any.
         said: Option<String>,
     },
-    /// It answered something else than MCP, or refused.
+    /// Its answer was not valid MCP, or an error.
     Protocol {
         /// The server.
         server: String,
-        /// What was wrong.
+        /// What is wrong.
         reason: String,
     },
-    /// This is not a URL of a server.
+    /// The URL is not valid.
     Url {
         /// The server.
         server: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
-    /// A header cannot be sent; its value is not told.
+    /// A header cannot be sent; its value is left out.
     Header {
         /// The server.
         server: String,
         /// The header's name.
         name: String,
     },
-    /// Nothing answers at the URL.
+    /// The connection to the URL failed.
     Connect {
         /// The server.
         server: String,
-        /// The URL, without what may be secret in it.
+        /// The URL, without parts that may be secret.
         url: String,
         /// What went wrong.
         reason: String,
     },
-    /// The connection is not safe, or cannot be made so.
+    /// The TLS connection failed.
     Tls {
         /// The server.
         server: String,
-        /// The URL, without what may be secret in it.
+        /// The URL, without parts that may be secret.
         url: String,
         /// What went wrong.
         reason: String,
     },
-    /// The URL answered with an error of HTTP.
+    /// The server answered with an HTTP error.
     Status {
         /// The server.
         server: String,
-        /// The URL, without what may be secret in it.
+        /// The URL, without parts that may be secret.
         url: String,
-        /// Its number.
+        /// The status code.
         status: u16,
     },
-    /// There is something else than an MCP server at the URL.
+    /// The server at the URL is not an MCP server.
     NotMcp {
         /// The server.
         server: String,
-        /// The URL, without what may be secret in it.
+        /// The URL, without parts that may be secret.
         url: String,
-        /// What it sent.
+        /// The content type of its answer.
         content_type: String,
     },
     /// A configuration cannot be read.
     Config {
         /// The file.
         path: PathBuf,
-        /// What the system said, or what is no JSON in it.
+        /// The system's error, or the JSON error.
         reason: String,
     },
     /// An entry of a configuration is wrong.
     Entry {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The position in the file.
         place: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
     /// The tools of several servers cannot be joined.
@@ -144,7 +144,7 @@ impl fmt::Display for ServerError {
                 said.as_ref().map_or(Ok(()), |said| write!(f, "; the last it said on stderr was `{said}`"))
             }
             Self::Protocol { server, reason } => {
-                write!(f, "MCP server `{server}` did not begin as MCP servers do: {reason}")
+                write!(f, "MCP server `{server}` failed the MCP handshake: {reason}")
             }
             Self::Url { server, reason } => {
                 write!(f, "MCP server `{server}`: the URL cannot be used: {reason}")
@@ -156,7 +156,7 @@ impl fmt::Display for ServerError {
                 write!(f, "MCP server `{server}`: cannot connect to `{url}`: {reason}")
             }
             Self::Tls { server, url, reason } => {
-                write!(f, "MCP server `{server}`: no safe connection to `{url}`: {reason}")
+                write!(f, "MCP server `{server}`: no secure connection to `{url}`: {reason}")
             }
             Self::Status { server, url, status } => {
                 write!(f, "MCP server `{server}`: `{url}` answered with HTTP status {status}")
@@ -197,7 +197,7 @@ impl Hint for ServerError {
                 "check the certificate, and that the URL begins with `https` only if the server has one"
             }
             Self::Status { status: 401 | 403, .. } => {
-                "give a token with `bearer`, or what the server wants with `header`"
+                "give a token with `bearer`, or what the server requires with `header`"
             }
             Self::Status { status: 404, .. } | Self::NotMcp { .. } => {
                 "check the path of the URL; many servers are at `/mcp`"

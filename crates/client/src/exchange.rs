@@ -1,8 +1,9 @@
-//! Payloads on their way past rmcp, whose types would lose digits, the order of keys and unknown members.
+//! Passes payloads around rmcp, whose types would lose digits, the order of keys and unknown members.
 //!
-//! rmcp counts requests, and speaks the protocol's versions. A request of ours carries a [`Raw`], which the transport
-//! writes out. The text of its result stays here, under the request's id, and rmcp gets an empty one in its place.
-//! A call over pipes is not rmcp's at all: its line is written here, and its answer is given to who waits for it.
+//! rmcp numbers requests, and implements the protocol's versions. A request of ours carries a [`Raw`], which
+//! the transport writes out. The text of its result is kept here, under the request's id, and rmcp gets an
+//! empty result instead. A call over pipes does not use rmcp at all: its line is written here, and its answer
+//! goes directly to the caller.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,41 +19,41 @@ use tokio::sync::oneshot;
 use toolbridge_core::json::members;
 use toolbridge_core::{Budget, CallContext, Progress, RawJson};
 
-/// Large answers held at a time, for callers that do not read them.
+/// The limit for large answers that callers have not read yet.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
-/// Where our own count of requests begins. rmcp counts from 0, and asks for little but lists.
+/// The first of our own request ids. rmcp counts from 0 and makes few requests.
 const FIRST_ID: u32 = 1_000_000;
 
-/// A result as it was written, or the error in its place.
+/// A result as it was written, or an error.
 pub(crate) type Answer = Result<RawJson, ErrorData>;
 
-/// What a request carries besides what rmcp knows.
+/// The parts of a request that rmcp does not handle.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Raw {
     /// A call's arguments.
     pub(crate) arguments: Option<RawJson>,
-    /// Who wants to hear of progress.
+    /// Receives the call's progress.
     pub(crate) progress: Option<CallContext>,
 }
 
-/// The requests of one connection that are under way.
+/// The pending requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     under_way: Mutex<HashMap<RequestId, UnderWay>>,
     answers: Budget,
-    /// Why the connection is no use any more.
+    /// Why the connection cannot be used any more.
     fault: OnceLock<String>,
     /// How many bytes the server has read, once it has ended.
     read: OnceLock<u64>,
-    /// What rmcp says with every request.
-    said: OnceLock<RequestMetaObject>,
+    /// The metadata that rmcp adds to every request.
+    common_meta: OnceLock<RequestMetaObject>,
     next_id: AtomicU32,
 }
 
 #[derive(Debug)]
 struct UnderWay {
-    /// Where it begins, among all that was to be written.
+    /// The offset of its first byte in the stream of all written bytes.
     place: u64,
     progress: Option<CallContext>,
     asker: Asker,
@@ -64,7 +65,7 @@ enum Asker {
         is_call: bool,
         result: Option<RawJson>,
     },
-    /// A call past rmcp.
+    /// A call made without rmcp.
     Call(oneshot::Sender<Answer>),
 }
 
@@ -76,7 +77,7 @@ impl Default for Exchange {
             answers,
             fault: OnceLock::new(),
             read: OnceLock::new(),
-            said: OnceLock::new(),
+            common_meta: OnceLock::new(),
             next_id: AtomicU32::new(FIRST_ID),
         }
     }
@@ -87,7 +88,7 @@ impl Exchange {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of a request that has been answered. Nothing is known of the request from here on.
+    /// Removes an answered request and returns its result.
     pub(crate) fn take(&self, id: &RequestId) -> Option<RawJson> {
         match self.lock().remove(id)?.asker {
             Asker::Rmcp { result, .. } => result,
@@ -95,29 +96,29 @@ impl Exchange {
         }
     }
 
-    /// Whether the server has ended without having read anything of a request.
+    /// Whether the server has ended without reading anything of a request.
     pub(crate) fn is_unread(&self, id: &RequestId) -> bool {
         let place = self.lock().get(id).map(|request| request.place);
-        // What has no place was never written, and will not be: rmcp has seen the end.
+        // A request without an offset was never written, and will not be: rmcp has seen the end.
         self.read.get().is_some_and(|read| place.is_none_or(|place| place >= *read))
     }
 
-    /// Says how much a server has read, which will not read any more.
+    /// Sets how many bytes the server read before it ended.
     pub(crate) fn has_read(&self, bytes: u64) {
         _ = self.read.set(bytes);
     }
 
-    /// Gives the connection up.
+    /// Marks the connection as unusable.
     pub(crate) fn give_up(&self, why: String) {
         _ = self.fault.set(why);
     }
 
-    /// Why it was given up.
+    /// Why the connection is unusable.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 
-    /// A message of rmcp's to the server in one line, and the request in it that is ours.
+    /// A message from rmcp as one line, and the id of a request of ours in it.
     pub(crate) fn write(&self, mut message: ClientJsonRpcMessage) -> Result<Written, serde_json::Error> {
         let JsonRpcMessage::Request(request) = &mut message else { return Ok((line_of(&message)?, None)) };
         let id = request.id.clone();
@@ -127,7 +128,7 @@ impl Exchange {
         let meta = request.request.get_meta_mut();
         set_progress(meta, raw.progress.as_ref().map(|_| &id));
         if raw.arguments.is_none() {
-            self.said.get_or_init(|| meta.clone());
+            self.common_meta.get_or_init(|| meta.clone());
         }
         let line = match (&request.request, &raw.arguments) {
             (ClientRequest::CallToolRequest(call), Some(arguments)) => {
@@ -140,7 +141,7 @@ impl Exchange {
         Ok((line, Some(id)))
     }
 
-    /// A call past rmcp, and where its answer comes.
+    /// A call made without rmcp, and the receiver of its answer.
     pub(crate) fn call(
         &self,
         name: &str,
@@ -149,7 +150,7 @@ impl Exchange {
         progress: Option<CallContext>,
     ) -> Result<(Vec<u8>, RequestId, oneshot::Receiver<Answer>), serde_json::Error> {
         let id = RequestId::Number(self.next_id.fetch_add(1, Ordering::Relaxed).max(FIRST_ID).into());
-        let mut meta = self.said.get().cloned().unwrap_or_default();
+        let mut meta = self.common_meta.get().cloned().unwrap_or_default();
         meta.extend(about);
         set_progress(&mut meta, progress.as_ref().map(|_| &id));
         let line = write_call(&id, name, arguments, &meta)?;
@@ -162,14 +163,14 @@ impl Exchange {
         self.lock().insert(id, UnderWay { place: u64::MAX, progress, asker });
     }
 
-    /// Says where a request begins, among all that was to be written.
-    pub(crate) fn placed(&self, id: &RequestId, place: u64) {
+    /// Sets the offset of a request in the stream of all written bytes.
+    pub(crate) fn set_offset(&self, id: &RequestId, place: u64) {
         if let Some(request) = self.lock().get_mut(id) {
             request.place = place;
         }
     }
 
-    /// A message of the server, as far as it concerns rmcp.
+    /// Parses a message of the server; `None` if it is not for rmcp.
     pub(crate) fn read(&self, text: &Bytes) -> Result<Option<ServerJsonRpcMessage>, serde_json::Error> {
         match self.sift(text) {
             Sifted::Same => serde_json::from_slice(text).map(Some),
@@ -178,12 +179,12 @@ impl Exchange {
         }
     }
 
-    /// Keeps what is not for rmcp.
+    /// Takes out what is not for rmcp.
     pub(crate) fn sift(&self, text: &Bytes) -> Sifted {
         match self.keep(text) {
             Kept::Nothing => Sifted::Same,
             Kept::All => Sifted::Nothing,
-            // Over HTTP rmcp reads from the list of tools which arguments are to be sent as headers.
+            // Over HTTP, rmcp reads from the list of tools which arguments to send as headers.
             Kept::Result { is_call: false, .. }
                 if serde_json::from_slice::<ServerJsonRpcMessage>(text).is_ok() =>
             {
@@ -249,7 +250,7 @@ impl Exchange {
         }
     }
 
-    /// The request that is meant; some servers make text of a number.
+    /// The request with that id; some servers return a number as a string.
     fn asked(&self, id: RequestId) -> Option<RequestId> {
         let under_way = self.lock();
         if under_way.contains_key(&id) {
@@ -261,17 +262,17 @@ impl Exchange {
     }
 }
 
-/// A line, and the request in it that is ours.
+/// A line, and the id of a request of ours in it.
 type Written = (Vec<u8>, Option<RequestId>);
 
-/// What rmcp gets of a message.
+/// What rmcp gets instead of a message.
 pub(crate) enum Sifted {
     Same,
     Nothing,
     Instead(Box<ServerJsonRpcMessage>),
 }
 
-/// What was kept back from rmcp.
+/// What was taken out of a message.
 enum Kept {
     Nothing,
     All,
@@ -281,11 +282,11 @@ enum Kept {
 
 fn too_much() -> ErrorData {
     let limit = MAX_ANSWER_BYTES;
-    let text = format!("answers that nobody has read hold {limit} bytes, which is the limit");
+    let text = format!("unread answers hold {limit} bytes, which is the limit");
     ErrorData::internal_error(text, None)
 }
 
-/// One number for a request and its progress: so it is known whose it is.
+/// Uses the request's id as its progress token, so that progress can be matched to the request.
 fn set_progress(meta: &mut RequestMetaObject, id: Option<&RequestId>) {
     match id {
         Some(id) => meta.set_progress_token(ProgressToken(id.clone())),
@@ -326,10 +327,10 @@ fn write_call(
     line_of(&Request { jsonrpc: "2.0", id, method: "tools/call", params })
 }
 
-/// A message and its line break.
+/// A message with its line break.
 fn line_of(message: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let mut line = serde_json::to_vec(message)?;
-    // They can only stand between tokens of raw arguments, where a space means the same.
+    // Line breaks can only occur between tokens of raw arguments, where a space means the same.
     for byte in &mut line {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';

@@ -1,6 +1,6 @@
 //! `${VARIABLE}` and `${VARIABLE:-default}`, as the CLI expands them.
 
-/// The text with the values of its variables; the name of one that has none and no default is an error.
+/// Replaces variables by their values. The error is the name of a variable without value and default.
 pub(crate) fn expand(text: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut expanded = String::new();
     let mut rest = text;

@@ -21,10 +21,10 @@ use tower_service::Service;
 
 use crate::http::HttpError;
 
-/// How long a host may take to take a connection.
+/// The timeout for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Redirects that are followed for one request.
+/// The limit of redirects for one request.
 const MAX_REDIRECTS: usize = 10;
 
 #[cfg(feature = "https")]
@@ -38,12 +38,12 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Fetch {
     client: Client<Connector, Full<Bytes>>,
-    /// What goes along with each request.
+    /// Sent with each request.
     headers: HeaderMap,
 }
 
 impl Fetch {
-    /// Nothing is connected yet. Says why not, if something cannot be used.
+    /// Does not connect yet. Returns what is wrong if the settings cannot be used.
     pub(crate) fn new(url: &Uri, headers: HeaderMap) -> Result<Self, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -58,13 +58,13 @@ impl Fetch {
                     None => tunnel,
                 })
             }
-            Some(_) => return Err("its proxy, by the environment, does not begin with `http://`".into()),
+            Some(_) => return Err("the proxy set in the environment does not begin with `http://`".into()),
         };
         let client = Client::builder(TokioExecutor::new()).build(connector(way)?);
         Ok(Self { client, headers })
     }
 
-    /// Sends a request, again if the answer is a redirect to the same host: to another the headers must not go.
+    /// Sends a request and follows redirects on the same host only: the headers must not go to another host.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -82,7 +82,7 @@ impl Fetch {
             }
             let request = request.body(Full::new(body.clone())).map_err(lost)?;
             let response = self.client.request(request).await?;
-            // Those that leave the method as it is.
+            // Only the redirects that keep the method.
             let is_redirect =
                 matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
             url = match is_redirect.then(|| redirected(&url, response.headers())).flatten() {
@@ -94,7 +94,7 @@ impl Fetch {
     }
 }
 
-/// Where a redirect leads, if that is on the same host.
+/// The target of a redirect, if it is on the same host.
 fn redirected(from: &Uri, headers: &HeaderMap) -> Option<Uri> {
     let to: Uri = headers.get(LOCATION)?.as_bytes().try_into().ok()?;
     let is_same = match to.authority() {
@@ -128,12 +128,12 @@ fn connector(way: Way) -> Result<Connector, String> {
 }
 
 #[cfg(not(feature = "https"))]
-#[expect(clippy::unnecessary_wraps, reason = "the same with TLS")]
+#[expect(clippy::unnecessary_wraps, reason = "the variant with TLS can fail")]
 fn connector(way: Way) -> Result<Connector, String> {
     Ok(way)
 }
 
-/// The way to the server, or to a proxy and through it.
+/// The TCP connection to the server, direct or through a proxy.
 #[derive(Clone)]
 pub(crate) enum Way {
     Direct(HttpConnector),
@@ -166,7 +166,7 @@ impl Service<Uri> for Way {
     }
 }
 
-/// A tunnel would take 443 for any host without a port.
+/// Adds the port: a tunnel would use 443 for any host without one.
 fn with_port(to: Uri) -> Uri {
     let port = if to.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
     let authority = match (to.port(), to.host()) {

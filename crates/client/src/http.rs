@@ -1,6 +1,6 @@
-//! A server behind a URL: what rmcp's transport sends and gets.
+//! A server behind a URL: the HTTP client for rmcp's transport.
 //!
-//! rmcp has the same for reqwest, but reads and writes payloads in its types; here they stay as they are.
+//! rmcp has one for reqwest, but that parses payloads into rmcp's types; here they stay as they were written.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -38,19 +38,19 @@ use crate::fetch::Fetch;
 use crate::open::{BeginError, reason};
 use crate::target::{UrlTarget, without_secrets};
 
-/// What an answer may be.
+/// The accepted content types.
 const ACCEPTED: &str = "application/json, text/event-stream";
 
-/// Calls that are under way at a time; further ones wait.
+/// The limit of parallel calls; further ones wait.
 const MAX_CALLS: usize = 512;
 
-/// Why a request over HTTP failed. No URL is in it, nor a header.
+/// Why a request over HTTP failed. It contains neither URLs nor headers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("cannot connect: {0}")]
     Connect(String),
     #[cfg_attr(not(feature = "https"), expect(dead_code, reason = "there is no TLS then"))]
-    #[error("no safe connection: {0}")]
+    #[error("no secure connection: {0}")]
     Tls(String),
     #[error("the connection was lost: {0}")]
     Lost(String),
@@ -64,14 +64,14 @@ pub(crate) enum HttpError {
 
 type Failed = StreamableHttpError<HttpError>;
 
-/// Sends what rmcp wants sent.
+/// Sends rmcp's messages.
 #[derive(Clone)]
 pub(crate) struct Http {
     fetch: Fetch,
     exchange: Arc<Exchange>,
 }
 
-/// A transport to a URL. Nothing is connected yet.
+/// A transport to a URL. Does not connect yet.
 pub(crate) fn connect(
     server: &str,
     target: &UrlTarget,
@@ -107,7 +107,7 @@ pub(crate) fn connect(
     Ok(StreamableHttpClientTransport::with_client(Http { fetch, exchange }, config))
 }
 
-/// What an error and its causes say.
+/// An error with its causes.
 fn full(error: &(dyn Error + 'static)) -> String {
     toolbridge_core::with_causes(error)
 }
@@ -131,7 +131,7 @@ impl From<hyper::Error> for HttpError {
 
 #[cfg(feature = "https")]
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    // An `io::Error` does not name what it wraps as its source.
+    // `io::Error` does not return the wrapped error as its source.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>()
         || inner.is_some_and(|inner| is_tls(inner))
@@ -172,7 +172,7 @@ impl Http {
                 && let Ok(ServerJsonRpcMessage::Error(mut error)) =
                     serde_json::from_slice(&body_of(response).await?)
             {
-                // Before it has read a request, a server cannot know its id.
+                // A server that could not parse the request does not know its id.
                 error.id = error.id.or(asked.id());
                 return Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session));
             }
@@ -180,7 +180,7 @@ impl Http {
                 && !is_refused
                 && status.is_client_error()
             {
-                // As servers do that only know `initialize`.
+                // Servers that only know `initialize` answer like this.
                 let error = ErrorData::invalid_request(format!("HTTP status {}", status.as_u16()), None);
                 return Ok(StreamableHttpPostResponse::Json(
                     ServerJsonRpcMessage::error(error, Some(id)),
@@ -190,7 +190,7 @@ impl Http {
             return Err(HttpError::Status(status).into());
         }
         if asked.id().is_none() {
-            // Nothing is to be answered.
+            // A notification has no answer.
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if is_json {
@@ -198,7 +198,7 @@ impl Http {
             let unread = |error| HttpError::Unreadable(format!("its answer is not MCP: {error}"));
             return match self.exchange.read(&body).map_err(unread)? {
                 Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                None => Err(HttpError::Unreadable("it answered with something else".into()).into()),
+                None => Err(HttpError::Unreadable("its answer is not a response".into()).into()),
             };
         }
         if kind.starts_with(EVENT_STREAM_MIME_TYPE) {
@@ -207,7 +207,7 @@ impl Http {
         Err(HttpError::NotMcp(kind).into())
     }
 
-    /// The same events, without what is not for rmcp.
+    /// The same events, without those that are not for rmcp.
     fn seen(&self, events: Events) -> Events {
         let exchange = Arc::clone(&self.exchange);
         let see = move |event: Result<Sse, SseError>| {
@@ -228,7 +228,7 @@ impl Http {
 
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// What is answered to a message.
+/// The kind of answer that a message gets.
 enum Asked {
     Discover(RequestId),
     Request(RequestId),
@@ -259,9 +259,9 @@ fn kind(response: &Response<Incoming>) -> String {
     kind.map_or_else(|| "nothing that says what it is".into(), |kind| kind.chars().take(100).collect())
 }
 
-/// The events of a response, none of them over our limit.
+/// The events of a response, each within the size limit.
 fn events_of(response: Response<Incoming>) -> Events {
-    // Of the event that is being read.
+    // The number of bytes of the current event.
     let unread = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&unread);
     let parts = response.into_body().into_data_stream().map(move |part| {
@@ -314,7 +314,7 @@ impl StreamableHttpClient for Http {
         let headers = about(Some(session), headers, false)?;
         let response = self.fetch.send(Method::DELETE, &url, headers, Bytes::new()).await?;
         match response.status() {
-            // Servers need not know how to.
+            // Servers may refuse to delete sessions.
             status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status => Err(HttpError::Status(status).into()),
         }
@@ -363,13 +363,13 @@ fn about(
     Ok(all)
 }
 
-/// What a server gave us to send back.
+/// A header value that a server gave us to send back.
 fn header_value(value: &str) -> Result<HeaderValue, HttpError> {
     HeaderValue::try_from(value)
         .map_err(|_| HttpError::Unreadable("it gave an id that cannot be sent back".into()))
 }
 
-/// What such an error says; `None` if it is another one.
+/// The text of an HTTP error; `None` for other errors.
 pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> Option<String> {
     Some(match error.downcast_ref::<Failed>()? {
         Failed::Client(error) => error.to_string(),
@@ -377,7 +377,7 @@ pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> Option<Str
     })
 }
 
-/// Why a server behind a URL cannot be used.
+/// Converts a failed start over HTTP to a `ServerError`.
 pub(crate) fn server_error(
     server: &str,
     target: &UrlTarget,

@@ -1,7 +1,7 @@
 //! Any MCP server as a source of tools: a child process, or a URL.
 //!
-//! rmcp speaks the protocol and its versions, 2024-11-05 to 2026-07-28. Arguments and results pass it as they were written
-//! (`exchange.rs`).
+//! rmcp implements the protocol and its versions, 2024-11-05 to 2026-07-28. Arguments and results bypass its
+//! types and stay as they were written (`exchange.rs`).
 
 mod config;
 mod connection;

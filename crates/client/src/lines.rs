@@ -1,4 +1,4 @@
-//! A server at the other end of two pipes: one message a line.
+//! The transport to a server over two pipes: one message per line.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use toolbridge_mcp::{Incoming as _, LineReader, MAX_LINE_BYTES};
 
 use crate::exchange::Exchange;
 
-/// Dropping it closes the server's stdin.
+/// The transport. Dropping it closes the server's stdin.
 pub(crate) struct Lines {
     server: Arc<str>,
     exchange: Arc<Exchange>,
@@ -25,7 +25,7 @@ pub(crate) struct Lines {
     _writer: AbortOnDropHandle<()>,
 }
 
-/// The server's stdin. Lines are written in the order in which they come: a cancellation must not overtake its call.
+/// The server's stdin. Lines are written in order: a cancellation must not overtake its call.
 #[derive(Debug)]
 pub(crate) struct Stdin {
     pipe: pipe::Sender,
@@ -36,11 +36,11 @@ pub(crate) struct Stdin {
 #[derive(Debug, Default)]
 struct Unwritten {
     lines: VecDeque<Vec<u8>>,
-    /// How much of the first of them has been written.
+    /// How much of the first line has been written.
     begun: usize,
-    /// How many bytes have been written in all.
+    /// The number of bytes written so far.
     written: u64,
-    /// How many were to be.
+    /// The number of bytes queued so far, including the written ones.
     given: u64,
 }
 
@@ -66,9 +66,10 @@ impl Stdin {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a line, at once if there is room. Returns where it begins, among all that was to be written.
+    /// Writes a line, at once if the pipe has room. Returns the offset of the line in the stream of all
+    /// written bytes.
     ///
-    /// A server that reads no more has ended, or will: its stdout says so.
+    /// Errors are ignored: a server that has stopped reading is detected by the end of its stdout.
     pub(crate) fn write(&self, line: Vec<u8>) -> u64 {
         let mut unwritten = self.lock();
         let place = unwritten.given;
@@ -80,7 +81,7 @@ impl Stdin {
         place
     }
 
-    /// Writes what there was no room for.
+    /// Writes the lines that did not fit into the pipe.
     async fn write_rest(self: Arc<Self>) {
         loop {
             self.more.notified().await;
@@ -98,9 +99,9 @@ impl Stdin {
         }
     }
 
-    /// How many bytes have been read from the other end of the pipe; the rest is still in it.
+    /// How many bytes the server has read; the rest is still in the pipe.
     fn read_so_far(&self) -> Option<u64> {
-        // Elsewhere it is not known what the end for writing says.
+        // Other systems do not report this on the write end of a pipe.
         let unwritten = self.lock();
         let unread = cfg!(target_os = "linux").then(|| ioctl_fionread(&self.pipe).ok()).flatten()?;
         unwritten.written.checked_sub(unread)
@@ -108,7 +109,7 @@ impl Stdin {
 }
 
 impl Unwritten {
-    /// Writes all of it, or as much as there is room for.
+    /// Writes all lines, or as much as fits.
     fn write(&mut self, pipe: &pipe::Sender) -> io::Result<()> {
         while let Some(line) = self.lines.front() {
             let count = pipe.try_write(&line[self.begun..])?;
@@ -138,7 +139,7 @@ impl Transport<RoleClient> for Lines {
             Ok((line, request)) => {
                 let place = self.stdin.write(line);
                 if let Some(id) = request {
-                    self.exchange.placed(&id, place);
+                    self.exchange.set_offset(&id, place);
                 }
             }
             Err(error) => self.exchange.give_up(format!("a message cannot be written: {error}")),
@@ -151,7 +152,7 @@ impl Transport<RoleClient> for Lines {
             let line = match self.stdout.next().await {
                 Ok(Some(Ok(line))) => line,
                 Ok(Some(Err(_))) => {
-                    // Whose answer it was is not known, so nobody may wait for it.
+                    // The answer's request is unknown, so no request may go on waiting.
                     let limit = MAX_LINE_BYTES;
                     self.exchange.give_up(format!("it sent a message over the limit of {limit} bytes"));
                     return None;

@@ -1,14 +1,14 @@
-//! The list of a server's tools, page by page.
+//! A server's list of tools, page by page.
 
 use std::collections::HashSet;
 
 use serde::Deserialize;
 use toolbridge_core::{RawJson, ToolList, ToolSpec, check_tool_name};
 
-/// Pages that are read; a server whose list does not end has a fault.
+/// The limit of pages; a longer list is treated as an endless one.
 pub(crate) const MAX_PAGES: usize = 1000;
 
-/// One answer to `tools/list`.
+/// One page of `tools/list`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
@@ -16,7 +16,7 @@ pub(crate) struct Page {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// A tool in MCP's words; what a [`ToolSpec`] has no place for is not listed.
+/// A tool as listed by MCP, with the members that a [`ToolSpec`] has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
@@ -30,7 +30,7 @@ struct Listed {
     meta: Option<RawJson>,
 }
 
-/// The tools that can be offered. Others are left out, with a warning.
+/// The usable tools. Others are left out, with a warning.
 pub(crate) fn tool_list(server: &str, listed: &[RawJson]) -> ToolList {
     let mut names = HashSet::new();
     let mut tools = Vec::new();
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_cannot_be_offered_costs_no_other() {
+    fn an_unusable_tool_affects_no_other() {
         let list = |tools: &[&str]| {
             let tools: Vec<_> =
                 tools.iter().map(|tool| RawJson::parse((*tool).to_owned()).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The way to a server that answers, and back.
+//! Opens a connection to a server, and notices its end.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -26,31 +26,31 @@ use crate::process::{Process, exited};
 use crate::stderr::Stderr;
 use crate::target::{CommandTarget, Target};
 
-/// How long the other of the two, a process and its stdout, may take to end after the first.
-const BOTH_ENDS: Duration = Duration::from_millis(500);
+/// How long to wait for the second of two ends, that of the process and that of its stdout.
+const SECOND_END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long until a subscription to changes is tried again.
+/// The pause before a subscription to changes is retried.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(5);
 
-/// How a server is spoken to first.
+/// How the handshake begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// With `server/discover`, and with `initialize` if it does not know that.
+    /// With `server/discover`, then with `initialize` if the server does not know that.
     Any,
-    /// With `initialize`, as all servers did before 2026-07-28.
+    /// With `initialize`, as in all versions before 2026-07-28.
     Initialize,
 }
 
-/// A connection, and what keeps it up. Dropping it closes the connection.
+/// A connection and its tasks. Dropping it closes the connection.
 pub(crate) struct Link {
     pub(crate) connection: Arc<Connection>,
-    /// Told when the server says that its tools have changed.
+    /// Notified when the server reports that its tools have changed.
     pub(crate) changes: Arc<Notify>,
-    /// What goes on as long as the connection does.
+    /// The tasks that run as long as the connection.
     pub(crate) helpers: JoinSet<()>,
     end: watch::Sender<Option<Arc<str>>>,
     broken: mpsc::UnboundedReceiver<String>,
-    /// rmcp's loop; it ends with the transport, and the transport with it.
+    /// rmcp's event loop; it ends with the transport, and the transport with it.
     service: Pin<Box<dyn Future<Output = ()> + Send>>,
     child: Option<Child>,
 }
@@ -61,7 +61,7 @@ struct Child {
     stderr: Stderr,
 }
 
-/// What is answered to a server: almost nothing.
+/// Handles messages from the server: only changes of its tools matter.
 struct Handler {
     changes: Arc<Notify>,
 }
@@ -78,7 +78,7 @@ impl ClientHandler for Handler {
     }
 }
 
-/// Starts a server or connects to it, and asks for its tools. Dropping the process ends it.
+/// Starts a server or connects to it, and lists its tools. Dropping the process ends it.
 pub(crate) async fn open(
     server: &Arc<str>,
     target: &Target,
@@ -125,8 +125,8 @@ async fn open_command(
         let mut exit = child.exit.clone();
         tokio::select! {
             begun = beginning => begun,
-            // Somebody else may hold its stdout, so it need not end.
-            () = async { exited(&mut exit).await; sleep(BOTH_ENDS).await } => {
+            // Another process may still hold its stdout open, so the stream may not end.
+            () = async { exited(&mut exit).await; sleep(SECOND_END_TIMEOUT).await } => {
                 Err(BeginError::Init(Box::new(ClientInitializeError::Cancelled)))
             }
         }
@@ -152,7 +152,7 @@ async fn open_command(
     Ok((link, list, process))
 }
 
-/// Why a server could not be begun with.
+/// Why the handshake failed.
 pub(crate) enum BeginError {
     Silent,
     Init(Box<ClientInitializeError>),
@@ -167,7 +167,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
     limit: Duration,
     greeting: Greeting,
 ) -> Result<(Link, ToolList), BeginError> {
-    // In a box: rmcp's part of it is large.
+    // Boxed: rmcp's future is large.
     let begun = Box::pin(async {
         let changes = Arc::<Notify>::default();
         let handler = Handler { changes: Arc::clone(&changes) };
@@ -182,7 +182,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
         let service = service.map_err(|error| BeginError::Init(Box::new(error)))?;
         let peer = service.peer().clone();
         let (end, ended) = watch::channel(None);
-        let (unwanted, tell_unwanted) = mpsc::unbounded_channel();
+        let (unwanted, cancelled) = mpsc::unbounded_channel();
         let (broken, is_broken) = mpsc::unbounded_channel();
         let connection = Arc::new(Connection {
             server: Arc::clone(server),
@@ -194,7 +194,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
             child,
         });
         let mut helpers = JoinSet::new();
-        helpers.spawn(Connection::tell_unwanted(peer.clone(), tell_unwanted));
+        helpers.spawn(Connection::send_cancellations(peer.clone(), cancelled));
         let list = connection.first_list().await.map_err(BeginError::List)?;
         let link = Link {
             connection,
@@ -211,7 +211,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
 }
 
 impl Link {
-    /// From 2026-07-28 on, a client that wants to be told of changes has to ask.
+    /// From 2026-07-28 on, a client has to subscribe to changes.
     fn subscribed(mut self, peer: Peer<RoleClient>, list: ToolList) -> (Self, ToolList) {
         let is_asked = self.connection.info().is_some_and(|info| {
             let tells = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
@@ -223,7 +223,7 @@ impl Link {
         (self, list)
     }
 
-    /// How the server is to be greeted when it is started again.
+    /// How the handshake begins when the server is started again.
     pub(crate) fn greeting(&self) -> Greeting {
         match self.connection.info() {
             Some(info) if info.protocol_version.has_initialize() => Greeting::Initialize,
@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// Waits for the end of the connection; then tells calls under way, and returns why.
+    /// Waits for the end of the connection, notifies pending calls, and returns the reason.
     pub(crate) async fn ended(&mut self) -> Arc<str> {
         let why: Arc<str> = self.why_ended().await.into();
         self.end.send_replace(Some(Arc::clone(&why)));
@@ -246,8 +246,8 @@ impl Link {
             };
         };
         tokio::select! {
-            // What it has still said is read.
-            _ = exited(&mut child.exit) => drop(timeout(BOTH_ENDS, &mut self.service).await),
+            // Read what is left in its stdout.
+            _ = exited(&mut child.exit) => drop(timeout(SECOND_END_TIMEOUT, &mut self.service).await),
             () = &mut self.service => {}
         }
         if let Some(fault) = self.connection.exchange.fault() {
@@ -260,8 +260,8 @@ impl Link {
 impl Child {
     /// How the process ended, if it has or is about to.
     async fn how(&mut self) -> Option<String> {
-        let status = timeout(BOTH_ENDS, exited(&mut self.exit)).await.ok()?;
-        let said = self.stderr.last_words().await;
+        let status = timeout(SECOND_END_TIMEOUT, exited(&mut self.exit)).await.ok()?;
+        let said = self.stderr.last_line_at_end().await;
         Some(match said {
             Some(said) => format!("{status}; the last it said on stderr was `{said}`"),
             None => format!("{status}, and it said nothing on stderr"),
@@ -274,7 +274,7 @@ async fn subscribe(peer: Peer<RoleClient>, changes: Arc<Notify>) {
         let mut wanted = SubscriptionFilter::default();
         wanted.tools_list_changed = Some(true);
         if let Ok(mut subscription) = peer.listen(wanted).await {
-            // What has changed before the subscription was not told.
+            // Changes before the subscription were not reported.
             changes.notify_one();
             while let Ok(Some(_)) = subscription.next().await {
                 changes.notify_one();
@@ -284,15 +284,15 @@ async fn subscribe(peer: Peer<RoleClient>, changes: Arc<Notify>) {
     }
 }
 
-/// What went wrong at the beginning, in a few words.
+/// A short reason for a failed handshake.
 pub(crate) fn reason(error: &ClientInitializeError, exchange: &Exchange) -> String {
     if let Some(fault) = exchange.fault() {
         return fault.to_owned();
     }
     match error {
-        // Not its payload.
+        // Without the payload.
         ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
-            "its answer to `initialize` is something else".into()
+            "its answer to `initialize` is not valid".into()
         }
         ClientInitializeError::ConnectionClosed(_) => "it closed its stdout".into(),
         ClientInitializeError::JsonRpcError(error) => {
@@ -304,7 +304,7 @@ pub(crate) fn reason(error: &ClientInitializeError, exchange: &Exchange) -> Stri
     }
 }
 
-/// What a transport's error says, without secrets.
+/// The text of a transport error, without secrets.
 pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> String {
     #[cfg(feature = "http")]
     if let Some(text) = crate::http::explain(error) {

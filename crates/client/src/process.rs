@@ -1,4 +1,4 @@
-//! A server as a child process that does not outlive us.
+//! A server as a child process that does not outlive this process.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -9,22 +9,22 @@ use rustix::process::{Signal, kill_process_group};
 use toolbridge_ipc::child::{self, Exit, Group, Pipes};
 use toolbridge_ipc::guard;
 
-/// How long a server has to end by itself once its stdin is closed, and then once more after SIGTERM.
+/// How long a server may take to exit once its stdin is closed, and again after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A running server. Dropping it ends its whole process group; its stdin should be closed by then.
+/// A running server. Dropping it ends its process group; its stdin should be closed by then.
 #[derive(Debug)]
 pub(crate) struct Process {
     group: Arc<Group>,
     exit: Exit,
-    /// Who started it: a child by `fork` must not end what is its parent's.
+    /// The process that started it: after a `fork`, the child must not end its parent's server.
     parent: u32,
 }
 
 impl Process {
     /// Starts a command as the leader of a process group. Must be called inside a runtime.
     pub(crate) fn start(mut command: Command) -> io::Result<(Self, Pipes)> {
-        // Not SIGKILL: many servers are started by a launcher (`uvx`, `npx`), which passes this on.
+        // Not SIGKILL: many servers are started by a launcher (`uvx`, `npx`), which forwards SIGTERM.
         guard::end_with_parent(&mut command, Signal::TERM);
         let pipes = Pipes::to(&mut command)?;
         let (group, exit) = child::start(command, Group::of, |group: &Group, child| {
@@ -37,24 +37,24 @@ impl Process {
         self.group.leader().as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Says whether it still runs.
+    /// Tells whether the server still runs.
     pub(crate) fn group(&self) -> Arc<Group> {
         Arc::clone(&self.group)
     }
 
-    /// Says when the server has ended, and how.
+    /// Tells when and how the server has ended.
     pub(crate) fn exit(&self) -> Exit {
         self.exit.clone()
     }
 }
 
-/// Waits for the end that `exit` tells of.
+/// Waits for the end of the process.
 pub(crate) async fn exited(exit: &mut Exit) -> ExitStatus {
     exit.wait_for(Option::is_some).await.ok().and_then(|status| *status).unwrap_or_default()
 }
 
 impl Drop for Process {
-    /// Returns at once, and needs no runtime.
+    /// Returns at once; needs no runtime.
     fn drop(&mut self) {
         if self.group.is_gone() || self.parent != std::process::id() {
             return;

@@ -1,4 +1,4 @@
-//! An MCP server as a source of tools, which is started again when it ends.
+//! An MCP server as a source of tools, restarted when it ends.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::open::{Greeting, Link, open};
 use crate::process::{Process, exited};
 use crate::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
 
-/// How long a call waits for a server that is down, before a start that has not begun.
+/// How long a call waits for the next start of a server that is down.
 const CALL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long until a server that ends again and again is started again: the first time, and at most.
+/// The pause before a restart: the first one, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30)];
 
-/// A server that has been up for so long has not ended again and again.
+/// After this time without an end, the pauses begin from the first one again.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// Any MCP server as a source of tools: a child process, or a URL.
@@ -40,9 +40,10 @@ const STEADY: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 ///
-/// A server that ends is started again, at once the first time. Calls under way fail then, and say so; a call that comes meanwhile
-/// waits for a moment. Changes of the server's list of tools show as [`changes`](ToolSource::changes). Dropping it ends the server:
-/// its stdin is closed, and if it does not end by itself its process group is told to and then killed.
+/// A server that ends is restarted, at once the first time. Pending calls fail then, with the reason; a call
+/// that is made in the meantime waits for a moment. Changes of the server's list of tools show as
+/// [`changes`](ToolSource::changes). Dropping it stops the server: its stdin is closed, and if it does not
+/// exit, its process group gets SIGTERM and then SIGKILL.
 pub struct McpServer {
     shared: Arc<Shared>,
     keeper: AbortOnDropHandle<()>,
@@ -59,32 +60,33 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
-/// Whether calls can be made.
+/// The server's state.
 #[derive(Clone)]
 enum Now {
     Up(Arc<Connection>),
-    /// A start has begun; it has a limit of its own. With what happened before it.
+    /// A start is under way, which has its own timeout. With the reason of the last end.
     Starting(Arc<str>),
     Down(Arc<str>),
 }
 
-/// The server's process, where it is one.
+/// The server's process, if it has one.
 enum Running {
     Process(Option<Process>),
-    /// There will be none any more.
+    /// Stopped for good.
     Stopped,
 }
 
 impl McpServer {
-    /// A server that a command starts, which is looked for on the PATH. It is spoken to over stdin and stdout.
+    /// A server that is started by a command, which is searched on the PATH. It communicates over stdin and
+    /// stdout.
     ///
-    /// It inherits the environment of this process; what it says on stderr goes to the log, target `toolbridge::server`.
+    /// It inherits the environment of this process; its stderr goes to the log, target `toolbridge::server`.
     #[must_use]
     pub fn command(program: impl AsRef<OsStr>) -> McpServerBuilder<CommandTarget> {
         McpServerBuilder::new(CommandTarget::new(program))
     }
 
-    /// A server behind a URL that speaks Streamable HTTP.
+    /// A server behind a URL, over Streamable HTTP.
     #[must_use]
     pub fn url(url: impl Into<String>) -> McpServerBuilder<UrlTarget> {
         McpServerBuilder::new(UrlTarget::new(url))
@@ -102,8 +104,8 @@ impl McpServer {
             changed: watch::Sender::default(),
         });
         let link = match shared.start().await {
-            // Some servers end when they hear of something else than `initialize`. One that is slow to start answers after rmcp
-            // has turned to `initialize`, which it then does not expect any more.
+            // Some servers exit on any method but `initialize`. A slow server answers only after rmcp has
+            // switched to `initialize`, when rmcp no longer expects that answer.
             Err(ServerError::Ended { .. } | ServerError::Protocol { .. }) => {
                 shared.greet_with(Greeting::Initialize);
                 shared.start().await
@@ -114,13 +116,13 @@ impl McpServer {
         Ok(Self { shared, keeper })
     }
 
-    /// What it is called in errors and logs.
+    /// The server's name in errors and logs.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// What the server says of itself; nothing while it is down.
+    /// The server info; `None` while the server is down.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
         let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
@@ -132,14 +134,14 @@ impl McpServer {
         Some(info)
     }
 
-    /// The version of MCP that is spoken, such as `2025-11-25`; nothing while the server is down.
+    /// The negotiated MCP version, such as `2025-11-25`; `None` while the server is down.
     #[must_use]
     pub fn protocol_version(&self) -> Option<String> {
         let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
         Some(connection.info()?.protocol_version.to_string())
     }
 
-    /// The server's process, where it is one and runs.
+    /// The server's process id, if it has a process that runs.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         match &*self.shared.process() {
@@ -148,7 +150,7 @@ impl McpServer {
         }
     }
 
-    /// Ends the server, and waits until it has ended. Calls fail from then on.
+    /// Stops the server and waits until it has ended. Later calls fail.
     pub async fn stop(&self) {
         let running = std::mem::replace(&mut *self.shared.process(), Running::Stopped);
         self.keeper.abort();
@@ -162,7 +164,7 @@ impl McpServer {
 }
 
 impl Drop for McpServer {
-    /// Needs no runtime: the keeper may not come to it any more.
+    /// Needs no runtime: the keeper task may never run again.
     fn drop(&mut self) {
         *self.shared.process() = Running::Stopped;
     }
@@ -226,7 +228,7 @@ impl Shared {
         Ok(link)
     }
 
-    /// A start begins.
+    /// Marks the start of a restart.
     fn starting(&self) {
         self.now.send_if_modified(|now| {
             let Now::Down(why) = now else { return false };
@@ -245,7 +247,7 @@ impl Shared {
         let mut now = self.now.subscribe();
         let is_up = |now: &Now| matches!(now, Now::Up(connection) if !connection.is_over());
         if timeout(CALL_PATIENCE, now.wait_for(is_up)).await.is_err() {
-            // Many servers take longer to start.
+            // Starts that are under way may take longer.
             _ = now.wait_for(|now| !matches!(now, Now::Starting(_))).await;
         }
         let why = match &*now.borrow() {
@@ -258,7 +260,7 @@ impl Shared {
     }
 }
 
-/// Starts a server again whenever it ends.
+/// Restarts a server whenever it ends.
 async fn keep(shared: Arc<Shared>, mut link: Link) {
     let mut pauses = Pauses::default();
     loop {
@@ -279,7 +281,7 @@ async fn keep(shared: Arc<Shared>, mut link: Link) {
     }
 }
 
-/// How long it is waited before a server is started again.
+/// The pauses before restarts.
 #[derive(Default)]
 struct Pauses(Duration);
 
@@ -311,7 +313,7 @@ impl ToolSource for McpServer {
             }
             loop {
                 let connection = self.shared.connection().await?;
-                // A server that has ended before it read the call is started again, and gets it then.
+                // The server ended before it read the call: retry after the restart.
                 if let Some(answer) = connection.call(call.clone(), context.clone()).await {
                     return answer;
                 }

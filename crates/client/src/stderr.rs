@@ -1,4 +1,4 @@
-//! What a server says on its stderr: to the log line by line, and the last line for errors.
+//! A server's stderr: logged line by line, and the last line is kept for errors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,11 +8,12 @@ use tokio::net::unix::pipe;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How much of a line is shown; the rest of it is not.
+/// The limit for one line; the rest is cut off.
 const MAX_LINE_BYTES: usize = 1000;
 
-/// How long the last words may take once the server has ended: somebody else may hold the pipe.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+/// How long to wait for the end of stderr after the server has ended: another process may still hold the pipe
+/// open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Reads to the end, and keeps the last line.
 #[derive(Debug)]
@@ -49,13 +50,13 @@ impl Stderr {
     }
 
     /// The last line of a server that has ended.
-    pub(crate) async fn last_words(&self) -> Option<String> {
-        _ = tokio::time::timeout(LAST_WORDS, &mut *self.reading.lock().await).await;
+    pub(crate) async fn last_line_at_end(&self) -> Option<String> {
+        _ = tokio::time::timeout(DRAIN_TIMEOUT, &mut *self.reading.lock().await).await;
         self.last()
     }
 }
 
-/// Cuts bytes into lines for people: without control characters, and not too long.
+/// Splits bytes into lines for display: without control characters, and not too long.
 #[derive(Default)]
 struct Lines {
     line: Vec<u8>,
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_one_by_one_and_long_ones_are_cut() {
+    fn lines_are_returned_one_by_one_and_long_ones_are_cut() {
         let mut lines = Lines::default();
         assert_eq!(lines.take(b"one\r\n\n  \ntw"), ["one"]);
         assert_eq!(lines.take(b"o\n\x1b[31mthree\xff"), ["two"]);

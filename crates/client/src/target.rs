@@ -1,4 +1,4 @@
-//! What to start or to connect to, before that has been done.
+//! Settings of a server that has not been started.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{McpServer, ServerError};
 
-/// How long a server has until it has answered and told its tools.
+/// How long a server may take to answer and list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server that has not been started; made by [`McpServer::command`], [`McpServer::url`] and
@@ -38,7 +38,7 @@ pub struct UrlTarget {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// Either.
+/// A command or a URL.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Target {
@@ -53,14 +53,14 @@ impl<T> McpServerBuilder<T> {
         Self { name: None, timeout: START_TIMEOUT, target }
     }
 
-    /// What the server is called in errors and logs; without this, as its command or its host.
+    /// The server's name in errors and logs; by default its command or its host.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How long the server has until it has answered and told its tools; 30 seconds without this.
+    /// How long the server may take to answer and list its tools; 30 seconds by default.
     #[must_use]
     pub fn start_timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
@@ -89,7 +89,7 @@ impl McpServerBuilder<CommandTarget> {
         self
     }
 
-    /// Starts the server in this directory, and not in that of this process.
+    /// Starts the server in this directory instead of the current one.
     #[must_use]
     pub fn current_dir(mut self, dir: impl AsRef<Path>) -> Self {
         self.target.dir = Some(dir.as_ref().to_owned());
@@ -113,7 +113,7 @@ impl McpServerBuilder<UrlTarget> {
 }
 
 impl<T: Into<Target>> McpServerBuilder<T> {
-    /// Starts the server, or connects to it, and asks for its tools. Must be called inside a runtime.
+    /// Starts the server, or connects to it, and lists its tools. Must be called inside a runtime.
     ///
     /// # Errors
     ///
@@ -123,14 +123,14 @@ impl<T: Into<Target>> McpServerBuilder<T> {
         McpServer::open(this.server_name(), this.target, this.timeout).await
     }
 
-    /// The same server, of whichever kind.
+    /// The same server, as a [`Target`].
     pub(crate) fn erased(self) -> McpServerBuilder {
         McpServerBuilder { name: self.name, timeout: self.timeout, target: self.target.into() }
     }
 }
 
 impl McpServerBuilder {
-    /// What it is called.
+    /// The server's name.
     #[must_use]
     pub fn server_name(&self) -> Arc<str> {
         match (&self.name, &self.target) {
@@ -143,7 +143,7 @@ impl McpServerBuilder {
         }
     }
 
-    /// A prefix for its tools: its name, with `_` for what cannot be in one.
+    /// A prefix for its tools: its name, with `_` for characters that a tool name cannot have.
     #[must_use]
     pub fn prefix(&self) -> String {
         prefix_of(&self.server_name())
@@ -162,7 +162,7 @@ impl From<McpServerBuilder<UrlTarget>> for McpServerBuilder {
     }
 }
 
-/// A name, with `_` for what cannot be in a tool's.
+/// Replaces characters that a tool name cannot have by `_`.
 pub(crate) fn prefix_of(name: &str) -> String {
     name.replace(|char: char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '-')), "_")
 }
@@ -173,7 +173,7 @@ fn host_of(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or_default()
 }
 
-/// A URL without what may be secret in it: a password, and what comes after the path.
+/// A URL without parts that may be secret: credentials, and everything after the path.
 pub(crate) fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return host_of(url).to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -196,7 +196,7 @@ impl CommandTarget {
         command
     }
 
-    /// The error that it cannot be started.
+    /// The error of a failed start.
     pub(crate) fn cannot_start(&self, server: &str, error: std::io::Error) -> ServerError {
         let (server, command) = (server.to_owned(), self.program.to_string_lossy().into_owned());
         if let Some(dir) = self.dir.as_ref().filter(|dir| !dir.is_dir()) {
@@ -232,7 +232,7 @@ impl From<UrlTarget> for Target {
     }
 }
 
-/// Neither arguments nor values of variables, which may be secret.
+/// Without arguments and values of variables, which may be secret.
 impl fmt::Debug for CommandTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let env: Vec<_> = self.env.keys().collect();
@@ -246,7 +246,7 @@ impl fmt::Debug for CommandTarget {
     }
 }
 
-/// Neither values of headers nor what may be secret in the URL.
+/// Without values of headers, and secret parts of the URL.
 impl fmt::Debug for UrlTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_name_is_called_as_its_command_or_host() {
+    fn a_server_without_a_name_is_named_after_its_command_or_host() {
         assert_eq!(&*McpServer::command("/usr/bin/uvx").erased().server_name(), "uvx");
         assert_eq!(
             &*McpServer::url("https://u:p@example.com:8443/mcp").erased().server_name(),

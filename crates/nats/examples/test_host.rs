@@ -1,5 +1,5 @@
-//! A host for tests: `test_host URL NAME HOST [--max N] [--version V] [--log FILE] [--wait MS]`. It says `ready`, and ends with its stdin at
-//! once, or with SIGTERM when its calls have ended.
+//! A host for tests: `test_host URL NAME HOST [--max N] [--version V] [--log FILE] [--wait MS]`. It prints
+//! `ready`. It ends at once when its stdin is closed, and on SIGTERM after its running calls.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for tests")]
 
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use toolbridge_nats as nats;
 
 #[derive(Deserialize, JsonSchema)]
 struct Work {
-    /// Which call this is.
+    /// The call's id.
     id: String,
     /// How long it takes.
     ms: u64,
@@ -31,12 +31,12 @@ struct Text {
     text: String,
 }
 
-/// What calls share.
+/// State shared by calls.
 struct Here {
     host: String,
-    /// Where calls that have run are noted.
+    /// The log of calls that have run.
     log: Option<Mutex<std::fs::File>>,
-    /// How much longer everything takes here.
+    /// How much longer everything takes on this host.
     slower: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Here {
 
     fn note(&self, line: &str) {
         if let Some(log) = &self.log {
-            // One write: several hosts have the same file.
+            // One write: several hosts share the file.
             log.lock().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
         }
     }
@@ -109,7 +109,7 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
         .with(Tool::new("echo", format!("Says it again{says}"), async |it: Text| it.text).read_only())
         .with(Tool::new("size", "Counts", async |it: Text| it.text.len().to_string()).read_only())
         .with(Tool::new("blob", "Much", async |size: Size| "x".repeat(size.bytes)).read_only())
-        .with(Tool::new("client", "Who calls", client).read_only())
+        .with(Tool::new("client", "Names the client", client).read_only())
         .with(Tool::new("count", "Counts to three", count).read_only())
         .with(Tool::new("fail", "Fails", fail).read_only())
         .with(Tool::raw("raw", "As it is", serde_json::json!({ "type": "object" }), raw).read_only())
@@ -153,7 +153,7 @@ async fn main() {
         tokio::select! {
             _ = terminated.recv() => {
                 host.drain().await;
-                // The thread that reads stdin would hold the process.
+                // The thread that reads stdin would keep the process alive.
                 std::process::exit(0);
             }
             _ = changed.recv() => {

@@ -1,4 +1,4 @@
-//! How a NATS server is reached, and who this client is to it.
+//! Connects and authenticates to a NATS server.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::NatsError;
 use crate::link::{Link, Status};
 use crate::subject;
 
-/// How long it is waited at most before a lost connection is tried again.
+/// The longest pause before a lost connection is retried.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Who this client is to a NATS server, and how the connection is made safe. A user and a password, or a token, may stand in the
+/// The credentials and TLS settings for a NATS server. A user and password, or a token, can be part of the
 /// address instead: `nats://user:password@host`, `nats://token@host`.
 ///
 /// ```
@@ -36,12 +36,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// A client that says nothing of itself.
+    /// No credentials, and the default TLS settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A credentials file, as `nsc` writes it: the user's token and its key. It also says which account the client is in.
+    /// A credentials file, as written by `nsc`: the user's JWT and its key. It also determines the client's
+    /// account.
     pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.credentials = Some(path.into());
         self
@@ -65,41 +66,40 @@ impl Access {
         self
     }
 
-    /// A file with the certificates of the authorities that may have signed the server's, in place of the system's; the
-    /// connection must be safe then.
+    /// A file with the certificate authorities to trust, instead of the system's. Requires TLS.
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.roots = Some(path.into());
         self.has_tls = true;
         self
     }
 
-    /// Files with this client's certificate and its key; the connection must be safe then.
+    /// Files with the client certificate and its key. Requires TLS.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.certificate = Some((certificate.into(), key.into()));
         self.has_tls = true;
         self
     }
 
-    /// Refuses a connection that is not safe, as an address that begins with `tls://` does.
+    /// Requires TLS, as an address that begins with `tls://` does.
     pub fn require_tls(mut self) -> Self {
         self.has_tls = true;
         self
     }
 
-    /// Makes the connection safe before the server has said anything, for servers with `handshake_first`.
+    /// Does the TLS handshake first, for servers with `handshake_first`.
     pub fn tls_first(mut self) -> Self {
         self.tls_first = true;
         self
     }
 
-    /// What the subjects of this client's inboxes begin with, `_INBOX` unless set. With one of its own for each user,
-    /// such as `_INBOX.ann`, nobody needs the right to read what others are told.
+    /// The prefix of this client's inbox subjects, by default `_INBOX`. With a prefix per user, such as
+    /// `_INBOX.ann`, no user needs permission to read the inboxes of others.
     pub fn inbox_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.inbox = Some(prefix.into());
         self
     }
 
-    /// Connects; `name` is how the server calls this client in its reports.
+    /// Connects; `name` is shown in the server's reports.
     pub(crate) async fn connect(&self, addresses: &str, name: String) -> Result<Link, NatsError> {
         let servers = servers(addresses)?;
         let url = shown(&servers);
@@ -109,7 +109,7 @@ impl Access {
             .request_timeout(None)
             .reconnect_delay_callback(|attempt| {
                 let pause = Duration::from_millis(1 << attempt.min(10));
-                // Many that were cut off at once do not all come back at once.
+                // Jitter: many clients that were disconnected together do not all reconnect together.
                 pause.min(MAX_RECONNECT_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
             })
             .event_callback({
@@ -119,7 +119,7 @@ impl Access {
                     std::future::ready(())
                 }
             });
-        options = self.who(options, &servers).await?;
+        options = self.with_credentials(options, &servers).await?;
         if self.has_tls || servers.iter().any(ServerAddr::tls_required) {
             options = options.require_tls(true);
         }
@@ -142,8 +142,8 @@ impl Access {
         Ok(Link { client, status, url })
     }
 
-    /// Says who this client is.
-    async fn who(
+    /// Adds the credentials.
+    async fn with_credentials(
         &self,
         options: ConnectOptions,
         servers: &[ServerAddr],
@@ -151,7 +151,7 @@ impl Access {
         let bad = |path: &Path, reason: String| NatsError::File { path: path.into(), reason };
         if let Some(path) = &self.credentials {
             let made = options.credentials_file(path).await;
-            return made.map_err(|error| bad(path, format!("it is no credentials file: {error}")));
+            return made.map_err(|error| bad(path, format!("it is not a credentials file: {error}")));
         }
         if let Some(path) = &self.nkey {
             let text = std::fs::read_to_string(path).map_err(|error| bad(path, error.to_string()))?;
@@ -175,7 +175,7 @@ impl Access {
     }
 }
 
-/// Without what is secret.
+/// Without secrets.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access")
@@ -201,15 +201,15 @@ fn servers(addresses: &str) -> Result<Vec<ServerAddr>, NatsError> {
         match server.scheme() {
             "nats" | "tls" if !server.host().is_empty() => Ok(server),
             "nats" | "tls" => Err(NatsError::Url { reason: "there is no host in it".into() }),
-            scheme => {
-                Err(NatsError::Url { reason: format!("`{scheme}` is not spoken, only `nats` and `tls`") })
-            }
+            scheme => Err(NatsError::Url {
+                reason: format!("the scheme `{scheme}` is not supported, only `nats` and `tls`"),
+            }),
         }
     };
     addresses.split(',').map(parse).collect()
 }
 
-/// The servers, without what may be secret.
+/// The servers, without secrets.
 fn shown(servers: &[ServerAddr]) -> String {
     let one = |server: &ServerAddr| format!("{}://{}:{}", server.scheme(), server.host(), server.port());
     servers.iter().map(one).collect::<Vec<_>>().join(",")
@@ -223,7 +223,7 @@ fn failure(error: &ConnectError, url: String) -> NatsError {
             NatsError::Refused { url, reason }
         }
         ConnectErrorKind::Tls => NatsError::Tls { url, reason },
-        // What rustls says of a certificate comes as an error of the socket.
+        // rustls's certificate errors arrive as I/O errors.
         ConnectErrorKind::Io
             if ["certificate", "tls", "corrupt message"]
                 .iter()
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_so() {
+    fn an_invalid_address_is_an_error() {
         for (address, want) in [("http://a", "http"), ("ws://a", "`ws`"), ("nats://", ""), ("nats://a b", "")]
         {
             let Err(error) = servers(address) else { panic!("{address}") };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_not_shown() {
+    fn secrets_are_not_shown() {
         let access = Access::new().token("hidden").user("ann", "hidden");
         assert!(!format!("{access:?}").contains("hidden"));
     }

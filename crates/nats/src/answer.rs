@@ -1,4 +1,4 @@
-//! How a host answers.
+//! A host's answers.
 
 use async_nats::service;
 use async_nats::{Client, HeaderMap, Message, PublishError, Subject};
@@ -8,9 +8,9 @@ use toolbridge_core::{Progress, ToolError};
 use crate::parts::room;
 use crate::wire::{self, Told};
 
-/// A call as it arrived.
+/// A received call.
 pub(crate) enum Arrived {
-    /// Through the service, which counts.
+    /// Through the NATS service, which counts requests.
     Service(Box<service::Request>),
     /// Directly to this host.
     Directly(Box<Message>),
@@ -25,28 +25,29 @@ impl Arrived {
     }
 }
 
-/// Who is to be answered. To the reply subject goes one message, the outcome; everything else goes to the inbox.
+/// The receiver of the answers. The reply subject gets one message, the outcome; everything else goes to the
+/// inbox.
 pub(crate) struct Reply<'a> {
     pub(crate) client: &'a Client,
-    /// This host, as it stands in a header.
+    /// This host, as written in a header.
     pub(crate) speaker: &'a str,
     pub(crate) arrived: &'a Arrived,
     pub(crate) inbox: Option<Subject>,
 }
 
 impl Reply<'_> {
-    /// The result.
+    /// Sends the result.
     pub(crate) async fn result(&self, headers: HeaderMap, payload: Bytes) {
-        unsaid(match self.arrived {
+        log_failure(match self.arrived {
             Arrived::Service(request) => request.respond_with_headers(Ok(payload), headers).await,
             Arrived::Directly(message) => self.to(message.reply.clone(), headers, payload).await,
         });
     }
 
-    /// An error, with its headers.
+    /// Sends an error, with its headers.
     pub(crate) async fn error(&self, headers: HeaderMap, error: &ToolError) {
         let status = wire::short(error);
-        unsaid(match self.arrived {
+        log_failure(match self.arrived {
             Arrived::Service(request) => {
                 let error = service::error::Error { status, code: 500 };
                 request.respond_with_headers(Err(error), headers).await
@@ -60,23 +61,23 @@ impl Reply<'_> {
         });
     }
 
-    /// The call does not run here.
+    /// Sends that the call does not run here.
     pub(crate) async fn refusal(&self, told: Told, reason: &str) {
         let mut headers = told.headers(self.speaker);
         headers.insert(service::NATS_SERVICE_ERROR, reason);
         headers.insert(service::NATS_SERVICE_ERROR_CODE, "503");
-        unsaid(self.to(self.arrived.message().reply.clone(), headers, Bytes::new()).await);
+        log_failure(self.to(self.arrived.message().reply.clone(), headers, Bytes::new()).await);
     }
 
-    /// Something else than the outcome.
+    /// Sends a message other than the outcome.
     pub(crate) async fn aside(&self, told: Told, payload: Bytes) {
-        unsaid(self.to(self.inbox.clone(), told.headers(self.speaker), payload).await);
+        log_failure(self.to(self.inbox.clone(), told.headers(self.speaker), payload).await);
     }
 
     pub(crate) async fn progress(&self, mut report: Progress) {
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         if text.len() > room(self.client.max_payload()) {
-            // How far it has come is what counts.
+            // Drop the message and keep the numbers, which matter more.
             report.message = None;
             text = serde_json::to_vec(&report).unwrap_or_default();
         }
@@ -91,14 +92,14 @@ impl Reply<'_> {
     ) -> Result<(), PublishError> {
         match subject {
             Some(subject) => self.client.publish_with_headers(subject, headers, payload).await,
-            // Nobody wants to know.
+            // The caller has no inbox.
             None => Ok(()),
         }
     }
 }
 
-/// A caller that is not told asks where its call is.
-fn unsaid(sent: Result<(), PublishError>) {
+/// Logs a failure. A caller without an answer asks where its call is.
+fn log_failure(sent: Result<(), PublishError>) {
     if let Err(error) = sent {
         tracing::warn!(%error, "an answer could not be sent");
     }

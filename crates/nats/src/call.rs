@@ -1,4 +1,4 @@
-//! One call, at its caller.
+//! One call, on the caller's side.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -19,40 +19,40 @@ use crate::subject::Address;
 use crate::tools::{Caller, Unwanted};
 use crate::wire::{Asked, Lane, Meta, Speaker, Told, read_error, set_traceparent};
 
-/// How long a call may be silent before it is asked where it is. Hosts speak more often.
+/// How long a call may be silent before the caller asks the hosts for it. Hosts send beats more often.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a call may be silent before its host is taken for dead.
+/// How long a call may be silent before its host is considered dead.
 pub(crate) const LOST_AFTER: Duration = Duration::from_millis(2600);
 
-/// How often silence is looked for.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often silence is checked.
+const TICK: Duration = Duration::from_millis(200);
 
-/// How long a connection may be lost before calls under way are given up.
+/// How long the connection may be down before pending calls fail.
 const OFFLINE: Duration = Duration::from_secs(30);
 
 /// How long a new call waits for a lost connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long hosts have to come back after a connection was lost.
+/// How long hosts have to reconnect after a connection was lost.
 const HOSTS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many hosts are asked one after the other before it is waited for room.
+/// How many hosts are tried before the call waits for room.
 const MAX_TRIES: usize = 4;
 
-/// How often a call that did not arrive is sent again.
+/// How often a call that did not arrive is retried.
 const MAX_AGAIN: usize = 5;
 
-/// How a call went, at one host.
+/// The outcome of a call at one host.
 enum Went {
     Answered(Result<RawJson, ToolError>),
-    /// Nobody takes such calls.
+    /// No host takes such calls.
     NoHost,
     /// The host is full; the call did not run.
     Busy(Lane, Speaker),
-    /// The host takes no such calls any more; this one did not run.
+    /// The host no longer takes such calls; this one did not run.
     Gone(Speaker),
-    /// It did not arrive anywhere, and did not run.
+    /// It arrived at no host, and did not run.
     NotArrived,
     /// It may have run.
     Lost(Option<Speaker>, String),
@@ -132,8 +132,8 @@ impl Caller {
                     };
                     continue;
                 }
-                // After a connection was lost, hosts may come back later than this process.
-                Went::NoHost if self.link.status.is_back_for_less_than(HOSTS_PATIENCE) => sleep(LOOK).await,
+                // After a lost connection, hosts may reconnect later than this process.
+                Went::NoHost if self.link.status.is_back_for_less_than(HOSTS_PATIENCE) => sleep(TICK).await,
                 Went::NoHost => {
                     let Some(gone) = host.take() else { return Err(self.no_host(None)) };
                     self.host_is_gone(&gone);
@@ -171,7 +171,7 @@ impl Caller {
         }
     }
 
-    /// The error that nobody is there.
+    /// The error that no host is available.
     fn no_host(&self, host: Option<&str>) -> ToolError {
         let name = &self.subjects.name;
         let host = match &self.address {
@@ -183,7 +183,7 @@ impl Caller {
         ToolError::new("NoHostError", text).called(Outcome::TransportError)
     }
 
-    /// Makes a call once.
+    /// Makes a single attempt.
     async fn attempt(&self, subject: String, call: &ToolCall, context: &CallContext) -> Went {
         if !self.link.is_up_within(CONNECT_PATIENCE).await {
             let text = format!("not connected to NATS at `{}`; the call did not run", self.link.url);
@@ -230,14 +230,15 @@ impl Caller {
                     continue;
                 }
                 Ok(()) = left.changed() => {
-                    // The call may have been on its way to it. What it has said comes before the answers to this question.
+                    // The call may have been on its way to the process that left. Its own messages arrive
+                    // before the answers to this question.
                     attempt.absent = left.borrow_and_update().iter().cloned().collect();
                     if attempt.by.is_none() {
                         attempt.ask().await;
                     }
                     continue;
                 }
-                () = sleep(LOOK) => match attempt.look().await {
+                () = sleep(TICK) => match attempt.look().await {
                     Some(went) => break went,
                     None => continue,
                 },
@@ -278,7 +279,7 @@ impl Caller {
     }
 }
 
-/// What a call says besides its arguments.
+/// The headers of a call.
 fn headers(call: &ToolCall, inbox: &str) -> HeaderMap {
     let mut headers = Asked::Call(call.arguments.as_bytes().len()).headers(inbox);
     let meta = Meta {
@@ -305,9 +306,9 @@ async fn all_sent(sending: &mut Option<Sending<'_>>) -> Result<(), NotTaken> {
 /// The hosts that may be called.
 #[derive(Clone, Copy)]
 struct Choice<'a> {
-    /// Those that have the tool as it is listed.
+    /// The hosts that have the tool as it is listed.
     hosts: &'a [String],
-    /// Others have it as well, and differently: NATS must not choose.
+    /// Other hosts describe the tool differently, so NATS must not choose.
     must_choose: bool,
     is_fixed: bool,
 }
@@ -321,7 +322,7 @@ impl<'a> Choice<'a> {
         if self.must_choose { fastrand::choice(self.hosts).cloned() } else { None }
     }
 
-    /// One that was not tried.
+    /// A host that was not tried.
     fn another(&self, tried: &[String]) -> Option<String> {
         let left: Vec<_> = self.hosts.iter().filter(|host| !tried.contains(host)).collect();
         fastrand::choice(left).cloned()
@@ -332,7 +333,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// A call under way.
+/// A pending call.
 struct Attempt<'a> {
     caller: &'a Caller,
     context: &'a CallContext,
@@ -342,9 +343,9 @@ struct Attempt<'a> {
     made: Instant,
     heard: Instant,
     asked: Instant,
-    /// The processes that were there when it was made.
+    /// The processes that were live when the call was made.
     known: Arc<[String]>,
-    /// The processes that do not have it.
+    /// The processes that do not have the call.
     absent: HashSet<String>,
     assembly: Option<Assembly>,
 }
@@ -366,7 +367,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Notes a sign of life.
+    /// Notes that the host is alive.
     fn hear(&mut self, message: &Message) {
         self.heard = Instant::now();
         if self.by.is_none() {
@@ -375,8 +376,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether nobody has the call, now that this process does not have it either: neither those that were there when it was made,
-    /// nor those that have come since.
+    /// Whether no process has the call: neither the ones that were live when it was made, nor the ones that
+    /// have come since. `absent` is another process that does not have it.
     fn is_nowhere(&mut self, absent: Option<String>) -> bool {
         self.absent.extend(absent);
         let now = Arc::clone(&self.caller.union().instances);
@@ -384,14 +385,14 @@ impl<'a> Attempt<'a> {
         self.by.is_none() && !self.known.is_empty() && known.all(|known| self.absent.contains(known))
     }
 
-    /// Takes a message; how the call went, if it is over.
+    /// Handles a message; returns the outcome if the call is over.
     async fn take(&mut self, told: Told, message: &Message) -> Option<Went> {
         let speaker = message.headers.as_ref().and_then(Speaker::read)?;
         if told == Told::Absent {
             return self.is_nowhere(Some(speaker.instance)).then_some(Went::NotArrived);
         }
         if told == Told::Over && self.by.as_ref().is_none_or(|by| *by != speaker) {
-            // It may have been there; another host may have it as well.
+            // Not proof that the call is lost: another host may have it.
             return None;
         }
         self.hear(message);
@@ -439,7 +440,7 @@ impl<'a> Attempt<'a> {
         Some(Went::Answered(self.read(whole)))
     }
 
-    /// Looks whether the call has been silent for too long.
+    /// Checks whether the call has been silent for too long.
     async fn look(&mut self) -> Option<Went> {
         let lost = |by: Option<Speaker>, why: String| Some(Went::Lost(by, why));
         let Some(since) = self.caller.link.status.since() else {
@@ -471,14 +472,14 @@ impl<'a> Attempt<'a> {
         let age = u32::try_from(self.made.elapsed().as_millis()).unwrap_or(u32::MAX);
         let (client, inbox) = (&self.caller.link.client, self.unanswered.inbox.clone());
         let headers = Asked::Where(age).headers(&inbox);
-        // With a reply subject the server itself answers if nobody is there.
+        // With a reply subject, the server itself answers if there are no hosts.
         let ask =
             client.publish_with_reply_and_headers(self.caller.subjects.ask(), inbox, headers, Bytes::new());
         _ = ask.await;
     }
 }
 
-/// A call that is waited for; if it is dropped before its answer, its host is told.
+/// A call without an answer so far. Dropping it cancels the call at its host.
 struct Unanswered<'a> {
     caller: &'a Caller,
     inbox: String,
@@ -495,7 +496,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The error of a call that did not come to its tool, or not back.
+/// The error of a call that did not reach its tool, or whose answer was lost.
 pub(crate) fn failed(message: String) -> ToolError {
     ToolError::new("NatsError", message).called(Outcome::TransportError)
 }

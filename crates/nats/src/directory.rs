@@ -1,4 +1,4 @@
-//! The live hosts of a name, and what they offer together.
+//! The live hosts of a name, and their combined tools.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -9,20 +9,20 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use toolbridge_core::{ToolList, ToolSpec};
 
-/// A host that has not answered for so long is gone.
+/// A host that has not answered for this long is removed.
 const SILENCE: Duration = Duration::from_secs(6);
 
-/// A host that is there.
+/// A live host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveHost {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Its process, and no other.
+    /// A unique id of its process.
     pub instance: String,
-    /// The version that it says it has.
+    /// Its version.
     pub version: String,
-    /// How many tools it has.
+    /// The number of its tools.
     pub tools: usize,
 }
 
@@ -32,13 +32,13 @@ pub struct LiveHost {
 pub struct Disagreement {
     /// The tool.
     pub tool: String,
-    /// The version whose description is listed. Calls go to hosts that have the same.
+    /// The version whose description is listed. Calls go to hosts with the same description.
     pub listed: String,
-    /// The hosts that have another description, with their versions.
+    /// The hosts with another description, with their versions.
     pub others: Vec<(String, String)>,
 }
 
-/// What a host says of itself, through the services API.
+/// A host's answer to a ping, from the services API.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Pong {
     metadata: HashMap<String, String>,
@@ -51,32 +51,32 @@ struct Entry {
     started: u64,
     revision: u64,
     seen: Instant,
-    /// The list, and its revision.
+    /// The list of tools, and its revision.
     list: Option<(u64, ToolList)>,
 }
 
-/// The hosts by their instances.
+/// The hosts by instance.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     hosts: BTreeMap<String, Entry>,
 }
 
-/// What the hosts offer together.
+/// The combined tools of the hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Union {
     pub(crate) list: ToolList,
     pub(crate) disagreements: Vec<Disagreement>,
-    /// The hosts of each tool that have it as it is listed.
+    /// For each tool, the hosts that have it as it is listed.
     pub(crate) hosts: HashMap<String, Vec<String>>,
-    /// The processes that are there.
+    /// The live processes.
     pub(crate) instances: Arc<[String]>,
 }
 
 impl Directory {
-    /// Notes that a host is there; the instance whose list is to be asked for, and its revision, if it is not known.
+    /// Notes that a host is live; returns its instance and revision if its list has to be requested.
     pub(crate) fn note(&mut self, pong: &Pong) -> Option<(String, u64)> {
         let meta = |key: &str| pong.metadata.get(key).cloned();
-        // Any other service may have the same name.
+        // Another service may have the same name.
         meta("toolbridge")?;
         let (instance, name) = (meta("instance")?, meta("host")?);
         let number = |key: &str| meta(key)?.parse::<u64>().ok();
@@ -95,7 +95,7 @@ impl Directory {
         (!is_known).then_some((instance, entry.revision))
     }
 
-    /// Notes what a host has, if nothing newer is known.
+    /// Stores a host's list, unless a newer one is known.
     pub(crate) fn set_list(&mut self, instance: &str, revision: u64, list: ToolList) {
         if let Some(entry) = self.hosts.get_mut(instance)
             && entry.list.as_ref().is_none_or(|(known, _)| *known < revision)
@@ -108,19 +108,19 @@ impl Directory {
         self.hosts.remove(instance).is_some()
     }
 
-    /// Removes the hosts of a name that nobody answers for.
+    /// Removes the hosts of a name that has no subscriber.
     pub(crate) fn remove_named(&mut self, name: &str) -> bool {
         let before = self.hosts.len();
         self.hosts.retain(|_, entry| entry.name != name);
         self.hosts.len() < before
     }
 
-    /// Removes all hosts: nobody is there.
+    /// Removes all hosts.
     pub(crate) fn clear(&mut self) {
         self.hosts.clear();
     }
 
-    /// Removes hosts that have not been seen for long; whether there were any.
+    /// Removes hosts that have not been seen for long; returns whether there were any.
     pub(crate) fn sweep(&mut self, now: Instant) -> bool {
         let before = self.hosts.len();
         self.hosts.retain(|_, entry| now.saturating_duration_since(entry.seen) < SILENCE);
@@ -145,8 +145,8 @@ impl Directory {
         self.hosts.iter().map(live).collect()
     }
 
-    /// What the hosts of that name offer, or all of them. Of a tool that they describe differently the newest version is listed;
-    /// of two hosts with the same version the one that was started last.
+    /// The combined tools of the hosts of that name, or of all hosts. If hosts describe a tool differently,
+    /// the newest version is listed; with equal versions, the host that was started last.
     pub(crate) fn union(&self, only: Option<&str>) -> Union {
         let mut hosts: Vec<_> = self
             .hosts
@@ -185,7 +185,7 @@ impl Directory {
     }
 }
 
-/// A version in an order: by its numbers, and a release after what came before it.
+/// The sort key of a version: by its numbers, and a release after its pre-releases.
 fn order(version: &str) -> (Vec<u64>, bool, &str) {
     let version = version.strip_prefix('v').unwrap_or(version);
     let (numbers, before) =
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hosts_offer_together_what_each_has_and_the_newest_version_is_right() {
+    async fn hosts_are_combined_and_the_newest_version_wins() {
         let mut directory = Directory::default();
         for (instance, host, version) in
             [("1", "a", "1.9.0"), ("2", "b", "1.10.0"), ("3", "c", "1.10.0-rc.1")]
@@ -248,9 +248,9 @@ mod tests {
         assert!(directory.note(&pong("1", "a", "1", 1)).is_none());
         assert!(directory.note(&pong("1", "a", "1", 2)).is_some());
         directory.set_list("1", 1, list(&[]));
-        assert!(directory.note(&pong("1", "a", "1", 2)).is_some(), "the list came too late");
+        assert!(directory.note(&pong("1", "a", "1", 2)).is_some(), "the list was too old");
         directory.set_list("1", 2, list(&[]));
-        assert!(directory.note(&pong("1", "a", "1", 1)).is_none(), "an answer that was late");
+        assert!(directory.note(&pong("1", "a", "1", 1)).is_none(), "a late answer");
         assert!(directory.note(&Pong { metadata: HashMap::new() }).is_none(), "another service");
         assert_eq!(directory.live().len(), 1);
     }

@@ -1,76 +1,76 @@
-//! What can go wrong before tools are served or called.
+//! Errors when hosting or connecting starts.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use toolbridge_core::{Hint, show_hint};
 
-/// Why tools cannot be offered over NATS, or cannot be had. No secret is ever in it.
+/// Why tools cannot be offered or used over NATS. It never contains secrets.
 #[non_exhaustive]
 pub enum NatsError {
-    /// The name cannot be that of a NATS service.
+    /// The name is not valid for a NATS service.
     Name {
         /// The name.
         name: String,
     },
-    /// This is not the address of a NATS server.
+    /// The address of the NATS server is not valid.
     Url {
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
-    /// No server answers.
+    /// The server cannot be reached.
     Connect {
-        /// The server, without what may be secret.
+        /// The server, without secrets.
         url: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The server does not let this client in.
+    /// The server rejected the credentials.
     Refused {
-        /// The server, without what may be secret.
+        /// The server, without secrets.
         url: String,
-        /// What it said.
+        /// The server's message.
         reason: String,
     },
-    /// The connection is not safe, or cannot be made so.
+    /// The TLS connection failed.
     Tls {
-        /// The server, without what may be secret.
+        /// The server, without secrets.
         url: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
     /// A file with a key or a certificate cannot be used.
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong.
         reason: String,
     },
-    /// The server lets this client in, but not onto the subjects that are needed.
+    /// The client lacks permission for the needed subjects.
     Forbidden {
-        /// What it said.
+        /// The server's message.
         reason: String,
     },
-    /// There are more tools than the answer of a NATS service has room for.
+    /// The list of tools does not fit into one message of the NATS services API.
     TooManyTools {
-        /// How many there are.
+        /// The number of tools.
         tools: usize,
-        /// How many bytes the answer has.
+        /// The size of that message.
         bytes: usize,
         /// The server's `max_payload`.
         limit: usize,
     },
-    /// No host of that name is there.
+    /// No host of that name is live.
     NoHost {
         /// The name, perhaps with a host.
         name: String,
     },
-    /// A host did not say what tools it has.
+    /// No host has listed its tools in time.
     Silent {
         /// The name.
         name: String,
     },
-    /// The connection has ended.
+    /// The connection was closed.
     Ended,
 }
 
@@ -83,19 +83,19 @@ impl fmt::Display for NatsError {
             Self::Url { reason } => write!(f, "this is not the address of a NATS server: {reason}"),
             Self::Connect { url, reason } => write!(f, "cannot reach a NATS server at `{url}`: {reason}"),
             Self::Refused { url, reason } => {
-                write!(f, "the NATS server at `{url}` does not let this client in: {reason}")
+                write!(f, "the NATS server at `{url}` rejects this client: {reason}")
             }
-            Self::Tls { url, reason } => write!(f, "no safe connection to `{url}`: {reason}"),
+            Self::Tls { url, reason } => write!(f, "no secure connection to `{url}`: {reason}"),
             Self::File { path, reason } => write!(f, "cannot use `{}`: {reason}", path.display()),
             Self::Forbidden { reason } => {
                 write!(f, "the NATS server does not allow what is needed: {reason}")
             }
             Self::TooManyTools { tools, bytes, limit } => write!(
                 f,
-                "{tools} tools are too many for one name: the service's answer has {bytes} bytes, the server takes {limit}"
+                "{tools} tools are too many for one name: the service's answer has {bytes} bytes, the server's limit is {limit}"
             ),
             Self::NoHost { name } => write!(f, "no host offers `{name}` at the moment"),
-            Self::Silent { name } => write!(f, "the hosts of `{name}` do not say which tools they have"),
+            Self::Silent { name } => write!(f, "the hosts of `{name}` did not list their tools"),
             Self::Ended => f.write_str("the connection to NATS has ended"),
         }
     }
@@ -110,12 +110,12 @@ impl Hint for NatsError {
             }
             Self::Connect { .. } => "start `nats-server`, or check host and port",
             Self::Refused { .. } => {
-                "give a credentials file, an nkey, a token, or a user and a password, whichever the server wants"
+                "give a credentials file, an nkey, a token, or a user and a password, whichever the server requires"
             }
             Self::Tls { .. } => {
-                "name the file of the authority that signed the server's certificate, and your own certificate if it wants one"
+                "name the file of the authority that signed the server's certificate, and your own certificate if it requires one"
             }
-            Self::File { .. } => "check the path, and that the file is what it is given for",
+            Self::File { .. } => "check the path, and the content of the file",
             Self::Forbidden { .. } => "docs/NATS.md lists the permissions that hosts and callers need",
             Self::TooManyTools { .. } => {
                 "offer them under several names, or raise the server's `max_payload`"

@@ -1,10 +1,10 @@
-//! One call to all hosts, and their results as one.
+//! One call to all hosts, with their results joined.
 
 use serde::Serialize;
 use toolbridge_core::json::members;
 use toolbridge_core::{RawJson, ToolError};
 
-/// What one host answered.
+/// The answer of one host.
 #[derive(Serialize)]
 struct Of<'a> {
     host: &'a str,
@@ -27,8 +27,8 @@ struct Text<'a> {
     text: &'a str,
 }
 
-/// The results of all hosts: their blocks one after the other, each host's below its name, and all of them in an array as the
-/// structured content. It is an error if no host has a result.
+/// Joins the results of all hosts: their blocks one after the other, each host's below its name, and all
+/// results in an array as the structured content. It is an error if no host has a result.
 pub(crate) fn join(answers: &[(String, Result<RawJson, ToolError>)]) -> Result<RawJson, ToolError> {
     let unusable = |error: serde_json::Error| {
         ToolError::new("NatsError", format!("the results cannot be joined: {error}"))

@@ -29,28 +29,28 @@ use crate::table::{KEPT, Place, Room, Table};
 use crate::wire::{Asked, Speaker, Told};
 use crate::{Access, NatsError, listing};
 
-/// Calls that run at a time, unless set.
+/// The default limit of parallel calls.
 const MAX_CALLS: usize = 512;
 
-/// Large arguments that are held at a time, over all calls.
+/// The limit for large arguments, over all calls.
 const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
 
-/// How long calls under way have when the host ends, unless set.
+/// By default, how long running calls have when the host is drained.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// How long it may take until calls that were cancelled have ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long cancelled calls have to end.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a host that has taken its leave answers those who ask for their calls.
+/// How long a host that is leaving still answers questions about calls.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// How long the server has to show that it has taken the subscriptions.
+/// How long the server has to confirm the subscriptions.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
 /// Makes this process a host of `name`: it offers the tools of `source` there, together with all other hosts of that name.
 ///
-/// It is a service of NATS, with an endpoint for each tool: `nats micro` shows what there is and what it did, and any client can
-/// call with `nats request toolbridge.NAME.call.TOOL '{}'`.
+/// It is a NATS service, with an endpoint for each tool: `nats micro` shows the tools and their statistics,
+/// and any client can call with `nats request toolbridge.NAME.call.TOOL '{}'`.
 ///
 /// ```no_run
 /// # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
@@ -76,7 +76,7 @@ pub fn serve(source: impl ToolSource, name: impl Into<String>) -> HostBuilder {
     }
 }
 
-/// A host that is being set up; [`serve`] makes one, and `.await` starts it.
+/// A host before its start; made by [`serve`], started by `.await`.
 #[derive(Debug)]
 #[must_use = "it does nothing before it is awaited"]
 pub struct HostBuilder {
@@ -92,44 +92,44 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// The NATS server, `nats://127.0.0.1:4222` unless set; several, with commas in between.
+    /// The NATS server, by default `nats://127.0.0.1:4222`; several are separated by commas.
     pub fn at(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
     }
 
-    /// What this host is called, so that it can be addressed: the machine's name, unless set.
+    /// This host's name, by which callers can address it; by default the machine's name.
     pub fn host(mut self, name: impl Into<String>) -> Self {
         self.host = Some(name.into());
         self
     }
 
-    /// Who this host is to the server.
+    /// The credentials for the server.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// How the host introduces itself. Where hosts disagree about a tool, the one with the newest version is right.
+    /// The host's server info. If hosts describe a tool differently, the newest version is used.
     pub fn info(mut self, info: ServerInfo) -> Self {
         self.info = info;
         self
     }
 
-    /// Who is told of each call.
+    /// Traces each call.
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = tracer;
         self
     }
 
-    /// Calls that run at a time, 512 unless set. Further ones are left to other hosts; their callers wait if all are full. Of the
-    /// calls that take turns only one is taken.
+    /// The limit of parallel calls, by default 512. Further calls go to other hosts; if all are full, callers
+    /// wait. Only one exclusive call runs at a time.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.max_calls = calls.clamp(1, 1 << 20);
         self
     }
 
-    /// How long calls under way have when the host is [drained](Host::drain), half a minute unless set.
+    /// How long running calls have when the host is [drained](Host::drain), by default 30 seconds.
     pub fn drain_timeout(mut self, limit: Duration) -> Self {
         self.drain = limit;
         self
@@ -176,13 +176,14 @@ impl IntoFuture for HostBuilder {
     }
 }
 
-/// What this machine is called.
+/// This machine's name.
 fn machine_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "host".into() } else { name }
 }
 
-/// This process as a host. Dropped, it ends at once, and its calls are cancelled; [`drain`](Self::drain) lets them end.
+/// This process as a host. Dropping it ends the host at once and cancels its calls; [`drain`](Self::drain)
+/// lets them finish.
 #[derive(Debug)]
 pub struct Host {
     shared: Arc<Shared>,
@@ -190,35 +191,35 @@ pub struct Host {
 }
 
 impl Host {
-    /// What it is called.
+    /// The host's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The NATS servers, without what may be secret.
+    /// The NATS servers, without secrets.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.shared.link.url
     }
 
-    /// How many calls run.
+    /// The number of running calls.
     #[must_use]
     pub fn running(&self) -> usize {
         self.shared.table.running()
     }
 
-    /// Takes no more calls, lets those under way end, and then closes the connection. Calls that take too long are cancelled, and
-    /// their callers are told.
+    /// Stops taking calls, lets running calls finish, and then closes the connection. Calls that take too
+    /// long are cancelled, and their callers get an error.
     pub async fn drain(&self) {
         let shared = &self.shared;
         let connected = shared.link.status.since();
         let lost_nothing = !shared.link.status.is_back_for_less_than(KEPT);
         shared.closing.cancel();
-        // When the server has passed this on, it sends no more calls; what it has sent before may be lost.
+        // After this round trip the server sends no more calls; those it has sent before may be lost.
         shared.stopped.cancelled().await;
         _ = shared.round_trip().await;
-        // Callers ask at once for calls of which they have heard nothing yet.
+        // This makes callers ask at once for calls without a sign of life.
         shared.tell(&News { event: Happened::Leaving, ..shared.news() }).await;
         let lingered = tokio::time::sleep(LINGER);
         shared.tasks.close();
@@ -235,11 +236,11 @@ impl Host {
         }
         lingered.await;
         shared.ended.cancel();
-        let all_said = timeout(LAST_WORDS, shared.tasks.wait()).await.is_ok();
+        let all_said = timeout(CANCEL_TIMEOUT, shared.tasks.wait()).await.is_ok();
         if all_said && lost_nothing && shared.link.status.since() == connected {
             shared.tell(&News { event: Happened::Left, ..shared.news() }).await;
         }
-        _ = timeout(LAST_WORDS, shared.link.client.flush()).await;
+        _ = timeout(CANCEL_TIMEOUT, shared.link.client.flush()).await;
         _ = shared.link.client.drain().await;
     }
 }
@@ -250,31 +251,31 @@ impl Drop for Host {
     }
 }
 
-/// What all tasks of a host share.
+/// State shared by all tasks of a host.
 pub(crate) struct Shared {
     pub(crate) link: Link,
     pub(crate) subjects: Subjects,
-    /// What the host is called.
+    /// The host's name.
     pub(crate) name: String,
-    /// This process, and no other.
+    /// A unique id of this process.
     pub(crate) instance: String,
-    /// Both, as they stand in a header.
+    /// Both, as written in a header.
     pub(crate) speaker: String,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) table: Table,
     pub(crate) cutter: Cutter,
     pub(crate) requests: Budget,
-    /// No more calls are taken.
+    /// Cancelled when no more calls are taken.
     pub(crate) closing: CancellationToken,
-    /// The service is not registered any more.
+    /// Cancelled when the service is no longer registered.
     stopped: CancellationToken,
-    /// Everything ends.
+    /// Cancelled when all tasks end.
     pub(crate) ended: CancellationToken,
     pub(crate) max_calls: usize,
     tasks: TaskTracker,
-    /// Calls of plain clients that wait for room.
+    /// The number of calls of plain clients that wait for room.
     waiting: AtomicUsize,
-    /// Calls of plain clients, counted.
+    /// The number of calls of plain clients so far.
     plain: AtomicU64,
     info: ServerInfo,
     started: Duration,
@@ -289,13 +290,13 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What a host tells all callers.
+/// What a host announces to all callers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct News {
     pub(crate) event: Happened,
     pub(crate) instance: String,
     pub(crate) host: String,
-    /// The room that there is.
+    /// The free room.
     #[serde(default)]
     pub(crate) parallel: usize,
     #[serde(default)]
@@ -305,30 +306,30 @@ pub(crate) struct News {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Happened {
-    /// It is there, or its tools have changed.
+    /// The host is live, or its tools have changed.
     Changed,
     /// It takes no more calls.
     Leaving,
-    /// It has answered every call that it had, and ends: what it has not answered did not run there.
+    /// It has answered all of its calls, and ends: calls without an answer did not run there.
     Left,
     /// It has room again.
     Room,
 }
 
 impl Shared {
-    /// A name for a call that has no inbox.
+    /// A name for a call without an inbox.
     pub(crate) fn own_name(&self) -> String {
         format!("plain {}", self.plain.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Calls that wait for room here.
+    /// The number of calls that wait for room here.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn wait_for_room(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Another one may have been quicker, and not every waiter is told.
+        // Another call may take the room first, and a notification wakes only one waiter.
         _ = timeout(Duration::from_millis(100), self.table.freed.notified()).await;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -350,7 +351,7 @@ impl Shared {
         }
     }
 
-    /// Subscribes to everything, and starts the tasks that answer.
+    /// Subscribes to all subjects, and starts the tasks that answer.
     async fn subscribe(self: &Arc<Self>) -> Result<(), NatsError> {
         let client = &self.link.client;
         let ended = |_| NatsError::Ended;
@@ -365,7 +366,7 @@ impl Shared {
         self.tasks.spawn(control.in_current_span());
         let calls = Arc::clone(self).calls(direct, service, endpoints, changes);
         self.tasks.spawn(calls.in_current_span());
-        // The server answers in order: when it has passed this on, it has taken the subscriptions as well.
+        // The server works in order: once this message has arrived, the subscriptions are active.
         self.round_trip().await.map_err(|error| match self.link.status.refused() {
             Some(reason) => NatsError::Forbidden { reason },
             None if error.kind() == RequestErrorKind::TimedOut => {
@@ -404,7 +405,7 @@ impl Shared {
         };
         let service = match start(self.info.version.clone()).await {
             Ok(service) => service,
-            // The services API takes nothing but three numbers; callers read the other one.
+            // The services API accepts only three numbers; callers read the full version from the metadata.
             Err(_) => start("0.0.0".into()).await.map_err(|_| NatsError::Ended)?,
         };
         let mut endpoints = Vec::with_capacity(tools.len());
@@ -416,7 +417,7 @@ impl Shared {
         Ok((service, endpoints))
     }
 
-    /// Takes calls, and registers the tools anew when they have changed.
+    /// Receives calls, and registers the tools again when they have changed.
     async fn calls(
         self: Arc<Self>,
         mut direct: Subscriber,
@@ -432,11 +433,12 @@ impl Shared {
                 biased;
                 () = self.ended.cancelled() => return,
                 () = self.closing.cancelled(), if service.is_some() => {
-                    // Those that are on their way are still answered: they go elsewhere.
+                    // Calls already on their way are still answered, with a refusal: their callers go to
+                    // other hosts.
                     if let Some(service) = service.take() {
                         _ = service.stop().await;
                     }
-                    // It ends when its endpoints are looked at.
+                    // Stopping takes effect when the endpoints are polled.
                     while let Some(Some(request)) = requests.next().now_or_never() {
                         self.begin(Arrived::Service(Box::new(request)));
                     }
@@ -468,14 +470,14 @@ impl Shared {
         self.tasks.spawn(run(Arc::clone(self), arrived).in_current_span());
     }
 
-    /// Waits until the server has done everything that it was told before.
+    /// Waits until the server has handled all earlier messages.
     async fn round_trip(&self) -> Result<(), RequestError> {
         let headers = Asked::Ping.headers(&self.instance);
         let ping = Request::new().headers(headers).timeout(Some(ROUND_TRIP));
         self.link.client.send_request(self.subjects.to(&self.instance), ping).await.map(drop)
     }
 
-    /// Answers everything that is no call.
+    /// Answers all messages but calls.
     async fn control(self: Arc<Self>, mut own: Subscriber, mut asked: Subscriber) {
         loop {
             let message = tokio::select! {
@@ -499,7 +501,7 @@ impl Shared {
                         _ = self.link.client.publish(reply, Bytes::new()).await;
                     }
                 }
-                // Calls come elsewhere.
+                // Calls arrive on other subjects.
                 Asked::Call(_) => {}
             }
         }
@@ -517,7 +519,7 @@ impl Shared {
         }
     }
 
-    /// Says which tools there are. It is a call that needs no tool.
+    /// Sends the list of tools, like a result.
     async fn list(self: Arc<Self>, inbox: Subject) {
         let listed = listing::write(&self.dispatcher.source().tools());
         let client = &self.link.client;

@@ -1,7 +1,8 @@
-//! The tools of many machines, over NATS.
+//! Tools on many machines, over NATS.
 //!
-//! [`serve`] makes this process a *host* of a name: it offers a source's tools there. [`Tools`] is a source of what all live
-//! hosts of a name offer. Neither opens a port; both have one connection to a NATS server.
+//! [`serve`] makes this process a *host* of a name: it offers a source's tools there. [`Tools`] is a source
+//! with the tools of all live hosts of a name. Neither listens on a port; both have one connection to a NATS
+//! server.
 //!
 //! ```no_run
 //! # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
@@ -22,7 +23,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What goes over the wire is in docs/NATS.md. Arguments and results are raw JSON, which passes byte for byte.
+//! The wire protocol is described in docs/NATS.md. Arguments and results are raw JSON, passed byte for byte.
 
 mod access;
 mod answer;

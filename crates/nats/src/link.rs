@@ -1,4 +1,4 @@
-//! A connection, and how it is.
+//! A connection and its state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,23 +9,23 @@ use async_nats::{Client, Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A connection to a NATS server. A lost one is made again, to another server of the cluster if need be.
+/// A connection to a NATS server. A lost one is reconnected, to another server of the cluster if necessary.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) status: std::sync::Arc<Status>,
-    /// The servers, without what may be secret.
+    /// The servers, without secrets.
     pub(crate) url: String,
 }
 
-/// What happened to a connection.
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// Since when it is up, if it is.
+    /// When it came up, if it is up.
     up: watch::Sender<Option<Instant>>,
-    /// Whether it was lost at some time.
+    /// Whether it has ever been lost.
     was_lost: AtomicBool,
-    /// What the server last refused.
+    /// The last error of the server.
     refused: Mutex<Option<String>>,
 }
 
@@ -59,24 +59,25 @@ impl Status {
         }
     }
 
-    /// Since when the connection is up; nothing while it is down.
+    /// When the connection came up; `None` while it is down.
     pub(crate) fn since(&self) -> Option<Instant> {
         *self.up.borrow()
     }
 
-    /// Whether the connection was lost, and is up again for less than that; others may not be back yet.
+    /// Whether the connection was lost and has been up again for less than `time`; others may not have
+    /// reconnected yet.
     pub(crate) fn is_back_for_less_than(&self, time: Duration) -> bool {
         self.was_lost.load(Ordering::Relaxed) && self.since().is_none_or(|since| since.elapsed() < time)
     }
 
-    /// What the server last refused.
+    /// The last error of the server.
     pub(crate) fn refused(&self) -> Option<String> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Link {
-    /// Waits until the connection is up; whether it is, after `limit` at the latest.
+    /// Waits until the connection is up, for at most `limit`; returns whether it is.
     pub(crate) async fn is_up_within(&self, limit: Duration) -> bool {
         if self.client.connection_state() == State::Connected && self.status.since().is_some() {
             return true;

@@ -1,4 +1,4 @@
-//! A list of tools on its way from a host to a caller, in MCP's words.
+//! A host's list of tools as sent to callers, in MCP's format.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ struct Listed {
     meta: Option<RawJson>,
 }
 
-/// The text of a list.
+/// The list as text.
 pub(crate) fn write(tools: &ToolList) -> Result<RawJson, serde_json::Error> {
     let listed = |tool: &ToolSpec| Listed {
         name: tool.name.clone(),
@@ -35,7 +35,7 @@ pub(crate) fn write(tools: &ToolList) -> Result<RawJson, serde_json::Error> {
     RawJson::of(&tools.iter().map(listed).collect::<Vec<_>>())
 }
 
-/// The list of a text. Tools that cannot be offered are left out, with a warning.
+/// Parses a list. Unusable tools are left out, with a warning.
 pub(crate) fn read(host: &str, text: &[u8]) -> Result<ToolList, serde_json::Error> {
     let mut names = HashSet::new();
     let mut tools = Vec::new();
@@ -67,7 +67,7 @@ fn spec(listed: &RawJson) -> Result<ToolSpec, String> {
     Ok(spec)
 }
 
-/// Whether a call may be made once more, though it may have run already.
+/// Whether a call may be repeated although it may have run.
 pub(crate) fn is_repeatable(tool: &ToolSpec) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_cannot_be_offered_costs_no_other() {
+    fn an_unusable_tool_affects_no_other() {
         let text = r#"[{"name":"a","description":"","inputSchema":{}},{"name":"b c","description":"","inputSchema":{}},
             {"name":"d","description":"","inputSchema":5},5,{"name":"a","description":"","inputSchema":{}},
             {"name":"z","description":"","inputSchema":{},"annotations":{"idempotentHint":true},"new":1}]"#;

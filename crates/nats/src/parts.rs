@@ -1,6 +1,7 @@
-//! What is larger than a message may be, in parts that are acknowledged.
+//! Sends what is larger than one message in parts that are acknowledged.
 //!
-//! A few parts are on their way at a time. One that was lost, because a connection was, is sent again with all after it.
+//! A few parts are in flight at a time. If one is lost with a connection, it and all parts after it are sent
+//! again.
 
 use std::time::Duration;
 
@@ -8,28 +9,29 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// How large arguments and results may be.
+/// The limit for arguments and results.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A part is not larger, whatever the server takes: others wait for it.
+/// The limit for one part, even if the server allows more: large parts delay other messages.
 const MAX_PART_BYTES: usize = 256 * 1024;
 
-/// Parts on their way.
+/// The number of parts in flight.
 const WINDOW: u32 = 4;
 
-/// Messages that a process sends in parts at a time: the server keeps what a slow reader has not read, and not without end.
+/// The limit of parallel senders per process: the server buffers what a slow reader has not read, but only up
+/// to a limit.
 const MAX_SENDERS: usize = 8;
 
-/// How long it is waited for an acknowledgement before parts are sent again.
+/// How long to wait for an acknowledgement before parts are sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often parts are sent again before it is given up.
+/// How often parts are sent again before giving up.
 const MAX_AGAIN: u32 = 10;
 
-/// What headers may take of a message.
+/// The room for headers in a message.
 const HEADER_BYTES: usize = 8 * 1024;
 
-/// Cuts what is too large.
+/// Sends large payloads in parts.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     senders: Semaphore,
@@ -42,29 +44,29 @@ impl Default for Cutter {
     }
 }
 
-/// How many bytes of payload go into one message, in a server that takes `max_payload`.
+/// How many bytes of payload fit into one message, given the server's `max_payload`.
 pub(crate) fn room(max_payload: usize) -> usize {
-    // Half of it, where it is very small.
+    // At least half, if the limit is very small.
     max_payload.saturating_sub(HEADER_BYTES).max(max_payload / 2).max(1)
 }
 
-/// How large the parts are.
+/// The size of the parts.
 pub(crate) fn part_bytes(max_payload: usize) -> usize {
     room(max_payload).min(MAX_PART_BYTES)
 }
 
-/// The part at a place.
+/// The part with that index.
 pub(crate) fn part(whole: &Bytes, size: usize, place: u32) -> Bytes {
     let begin = (place as usize * size).min(whole.len());
     whole.slice(begin..(begin + size).min(whole.len()))
 }
 
-/// The other side does not acknowledge.
+/// The receiver does not acknowledge.
 #[derive(Debug)]
 pub(crate) struct NotTaken;
 
 impl Cutter {
-    /// Sends the parts from `first` on with `send`, as `acks` says that they arrive.
+    /// Sends the parts from `first` on with `send`, as fast as `acks` confirms them.
     pub(crate) async fn send<F: Future<Output = ()>>(
         &self,
         whole: &Bytes,
@@ -94,7 +96,7 @@ impl Cutter {
     }
 }
 
-/// A message that comes in parts.
+/// A message received in parts.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     bytes: usize,
@@ -103,12 +105,12 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// A message of so many bytes; nothing is reserved for it.
+    /// A message of `bytes` bytes; no memory is reserved for it.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { bytes, text: BytesMut::new(), parts: 0 }
     }
 
-    /// Takes a part, if it is the next one; how many there are now.
+    /// Adds a part, if it is the next one; returns the number of parts so far.
     pub(crate) fn take(&mut self, place: u32, part: &[u8]) -> u32 {
         if place == self.parts && self.text.len() + part.len() <= self.bytes {
             self.text.extend_from_slice(part);
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_comes_together_though_parts_are_lost() {
+    async fn parts_are_joined_though_some_are_lost() {
         let whole: Bytes = (0..100_000_u32).flat_map(u32::to_be_bytes).collect::<Vec<_>>().into();
         let (acks, mut acked) = mpsc::channel(16);
         let assembly = Mutex::new(Assembly::new(whole.len()));
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_given_up_when_nobody_takes_it() {
+    async fn sending_is_given_up_without_acknowledgements() {
         let whole = Bytes::from_static(b"0123456789");
         let (_acks, mut acked) = mpsc::channel(16);
         let send = |_, _| std::future::ready(());
@@ -172,8 +174,8 @@ mod tests {
     fn a_message_never_has_more_than_it_announced() {
         let mut assembly = Assembly::new(4);
         assert_eq!(assembly.take(0, b"ab"), 1);
-        assert_eq!(assembly.take(0, b"ab"), 1, "the same again");
-        assert_eq!(assembly.take(2, b"zz"), 1, "one was lost in between");
+        assert_eq!(assembly.take(0, b"ab"), 1, "a repeated part");
+        assert_eq!(assembly.take(2, b"zz"), 1, "a part after a lost one");
         assert_eq!(assembly.take(1, b"cde"), 1, "too long");
         assert_eq!(assembly.take(1, b"cd"), 2);
         assert_eq!(&assembly.whole()[..], b"abcd");

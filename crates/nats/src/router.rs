@@ -1,4 +1,4 @@
-//! What hosts say to a caller, sorted by call.
+//! Routes hosts' messages to the calls of a caller.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use async_nats::{Message, Subscriber};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 
-/// The inboxes of a caller, which are one subscription.
+/// The inboxes of a caller, which share one subscription.
 #[derive(Debug)]
 pub(crate) struct Router {
     prefix: String,
@@ -16,7 +16,7 @@ pub(crate) struct Router {
     open: Mutex<HashMap<u64, mpsc::UnboundedSender<Message>>>,
 }
 
-/// Where one call is answered.
+/// The inbox of one call.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) name: String,
@@ -30,7 +30,7 @@ impl Router {
         Self { prefix, next: AtomicU64::new(0), open: Mutex::default() }
     }
 
-    /// What has to be subscribed to.
+    /// The subject to subscribe to.
     pub(crate) fn subject(&self) -> String {
         format!("{}.*", self.prefix)
     }
@@ -46,11 +46,11 @@ impl Router {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes each message on, until the subscription ends.
+    /// Routes each message, until the subscription ends.
     pub(crate) async fn route(self: Arc<Self>, mut subscription: Subscriber) {
         while let Some(message) = subscription.next().await {
             let number = message.subject.rsplit('.').next().and_then(|number| number.parse().ok());
-            // What comes too late has no inbox any more.
+            // A late message has no inbox any more.
             if let Some(number) = number
                 && let Some(inbox) = self.lock().get(&number)
             {

@@ -1,4 +1,4 @@
-//! One call, in its host.
+//! One call, on the host's side.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use crate::subject;
 use crate::table::Begin;
 use crate::wire::{Asked, Lane, Meta, Told, traceparent, write_error};
 
-/// How often a host says that a call is under way.
+/// How often a host sends a beat for a running call.
 pub(crate) const BEAT: Duration = Duration::from_millis(600);
 
-/// How long the next part of a call's arguments may take.
+/// How long the next part of a call's arguments may take to arrive.
 const PART_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How many times as many calls as may run wait, of clients that do not look for another host.
+/// The limit of waiting calls from plain clients, as a multiple of the calls that may run: they do not try
+/// another host.
 const MAX_WAITING: usize = 8;
 
-/// Answers a call, unless nobody wants that any more.
+/// Runs a call and answers it, unless it is cancelled.
 pub(crate) async fn run(host: Arc<Shared>, arrived: Arrived) {
     let message = arrived.message();
     let none = HeaderMap::new();
@@ -35,7 +36,7 @@ pub(crate) async fn run(host: Arc<Shared>, arrived: Arrived) {
     let (bytes, inbox) = match Asked::read(headers) {
         Some((Asked::Call(bytes), inbox)) => (bytes, Some(Subject::from(inbox))),
         Some(_) => return,
-        // Any other client of NATS, which knows nothing of all this.
+        // A plain NATS client, without our headers.
         None => (message.payload.len(), None),
     };
     let client = &host.link.client;
@@ -75,18 +76,18 @@ pub(crate) async fn run(host: Arc<Shared>, arrived: Arrived) {
     }
 }
 
-/// A call under way.
+/// A running call.
 struct Run<'a> {
     host: &'a Shared,
     reply: Reply<'a>,
     tool: String,
-    /// Its inbox, or what stands for one.
+    /// Its inbox, or a name of our own if it has none.
     name: String,
     cancelled: CancellationToken,
 }
 
 impl Run<'_> {
-    /// Says again and again that the call is under way.
+    /// Sends a beat at regular intervals.
     async fn beat(&self) -> Infallible {
         let mut beat = interval_at(Instant::now() + BEAT, BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,7 +97,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the call; what it was answered with, if that may be asked for again.
+    /// Runs the call; returns the answer if it is to be kept for a repeated question.
     async fn answer(&self, headers: &HeaderMap, payload: &Bytes, bytes: usize) -> Option<(HeaderMap, Bytes)> {
         let received = self.host.dispatcher.tracer().clock();
         let about = Meta::read(headers);
@@ -137,7 +138,7 @@ impl Run<'_> {
         answer
     }
 
-    /// What is said when the call was cancelled: nothing, unless it was this host that did it.
+    /// The answer of a cancelled call: none, unless this host itself cancelled it.
     async fn ended(&self) -> Option<(HeaderMap, Bytes)> {
         if !self.host.ended.is_cancelled() {
             return None;
@@ -146,7 +147,7 @@ impl Run<'_> {
         self.say(Err(ToolError::new("ServerEndedError", text)), None).await
     }
 
-    /// The arguments, when all of them are there; nothing if they do not come.
+    /// The complete arguments; `None` if some do not arrive.
     async fn arguments(&self, payload: &Bytes, bytes: usize) -> Option<Result<RawJson, ToolError>> {
         let text = if bytes <= payload.len() {
             payload.clone()
@@ -171,7 +172,7 @@ impl Run<'_> {
         ToolError::Arguments { tool: self.tool.clone(), path: "/".into(), reason }
     }
 
-    /// Takes the parts of the arguments.
+    /// Collects the parts of the arguments.
     async fn collect(&self, first: &Bytes, bytes: usize) -> Option<Bytes> {
         let mut parts = self.host.table.parts(&self.name);
         let mut share = self.host.requests.share();
@@ -192,7 +193,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the tool; nothing if the call was cancelled.
+    /// Runs the tool; `None` if the call was cancelled.
     async fn outcome(&self, call: ToolCall, trace: Option<&CallTrace>) -> Option<Result<RawJson, ToolError>> {
         let mut work = self.host.dispatcher.run(call, self.cancelled.clone(), trace);
         loop {
@@ -209,7 +210,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tells the caller.
+    /// Sends the outcome to the caller.
     async fn say(
         &self,
         outcome: Result<RawJson, ToolError>,
@@ -235,7 +236,7 @@ impl Run<'_> {
             }
             Ok((result, false)) => {
                 self.in_parts(&result.to_bytes()).await;
-                // It was acknowledged; this is for the service's figures.
+                // The parts were acknowledged; this reply is for the service's statistics.
                 self.reply.result(Told::Beat.headers(&self.host.speaker), Bytes::new()).await;
                 None
             }

@@ -1,10 +1,10 @@
-//! Names, and the subjects that they are in.
+//! Names and their subjects.
 
 use std::fmt::Write as _;
 
 use crate::NatsError;
 
-/// All subjects begin with it.
+/// The first token of all subjects.
 const ROOT: &str = "toolbridge";
 
 /// The queue group in which hosts share calls.
@@ -26,37 +26,37 @@ impl Subjects {
         Ok(Self { name: name.into(), root: format!("{ROOT}.{name}") })
     }
 
-    /// Calls of a tool by any host.
+    /// Calls of a tool on any host.
     pub(crate) fn any(&self, tool: &str) -> String {
         format!("{}.call.{}", self.root, token(tool))
     }
 
-    /// Calls of a tool by one host.
+    /// Calls of a tool on one host.
     pub(crate) fn at(&self, host: &str, tool: &str) -> String {
         format!("{}.at.{}.{}", self.root, token(host), token(tool))
     }
 
-    /// Calls of all tools by one host.
+    /// Calls of all tools on one host.
     pub(crate) fn all_at(&self, host: &str) -> String {
         format!("{}.at.{}.*", self.root, token(host))
     }
 
-    /// What is said to one process.
+    /// Messages to one process.
     pub(crate) fn to(&self, instance: &str) -> String {
         format!("{}.to.{}", self.root, token(instance))
     }
 
-    /// What is asked of all hosts.
+    /// Questions to all hosts.
     pub(crate) fn ask(&self) -> String {
         format!("{}.ask", self.root)
     }
 
-    /// What hosts tell all callers.
+    /// Announcements to all callers.
     pub(crate) fn news(&self) -> String {
         format!("{}.news", self.root)
     }
 
-    /// Who is there; the services API answers.
+    /// Asks for the live hosts, through the services API.
     pub(crate) fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.name)
     }
@@ -66,7 +66,8 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
-/// Any text as one token of a subject: what is not `A-Z a-z 0-9 - _` is written as `%` and two hexadecimal digits.
+/// Encodes any text as one token of a subject: all but `A-Z a-z 0-9 - _` is written as `%` and two
+/// hexadecimal digits.
 pub(crate) fn token(text: &str) -> String {
     let mut token = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -76,11 +77,11 @@ pub(crate) fn token(text: &str) -> String {
             _ = write!(token, "%{byte:02X}");
         }
     }
-    // A subject has no empty tokens.
+    // Tokens cannot be empty.
     if token.is_empty() { "%".into() } else { token }
 }
 
-/// The text that a token was made of.
+/// Decodes a token.
 pub(crate) fn text(token: &str) -> Option<String> {
     if token == "%" {
         return Some(String::new());
@@ -100,10 +101,10 @@ pub(crate) fn text(token: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Who is called.
+/// The hosts that are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// Whichever host has room.
+    /// Any host with room.
     Any,
     /// The host of that name.
     One(String),

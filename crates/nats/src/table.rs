@@ -1,4 +1,4 @@
-//! The calls of a host.
+//! A host's table of calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,28 @@ use toolbridge_core::CancellationToken;
 
 use crate::wire::Lane;
 
-/// How long an answer is kept for a caller that may have missed it, and the name of a call that must not run any more.
+/// How long an answer is kept for a caller that may have missed it, and how long a refused call is
+/// remembered.
 pub(crate) const KEPT: Duration = Duration::from_secs(10);
 
-/// How many bytes of answers are kept, and how many calls are remembered.
+/// The limits of kept answers in bytes, and of remembered calls.
 const KEPT_BYTES: usize = 16 * 1024 * 1024;
 const KEPT_CALLS: usize = 1 << 16;
 
-/// How long somebody who was sent away waits for room, at least; who still does asks again in that time.
-const WANTED: Duration = Duration::from_secs(2);
+/// How long a refused caller is assumed to wait for room; callers that still wait ask again within that time.
+const REFUSED_WAIT: Duration = Duration::from_secs(2);
 
-/// A message may have been on its way for a while.
+/// Allows for the time that a message was in transit.
 const CLOCK_SLACK: Duration = Duration::from_millis(500);
 
-/// Messages for one call that wait to be looked at; what does not fit is sent again by the caller.
+/// The number of queued messages per call; the caller sends again what does not fit.
 const WAITING_MESSAGES: usize = 16;
 
-/// The calls of a host, by their inboxes.
+/// The calls of a host, by inbox.
 #[derive(Debug)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
-    /// A place has become free.
+    /// Notified when a call has ended.
     pub(crate) freed: Notify,
 }
 
@@ -40,17 +41,17 @@ pub(crate) struct Table {
 struct Inner {
     limit: usize,
     calls: HashMap<String, Entry>,
-    /// The calls that have ended, the oldest first.
+    /// The calls that have ended, oldest first.
     ended: VecDeque<(Instant, String)>,
-    /// Those of them whose answers are kept.
+    /// The ended calls whose answers are kept.
     kept: VecDeque<String>,
     kept_bytes: usize,
-    /// Calls that had ended by then may be forgotten.
+    /// The end time of the latest forgotten call.
     forgotten: Option<Instant>,
     parallel: usize,
     exclusive: usize,
-    /// When somebody was last sent away.
-    turned_away: [Option<Instant>; 2],
+    /// When a call was last refused for lack of room, per lane.
+    refused_at: [Option<Instant>; 2],
     #[cfg(test)]
     later: Duration,
 }
@@ -65,32 +66,32 @@ enum Entry {
         headers: HeaderMap,
         payload: Bytes,
     },
-    /// It ran, and its answer is not here any more.
+    /// It ran, and its answer is no longer kept.
     Over,
     /// It did not run here, and must not.
     Refused,
 }
 
-/// What a call wants to hear from its caller.
+/// The messages that a call expects from its caller.
 #[derive(Debug)]
 enum Listens {
     /// Parts of the arguments.
     Parts(mpsc::Sender<(u32, Bytes)>),
-    /// How many parts of the answer are there.
+    /// The number of received parts of the answer.
     Acks(mpsc::Sender<u32>),
 }
 
-/// Whether a call may begin.
+/// Whether a call may start.
 #[derive(Debug)]
 pub(crate) enum Begin {
     Now(CancellationToken),
     /// There is no room.
     Busy,
-    /// It is here already, or must not run.
+    /// The call is known already, or must not run.
     Never,
 }
 
-/// Where a call is.
+/// The state of a call.
 #[derive(Debug)]
 pub(crate) enum Place {
     Running,
@@ -101,7 +102,7 @@ pub(crate) enum Place {
     Over,
 }
 
-/// The room that there is.
+/// The free room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) parallel: usize,
@@ -109,7 +110,7 @@ pub(crate) struct Room {
 }
 
 impl Table {
-    /// A table for so many calls at a time.
+    /// A table for `limit` parallel calls.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -121,7 +122,7 @@ impl Table {
                 forgotten: None,
                 parallel: 0,
                 exclusive: 0,
-                turned_away: [None; 2],
+                refused_at: [None; 2],
                 #[cfg(test)]
                 later: Duration::ZERO,
             }),
@@ -133,7 +134,7 @@ impl Table {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a call, if there is room for it.
+    /// Starts a call, if there is room.
     pub(crate) fn begin(&self, inbox: &str, lane: Lane, parent: &CancellationToken) -> Begin {
         let mut inner = self.lock();
         let now = inner.now();
@@ -146,7 +147,7 @@ impl Table {
             Lane::Exclusive => (room.exclusive, 1),
         };
         if free == 0 {
-            inner.turned_away[which] = Some(now);
+            inner.refused_at[which] = Some(now);
             return Begin::Busy;
         }
         inner.parallel += 1;
@@ -157,7 +158,7 @@ impl Table {
         Begin::Now(cancelled)
     }
 
-    /// Ends a call; its answer is kept for a while. What room there is now, if somebody was sent away for want of it.
+    /// Ends a call and keeps its answer for a while. Returns the free room, if a caller was refused recently.
     pub(crate) fn end(&self, inbox: &str, lane: Lane, answer: Option<(HeaderMap, Bytes)>) -> Option<Room> {
         let mut inner = self.lock();
         inner.parallel -= 1;
@@ -174,14 +175,14 @@ impl Table {
         inner.note_end(inbox.into());
         let room = inner.room();
         let now = inner.now();
-        let is_wanted = |which: usize| inner.turned_away[which].is_some_and(|when| now - when < WANTED);
+        let is_wanted = |which: usize| inner.refused_at[which].is_some_and(|when| now - when < REFUSED_WAIT);
         let waited_for = (is_wanted(0) && room.parallel > 0) || (is_wanted(1) && room.exclusive > 0);
         drop(inner);
         self.freed.notify_one();
         waited_for.then_some(room)
     }
 
-    /// Notes that a list of tools is on its way, which takes nobody's place.
+    /// Adds a listing, which does not count as a call.
     pub(crate) fn begin_listing(&self, inbox: &str) {
         let entry = Entry::Running { cancelled: CancellationToken::new(), listens: None };
         self.lock().calls.insert(inbox.into(), entry);
@@ -191,7 +192,7 @@ impl Table {
         self.lock().calls.remove(inbox);
     }
 
-    /// Cancels a call. One that has not come yet will not run.
+    /// Cancels a call. If it has not arrived yet, it will not run.
     pub(crate) fn cancel(&self, inbox: &str) {
         let mut inner = self.lock();
         match inner.calls.get(inbox) {
@@ -201,7 +202,7 @@ impl Table {
         }
     }
 
-    /// Where a call is that was made so long ago. One that has not come yet will not run.
+    /// The state of a call that was made `age` ago. If it has not arrived yet, it will not run.
     pub(crate) fn place(&self, inbox: &str, age: Duration) -> Place {
         let mut inner = self.lock();
         match inner.calls.get(inbox) {
@@ -212,7 +213,7 @@ impl Table {
             None => {
                 inner.refuse(inbox);
                 let was_made = inner.now().checked_sub(age + CLOCK_SLACK);
-                // What has been forgotten since then may have been this one.
+                // If calls were forgotten since then, this may have been one of them.
                 let is_sure =
                     inner.forgotten.is_none_or(|forgotten| was_made.is_some_and(|made| made > forgotten));
                 if is_sure { Place::Absent } else { Place::Over }
@@ -220,14 +221,14 @@ impl Table {
         }
     }
 
-    /// The parts of a call's arguments.
+    /// The receiver for the parts of a call's arguments.
     pub(crate) fn parts(&self, inbox: &str) -> mpsc::Receiver<(u32, Bytes)> {
         let (sender, receiver) = mpsc::channel(WAITING_MESSAGES);
         self.listen(inbox, Listens::Parts(sender));
         receiver
     }
 
-    /// How many parts of a call's answer are there.
+    /// The receiver for the acknowledgements of a call's answer.
     pub(crate) fn acks(&self, inbox: &str) -> mpsc::Receiver<u32> {
         let (sender, receiver) = mpsc::channel(WAITING_MESSAGES);
         self.listen(inbox, Listens::Acks(sender));
@@ -257,7 +258,7 @@ impl Table {
         }
     }
 
-    /// Calls that run.
+    /// The number of running calls.
     pub(crate) fn running(&self) -> usize {
         self.lock().parallel
     }
@@ -277,7 +278,7 @@ impl Inner {
 
     fn room(&self) -> Room {
         let parallel = self.limit.saturating_sub(self.parallel);
-        // They take turns in any case: another one would only wait here, while another host has nothing to do.
+        // One exclusive call at a time: a second would only wait here while other hosts are idle.
         Room { parallel, exclusive: parallel.min(usize::from(self.exclusive == 0)) }
     }
 
@@ -286,7 +287,7 @@ impl Inner {
         self.note_end(inbox.into());
     }
 
-    /// Notes that a call has ended, and forgets others that have for long.
+    /// Records the end of a call, and forgets the oldest ones.
     fn note_end(&mut self, inbox: String) {
         let now = self.now();
         self.ended.push_back((now, inbox));
@@ -306,7 +307,7 @@ impl Inner {
             self.forgotten = Some(since);
             if let Some(Entry::Answered { payload, .. }) = self.calls.remove(&oldest) {
                 self.kept_bytes -= payload.len();
-                // In the order in which they ended, as the others.
+                // `kept` has the same order as `ended`.
                 self.kept.pop_front();
             }
         }
@@ -345,13 +346,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_told_of_room_that_nobody_waits_for() {
+    async fn room_is_announced_only_after_a_refusal() {
         let table = Table::new(1);
         assert_eq!(begin(&table, "a", Lane::Parallel), "now");
         assert_eq!(table.end("a", Lane::Parallel, Some(answer(1))), None);
         assert_eq!(begin(&table, "b", Lane::Parallel), "now");
         assert_eq!(begin(&table, "c", Lane::Parallel), "busy");
-        table.lock().later += 2 * WANTED;
+        table.lock().later += 2 * REFUSED_WAIT;
         assert_eq!(table.end("b", Lane::Parallel, Some(answer(1))), None);
     }
 
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_was_looked_for_in_vain_or_cancelled_does_not_run_later() {
+    async fn a_call_reported_absent_or_cancelled_does_not_run_later() {
         let table = Table::new(2);
         assert!(matches!(table.place("a", Duration::ZERO), Place::Absent));
         assert_eq!(begin(&table, "a", Lane::Parallel), "never");
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_has_a_limit_and_what_is_forgotten_is_in_doubt() {
+    async fn kept_answers_have_a_limit_and_forgotten_calls_are_in_doubt() {
         let table = Table::new(1);
         let run = |inbox: &str| {
             assert_eq!(begin(&table, inbox, Lane::Parallel), "now");
@@ -390,7 +391,7 @@ mod tests {
         assert!(table.lock().kept_bytes <= KEPT_BYTES);
         assert!(
             matches!(table.place("0", Duration::ZERO), Place::Over),
-            "its answer has made room for others"
+            "its answer was dropped for newer ones"
         );
         assert!(matches!(table.place("1999", Duration::ZERO), Place::Answered(..)));
         table.lock().later += 2 * KEPT;
@@ -401,7 +402,7 @@ mod tests {
             (1, 1, 1, 10_000)
         );
         drop(inner);
-        assert!(matches!(table.place("1999", 3 * KEPT), Place::Over), "it may be one of the forgotten");
+        assert!(matches!(table.place("1999", 3 * KEPT), Place::Over), "it may be a forgotten one");
         assert!(matches!(table.place("new", Duration::from_secs(1)), Place::Absent));
     }
 }

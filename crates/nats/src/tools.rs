@@ -27,20 +27,20 @@ use crate::subject::{Address, Subjects, address};
 use crate::wire::{Asked, Lane, Told, read_error};
 use crate::{Access, NatsError, listing};
 
-/// How often it is asked who is there.
+/// How often hosts are pinged.
 const PING: Duration = Duration::from_secs(2);
 
-/// How long hosts have to answer at the beginning: the first one, and others after it.
+/// How long to wait for hosts at the start: for the first one, and for others after it.
 const FIRST: Duration = Duration::from_secs(2);
 const OTHERS: Duration = Duration::from_millis(200);
 
-/// How many processes that have ended are remembered.
+/// How many ended processes are remembered.
 const MAX_LEFT: usize = 32;
 
 /// How long a host has to list its tools.
 const LIST: Duration = Duration::from_secs(5);
 
-/// The tools of all live hosts of a name. Calls go to whichever host has room, to one host, or to all.
+/// The tools of all live hosts of a name. Calls go to any host with room, to one host, or to all.
 ///
 /// ```no_run
 /// # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
@@ -53,15 +53,16 @@ const LIST: Duration = Duration::from_secs(5);
 /// # Ok(()) }
 /// ```
 ///
-/// Hosts come and go, and the list follows. While no host is there at all, it stays as it was, and calls say so at once. A host
-/// that dies in the middle of a call is noticed within three seconds. The call is then made once more if its tool is read-only or
-/// idempotent; else it fails with an `InDoubtError`, which says that it may have run.
+/// Hosts come and go, and the list follows. If no host is left, the list stays as it was, and calls fail at
+/// once. A host that dies in the middle of a call is noticed within three seconds. The call is then repeated
+/// once if its tool is read-only or idempotent; otherwise it fails with an `InDoubtError`, which says that it
+/// may have run.
 pub struct Tools {
     caller: Arc<Caller>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
-/// Tools that are being connected to; [`Tools::connect`] makes one, and `.await` connects.
+/// Tools before the connection is made; made by [`Tools::connect`], connected by `.await`.
 #[derive(Debug)]
 #[must_use = "it does nothing before it is awaited"]
 pub struct ToolsBuilder {
@@ -79,20 +80,20 @@ impl ToolsBuilder {
         self
     }
 
-    /// Calls every host that has the tool, and joins their results: each host's blocks below its name, and all results in an array
-    /// as the structured content.
+    /// Calls every host that has the tool, and joins their results: each host's blocks below its name, and
+    /// all results in an array as the structured content.
     pub fn all_hosts(mut self) -> Self {
         self.address = Address::All;
         self
     }
 
-    /// Who this client is to the server.
+    /// The credentials for the server.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Lets the list be empty at the beginning. Without this it is an error if no host is there.
+    /// Accepts an empty list at the start. Without this, it is an error if no host is live.
     pub fn may_be_empty(mut self) -> Self {
         self.may_be_empty = true;
         self
@@ -140,8 +141,8 @@ impl IntoFuture for ToolsBuilder {
 }
 
 impl Tools {
-    /// The tools of `name` at a NATS server, or several with commas in between. A name may say which host: `shop` is any,
-    /// `shop@host-7` is one, `shop@*` is all.
+    /// The tools of `name` at a NATS server, or at several, separated by commas. The name can select hosts:
+    /// `shop` is any host, `shop@host-7` is one, `shop@*` is all.
     pub fn connect(url: impl Into<String>, name: impl AsRef<str>) -> ToolsBuilder {
         let (name, address) = address(name.as_ref());
         ToolsBuilder {
@@ -153,7 +154,7 @@ impl Tools {
         }
     }
 
-    /// The same with the name behind the address: `nats://127.0.0.1:4222/shop@host-7`.
+    /// Like [`connect`](Self::connect), with the name after the address: `nats://127.0.0.1:4222/shop@host-7`.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl Tools {
     pub fn from_url(url: &str) -> Result<ToolsBuilder, NatsError> {
         let after_scheme = url.find("://").map_or(0, |at| at + 3);
         match url[after_scheme..].rfind('/') {
-            // Not the slashes of a second address.
+            // Not one of the slashes of a second address.
             Some(slash)
                 if after_scheme + slash + 1 < url.len() && !url[..after_scheme + slash].ends_with('/') =>
             {
@@ -169,7 +170,7 @@ impl Tools {
                 Ok(Self::connect(servers, &name[1..]))
             }
             _ => Err(NatsError::Url {
-                reason: "there is no name behind it, as in nats://127.0.0.1:4222/gpu".into(),
+                reason: "it has no name at its end, as in nats://127.0.0.1:4222/gpu".into(),
             }),
         }
     }
@@ -180,7 +181,7 @@ impl Tools {
         &self.caller.subjects.name
     }
 
-    /// The hosts that are there.
+    /// The live hosts.
     #[must_use]
     pub fn hosts(&self) -> Vec<LiveHost> {
         self.caller.directory().live()
@@ -216,7 +217,7 @@ impl ToolSource for Tools {
     }
 }
 
-/// What all calls share.
+/// State shared by all calls.
 pub(crate) struct Caller {
     pub(crate) link: Link,
     pub(crate) subjects: Subjects,
@@ -227,18 +228,19 @@ pub(crate) struct Caller {
     directory: Mutex<Directory>,
     union: RwLock<Arc<Union>>,
     changed: watch::Sender<()>,
-    /// The processes that have ended last, and have answered everything; told also when one is about to end.
+    /// The latest processes that have ended after answering everything; also notified when one is about to
+    /// end.
     pub(crate) left: watch::Sender<VecDeque<String>>,
-    /// It is to be asked who is there.
+    /// Notified when hosts should be pinged.
     look_around: Notify,
     unwanted: mpsc::UnboundedSender<Unwanted>,
 }
 
-/// A call that nobody wants answered any more.
+/// A cancelled call.
 #[derive(Debug)]
 pub(crate) struct Unwanted {
     pub(crate) inbox: String,
-    /// The process that has it, if that is known.
+    /// The process that has it, if known.
     pub(crate) instance: Option<String>,
 }
 
@@ -259,14 +261,14 @@ impl Caller {
         self.look_around.notify_one();
     }
 
-    /// Nobody answers for a host.
+    /// Removes a host that has no subscriber.
     pub(crate) fn host_is_gone(&self, host: &str) {
         if self.directory().remove_named(host) {
             self.update();
         }
     }
 
-    /// A process takes no more calls, or its tools have changed.
+    /// Removes a process that takes no more calls, or whose tools have changed.
     pub(crate) fn process_is_gone(&self, instance: &str) {
         if self.directory().remove(instance) {
             self.update();
@@ -274,7 +276,7 @@ impl Caller {
         self.look_around();
     }
 
-    /// Lists what the hosts offer now.
+    /// Updates the list of tools.
     fn update(&self) {
         let only = match &self.address {
             Address::One(host) => Some(&**host),
@@ -282,7 +284,7 @@ impl Caller {
         };
         let mut new = self.directory().union(only);
         if self.address == Address::All {
-            // What a tool promises holds for each host's result, and not for all of them together.
+            // An output schema holds for each host's result, but not for the joined one.
             let mut tools: Vec<ToolSpec> = new.list.to_vec();
             for tool in &mut tools {
                 tool.output_schema = None;
@@ -291,7 +293,7 @@ impl Caller {
         }
         let old = self.union();
         if new.hosts.is_empty() && new.instances.is_empty() {
-            // Nobody is there: the tools stay, so that calls can say why they fail.
+            // No host is live: keep the tools, so that calls can report why they fail.
             new.list = old.list.clone();
         }
         for about in new.disagreements.iter().filter(|about| !old.disagreements.contains(about)) {
@@ -321,7 +323,7 @@ impl Caller {
         }
     }
 
-    /// Looks who is there, at the beginning.
+    /// Looks for hosts at the start.
     async fn discover(self: &Arc<Self>, pongs: &mut Inbox, may_be_empty: bool) -> Result<(), NatsError> {
         self.ping(pongs).await;
         let mut until = Instant::now() + FIRST;
@@ -360,13 +362,13 @@ impl Caller {
         Ok(())
     }
 
-    /// Notes that a host is there; the process whose tools are not known.
+    /// Notes that a host is live; returns the process and revision if its tools are not known.
     fn note(&self, message: &Message) -> Option<(String, u64)> {
         let pong: Pong = serde_json::from_slice(&message.payload).ok()?;
         self.directory().note(&pong)
     }
 
-    /// Asks a process for its tools; whether it has told them.
+    /// Requests a process's tools; returns whether it has sent them.
     async fn list(&self, instance: String, revision: u64) -> bool {
         match timeout(LIST, self.ask_for_list(&instance)).await {
             Ok(Ok(list)) => {
@@ -416,7 +418,7 @@ impl Caller {
         listing::read(instance, &text).map_err(|error| error.to_string())
     }
 
-    /// Follows the hosts, and tells them which calls nobody wants any more.
+    /// Follows the hosts, and sends them cancellations.
     async fn keep(
         self: Arc<Self>,
         mut pongs: Inbox,
@@ -431,7 +433,7 @@ impl Caller {
                 Some(call) = to_cancel.recv() => self.cancel(call).await,
                 Some(message) = news.next() => self.hear(&message),
                 _ = ticks.tick() => {
-                    // Without a connection nobody can answer.
+                    // Without a connection, hosts cannot answer.
                     let is_up = self.link.status.since().is_some_and(|since| since.elapsed() > PING);
                     if is_up && self.directory().sweep(Instant::now()) {
                         self.update();
@@ -478,7 +480,7 @@ impl Caller {
     async fn cancel(&self, call: Unwanted) {
         let to = match &call.instance {
             Some(instance) => self.subjects.to(instance),
-            // Whoever has it, or gets it.
+            // The process is unknown, so tell all hosts.
             None => self.subjects.ask(),
         };
         let headers = Asked::Cancel.headers(&call.inbox);
@@ -493,7 +495,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_stands_behind_the_address() {
+    fn the_name_follows_the_address() {
         let rows = [
             ("nats://127.0.0.1:4222/gpu", "nats://127.0.0.1:4222", "gpu", Address::Any),
             ("nats://u:p@h/gpu@host-7", "nats://u:p@h", "gpu", Address::One("host-7".into())),

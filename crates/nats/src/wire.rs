@@ -1,77 +1,77 @@
-//! What messages say besides their payload: a few headers.
+//! The headers of messages.
 
 use async_nats::HeaderMap;
 use serde::{Deserialize, Serialize};
 use toolbridge_core::trace::Outcome;
 use toolbridge_core::{Client, ToolError};
 
-/// What a message is, with a number where there is one to tell.
+/// The kind of the message, with numbers if it has any.
 const KIND: &str = "Toolbridge";
-/// Where the caller wants everything but the first answer; it is the call's name as well.
+/// The inbox for everything but the first answer; it also identifies the call.
 const INBOX: &str = "Toolbridge-Inbox";
-/// The host that says this: the process, and what it is called.
+/// The sending host: the unique id of its process, and its name.
 const HOST: &str = "Toolbridge-Host";
-/// What the caller said about the call, as JSON.
+/// The call's metadata, as JSON.
 const META: &str = "Toolbridge-Meta";
 /// An error, as JSON.
 const ERROR: &str = "Toolbridge-Error";
-/// As W3C has it.
+/// W3C trace context.
 const TRACEPARENT: &str = "traceparent";
 
-/// How much of what is said about a call goes along.
+/// The limit of metadata in a header.
 const MAX_META_BYTES: usize = 4096;
 
-/// What a caller says to hosts.
+/// A message from a caller to hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// A call, whose arguments have so many bytes; those that are not in this message come in parts.
+    /// A call whose arguments have that many bytes; those that are not in this message follow in parts.
     Call(usize),
     /// The next part of the arguments.
     Part(u32),
-    /// So many parts of the answer are there.
+    /// The number of received parts of the answer.
     Ack(u32),
-    /// Nobody wants the answer any more.
+    /// Cancels the call.
     Cancel,
-    /// Where is this call, which was made so many milliseconds ago?
+    /// Asks for a call that was made that many milliseconds ago.
     Where(u32),
-    /// Which tools are there?
+    /// Asks for the list of tools.
     Tools,
-    /// Is this process there?
+    /// Asks whether this process is live.
     Ping,
 }
 
-/// What a host says to a caller.
+/// A message from a host to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The answer.
     Answer,
     /// The call failed.
     Error,
-    /// A part of an answer of so many bytes.
+    /// A part of an answer of that many bytes.
     Part(u32, usize),
-    /// So many parts of the arguments are there.
+    /// The number of received parts of the arguments.
     Ack(u32),
-    /// The call is under way.
+    /// The call is running.
     Beat,
-    /// How far it has come.
+    /// Progress of the call.
     Progress,
     /// The host is full; the call did not run.
     Busy(Lane),
-    /// The host ends, or has no such tool any more; the call did not run.
+    /// The host is leaving, or no longer has the tool; the call did not run.
     Gone,
     /// The call is not here, and will not run here.
     Absent,
-    /// The call has ended, or may have; its answer is not here any more.
+    /// The call has ended, or may have; its answer is no longer kept.
     Over,
 }
 
-/// What there is no room for.
+/// The kinds of calls that have separate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Lane {
-    /// Calls that run side by side.
+    /// Calls that run in parallel.
     Parallel,
-    /// Calls that take turns.
+    /// Calls that run one at a time.
     Exclusive,
 }
 
@@ -91,7 +91,7 @@ impl Asked {
         headers
     }
 
-    /// What a message asks, and the inbox of who asks it; nothing if it is not from a caller of ours.
+    /// Parses a message's kind and the caller's inbox; `None` if it is not from a caller of ours.
     pub(crate) fn read(headers: &HeaderMap) -> Option<(Self, &str)> {
         let mut words = headers.get(KIND)?.as_str().split(' ');
         let kind = words.next()?;
@@ -153,7 +153,7 @@ impl Told {
     }
 }
 
-/// Which process says something, and what its host is called.
+/// The process that sent a message, and its host's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Speaker {
     pub(crate) instance: String,
@@ -161,7 +161,7 @@ pub(crate) struct Speaker {
 }
 
 impl Speaker {
-    /// As it stands in a header.
+    /// As written in a header.
     pub(crate) fn written(instance: &str, host: &str) -> String {
         format!("{instance} {}", crate::subject::token(host))
     }
@@ -172,7 +172,7 @@ impl Speaker {
     }
 }
 
-/// What a caller says about a call.
+/// The metadata of a call.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Meta {
@@ -189,7 +189,7 @@ impl Meta {
         if *self == Self::default() {
             return;
         }
-        // A line of ASCII: headers have no other characters that are safe everywhere.
+        // ASCII on one line: other characters are not safe in headers everywhere.
         let text = serde_json::to_string(self).map(|text| ascii(&text)).unwrap_or_default();
         if text.len() <= MAX_META_BYTES {
             headers.insert(META, text);
@@ -204,7 +204,7 @@ impl Meta {
     }
 }
 
-/// JSON text with everything beyond ASCII escaped.
+/// JSON text with all non-ASCII characters escaped.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for char in json.chars() {
@@ -227,7 +227,7 @@ pub(crate) fn traceparent(headers: &HeaderMap) -> Option<&str> {
     headers.get(TRACEPARENT).map(async_nats::HeaderValue::as_str)
 }
 
-/// A call's error, on its way.
+/// The error of a call, as sent in a header.
 #[derive(Debug, Serialize, Deserialize)]
 struct Failure {
     message: String,
@@ -236,9 +236,9 @@ struct Failure {
     outcome: Outcome,
 }
 
-/// How many bytes of an error's text go along, in a server that takes `max_payload`.
+/// The limit of an error's text in bytes, given the server's `max_payload`.
 fn max_error_bytes(max_payload: usize) -> usize {
-    // A character may be written as six.
+    // One character may take six bytes when escaped.
     (max_payload / 8).max(512)
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn headers_are_read_as_written() {
         let asked = [
             Asked::Call(12),
             Asked::Part(3),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_send_is_not_read() {
+    fn headers_of_others_are_not_read() {
         for kind in ["", "call", "call x", "part", "unknown", "call 99999999999999999999"] {
             let mut headers = HeaderMap::new();
             headers.insert(INBOX, "_INBOX.a.1");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_about_a_call_passes() {
+    fn the_meta_of_a_call_passes() {
         let mut client = Client::default();
         client.name = Some("größe\n".into());
         let meta = Meta { tool_use_id: Some("toolu_1".into()), progress: true, client: Some(client) };

@@ -1,12 +1,12 @@
-//! The name of a result that is kept.
+//! The handle of a kept result.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// What every handle begins with, so that one that is not known is told from any other text.
+/// The prefix of every handle, by which an unknown handle is recognised.
 const PREFIX: &str = "parked:";
-/// Digits that are not taken for one another.
+/// Digits that are not easily confused.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Enough for 128 bits.
 const LENGTH: usize = 26;
@@ -20,12 +20,12 @@ impl Handle {
         Self(Uuid::new_v4().as_u128())
     }
 
-    /// Whether a text may have a handle in it.
+    /// Whether a text may contain a handle.
     pub(crate) fn may_be_in(text: &str) -> bool {
         text.contains(PREFIX)
     }
 
-    /// The handle that a text is; `None` if it is any other text.
+    /// Parses a handle; `None` if the text is anything else.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
         if digits.len() != LENGTH {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_can_be_read_again_and_is_told_from_other_text() {
+    fn a_handle_can_be_parsed_and_is_distinguished_from_other_text() {
         for handle in [Handle::new(), Handle(0), Handle(u128::MAX)] {
             assert_eq!(Handle::parse(&handle.to_string()), Some(handle));
         }

@@ -1,9 +1,9 @@
-//! What a model only passes on, it never reads.
+//! Keeps large results in the process, so that the model does not read what it only passes on.
 //!
-//! [`Parked`] is a source around any other. A result over a limit stays in this process; the model gets a *handle*, the
-//! size and a preview. Where the model gives the handle as the value of an argument, the text is put in its place, byte
-//! for byte. Three tools come with it: `result_read` and `result_find` show parts of what is kept, `result_save` writes it
-//! to a file.
+//! [`Parked`] is a source around any other. A result over a limit stays in this process; the model gets a
+//! *handle*, the size and a preview. When the model passes the handle as the value of an argument, it is
+//! replaced by the text, byte for byte. Three tools come with it: `result_read` and `result_find` show parts
+//! of a kept result, `result_save` writes it to a file.
 //!
 //! ```
 //! # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_park::*; }
@@ -20,8 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To be read in this order: `parked.rs` (the source), `outcome.rs` (which results are kept), `shelf.rs` (where), `handle.rs`
-//! and `place.rs` (what a handle is replaced by), `tools.rs` (the three tools).
+//! Reading order: `parked.rs` (the source), `outcome.rs` (which results are kept), `shelf.rs` (where),
+//! `handle.rs` and `place.rs` (how a handle is replaced), `tools.rs` (the three tools).
 
 mod handle;
 mod outcome;

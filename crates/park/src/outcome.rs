@@ -1,4 +1,4 @@
-//! Which results are kept, and what the model is told instead.
+//! Decides which results are kept, and what the model gets instead.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use toolbridge_core::RawJson;
 use crate::handle::Handle;
 use crate::shelf::{Item, NotKept};
 
-/// How much of a text the model sees beside its handle.
+/// How many characters of a text the model sees beside its handle.
 const PREVIEW_CHARS: usize = 160;
 
-/// A tool's result, as far as it matters here.
+/// The parts of a tool's result that matter here.
 #[derive(Deserialize)]
 struct Outcome<'a> {
     #[serde(borrow)]
@@ -41,27 +41,27 @@ struct Resource<'a> {
     text: Option<Cow<'a, str>>,
 }
 
-/// A result that is too long for a model.
+/// A result that is too long for the model.
 #[derive(Debug)]
 pub(crate) struct Long {
     /// What the model would read.
     pub(crate) text: Bytes,
     /// Whether that is JSON: an object or a list.
     pub(crate) is_json: bool,
-    /// Pictures and the like, which stay in the result.
+    /// Pictures and other blocks, which stay in the result.
     others: Vec<Box<RawValue>>,
     meta: Option<Box<RawValue>>,
 }
 
 impl Long {
-    /// What there is to keep of a result; `None` if the model may read it, or has to.
+    /// The part of a result to keep; `None` if the model gets the result itself.
     pub(crate) fn of(result: &RawJson, limit_chars: usize) -> Option<Self> {
-        // A character is at least a byte of JSON.
+        // A character is at least one byte of JSON.
         if result.as_bytes().len() <= limit_chars {
             return None;
         }
         let outcome: Outcome<'_> = result.decode().ok()?;
-        // An error is there to be read.
+        // Errors are meant to be read by the model.
         if outcome.is_error {
             return None;
         }
@@ -75,7 +75,7 @@ impl Long {
             }
         }
         let structured = outcome.structured.filter(|value| value.get() != "null");
-        // Where there is structured content, the model sees that.
+        // If there is structured content, that is what the model sees.
         let text = match (structured, &texts[..]) {
             (Some(structured), [only]) if is_wrapped(structured, only) => only.as_bytes().to_vec(),
             (Some(structured), _) => structured.get().as_bytes().to_vec(),
@@ -92,7 +92,7 @@ impl Long {
         Some(Self { text, is_json, others, meta })
     }
 
-    /// What the model is told of a result that is kept.
+    /// The result that the model gets instead of a kept one.
     pub(crate) fn note(self, handle: Handle, item: &Item) -> RawJson {
         let preview: String = self.as_str().chars().take(PREVIEW_CHARS).collect();
         let note = json!({
@@ -107,7 +107,8 @@ impl Long {
         self.answer(&note.to_string())
     }
 
-    /// What the model is told of a result that could not be kept: its start, and that there was more.
+    /// The result that the model gets if it could not be kept: its start, and a note that the rest is
+    /// missing.
     pub(crate) fn start(self, limit_chars: usize, reason: &NotKept) -> RawJson {
         let start: String = self.as_str().chars().take(limit_chars).collect();
         let bytes = self.text.len();
@@ -137,8 +138,8 @@ impl Long {
     }
 }
 
-/// Whether structured content is an object with one text alone, the one that the block has too: some servers wrap what a
-/// function returns.
+/// Whether structured content is an object with a single string that equals the text block: some servers wrap
+/// what a function returns.
 fn is_wrapped(structured: &RawValue, text: &str) -> bool {
     let members = serde_json::from_str::<std::collections::HashMap<String, Cow<'_, str>>>(structured.get());
     members.is_ok_and(|members| members.len() == 1 && members.values().all(|value| value == text))
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_would_read_is_kept() {
+    fn the_text_for_the_model_is_kept() {
         let text = |text: &str| json!({ "type": "text", "text": text });
         let image = json!({ "type": "image", "data": "A".repeat(99), "mimeType": "image/png" });
         let letter = |text: &str| Some((text.to_owned(), false));
@@ -170,7 +171,7 @@ mod tests {
                 json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "text": "12345678901" } }] }),
                 letter("12345678901"),
             ),
-            // What a server has wrapped.
+            // Wrapped by a server.
             (
                 json!({ "content": [text("12345678901")], "structuredContent": { "result": "12345678901" } }),
                 letter("12345678901"),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_and_what_is_said_besides_stay() {
+    fn pictures_and_meta_stay() {
         let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
         let result =
             json!({ "content": [{ "type": "text", "text": "x".repeat(99) }, image], "_meta": { "a": 1 } });

@@ -1,4 +1,4 @@
-//! A source whose large results stay here.
+//! A source that keeps large results.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,23 +20,23 @@ use crate::place::{Text, put_in_place};
 use crate::shelf::{Owner, Shelf};
 use crate::tools::{self, SaveTo};
 
-/// How long a result may be that the model reads: what the CLI takes for long, in characters.
+/// The default limit for results in characters, the same as the CLI's.
 const LIMIT_CHARS: usize = 25_000;
 
-/// Says in a tool's `_meta` how long its results may be.
+/// The key in a tool's `_meta` for its own result limit.
 const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 
-/// A source around another one. Results over a limit stay in this process, and the model gets a handle; where it gives the
-/// handle as an argument, the text is put in its place, byte for byte.
+/// A source around another one. Results over a limit stay in this process, and the model gets a handle; when
+/// it passes the handle as an argument, the handle is replaced by the text, byte for byte.
 ///
-/// - A result that a client got a handle for can be used by that client alone: by the CLI's session, the HTTP session or the
-///   process that it is. Handles are random.
-/// - Results are kept in memory, and beyond 16 MiB in files without a name, which only this process can read and which are
-///   gone when it ends, however it ends. When there is more than 1 GiB, or there are more than 200, the oldest go.
-/// - A tool's own limit (`Tool::max_result_chars`) goes before the one here, 25,000 characters.
-/// - Errors, pictures and sounds are not kept: a model is to see them.
+/// - A handle is valid only for the client that got it: the CLI's session, the HTTP session or the process.
+///   Handles are random.
+/// - Results are kept in memory, and beyond 16 MiB in unnamed files, which only this process can read and
+///   which the system removes when it ends. Above 1 GiB or 200 results, the oldest are dropped.
+/// - A tool's own limit (`Tool::max_result_chars`) takes precedence over the one here, 25,000 characters.
+/// - Errors, pictures and sounds are not kept: they are meant for the model.
 ///
-/// Schemas of results are not listed: a result that is kept does not fit them.
+/// Output schemas are not listed: a kept result would not match them.
 pub struct Parked<S> {
     source: S,
     results: Arc<Shelf>,
@@ -44,10 +44,10 @@ pub struct Parked<S> {
     at_most_chars: usize,
     save_to: Option<SaveTo>,
     on_demand: bool,
-    /// Whether anything was kept, and so the tools are listed.
+    /// Whether a result was ever kept, so that the tools are listed.
     has_kept: AtomicBool,
     kept: watch::Sender<()>,
-    /// The tools for results.
+    /// The tools for kept results.
     own: ToolList,
     list: DerivedList,
 }
@@ -58,7 +58,7 @@ pub struct Parked<S> {
 pub struct ParkError {
     /// The folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -88,7 +88,7 @@ impl<S: ToolSource> Parked<S> {
     ///
     /// # Errors
     ///
-    /// When `source` has a tool of such a name.
+    /// When `source` has a tool with one of these names.
     pub fn new(source: S) -> Result<Self, RegistrationError> {
         let own = tools::specs(true);
         if let Some(taken) = own.iter().find(|tool| source.tools().get(&tool.name).is_some()) {
@@ -108,46 +108,46 @@ impl<S: ToolSource> Parked<S> {
         })
     }
 
-    /// Keeps results of more characters than this; 25,000 by default.
+    /// Keeps results longer than this; 25,000 characters by default.
     #[must_use]
     pub fn limit_chars(mut self, most: usize) -> Self {
         self.limit_chars = most;
         self
     }
 
-    /// Keeps results of more characters than this even of tools that have a higher limit themselves.
+    /// Keeps results longer than this even if the tool's own limit is higher.
     #[must_use]
     pub fn at_most_chars(mut self, most: usize) -> Self {
         self.at_most_chars = most;
         self
     }
 
-    /// Keeps so many bytes in memory, and the rest in files; 16 MiB by default.
+    /// The limit of memory; further results go to files. 16 MiB by default.
     #[must_use]
     pub fn memory_bytes(mut self, most: u64) -> Self {
         self.room().memory_bytes = most;
         self
     }
 
-    /// Keeps so many bytes in all; 1 GiB by default.
+    /// The limit of all kept results; 1 GiB by default.
     #[must_use]
     pub fn total_bytes(mut self, most: u64) -> Self {
         self.room().total_bytes = most;
         self
     }
 
-    /// Where the files go; the system's folder for temporary files by default.
+    /// The directory for the files; the system's temporary directory by default.
     #[must_use]
     pub fn spill_to(mut self, dir: impl Into<PathBuf>) -> Self {
         self.room().dir = Some(dir.into());
         self
     }
 
-    /// Offers `result_save` too, which writes new files into this folder and nowhere else.
+    /// Offers `result_save` too, which creates new files in this directory only.
     ///
     /// # Errors
     ///
-    /// When it is not there, or no folder.
+    /// When the directory does not exist or is not a directory.
     pub fn save_to(mut self, dir: impl AsRef<Path>) -> Result<Self, ParkError> {
         let path = dir.as_ref();
         let opened = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -157,7 +157,7 @@ impl<S: ToolSource> Parked<S> {
         Ok(self)
     }
 
-    /// Lists the tools for results only once there is one: until then the list is that of the source.
+    /// Lists the tools for kept results only once there is one; until then the list is that of the source.
     #[must_use]
     pub fn on_demand(mut self) -> Self {
         self.on_demand = true;
@@ -165,7 +165,8 @@ impl<S: ToolSource> Parked<S> {
     }
 
     fn room(&mut self) -> &mut crate::shelf::Room {
-        let results = Arc::get_mut(&mut self.results).expect("nobody else has it before it is a source");
+        let results =
+            Arc::get_mut(&mut self.results).expect("it is not shared before it is used as a source");
         &mut results.room
     }
 
@@ -176,7 +177,7 @@ impl<S: ToolSource> Parked<S> {
         own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.limit_chars).min(self.at_most_chars)
     }
 
-    /// The arguments with texts in the place of handles.
+    /// Replaces the handles in the arguments by texts.
     async fn filled(&self, owner: &Owner, call: &mut ToolCall) -> Result<(), ToolError> {
         if !Handle::may_be_in(call.arguments.as_str()) {
             return Ok(());
@@ -193,7 +194,7 @@ impl<S: ToolSource> Parked<S> {
         Ok(())
     }
 
-    /// The result, or what the model is told of it.
+    /// The result, or what the model gets instead.
     async fn kept(&self, owner: Owner, result: RawJson, limit_chars: usize) -> Result<RawJson, ToolError> {
         if result.as_bytes().len() <= limit_chars {
             return Ok(result);
@@ -233,7 +234,7 @@ impl<S: ToolSource> Parked<S> {
     }
 }
 
-/// Who may use what a call leaves here.
+/// The owner of the results of a call.
 fn owner_of(meta: &CallMeta) -> Owner {
     let client = meta.client.as_ref()?;
     let number = |kind: &str, number: String| Some(Arc::from(format!("{kind} {number}")));
@@ -249,7 +250,7 @@ fn owner_of(meta: &CallMeta) -> Owner {
 fn load(results: &Shelf, owner: &Owner, handle: Handle) -> Result<Text, ToolError> {
     let Some(item) = results.get(owner, handle) else { return Err(no_handle(&handle.to_string())) };
     let text = item.load().map_err(|error| {
-        ToolError::new("ParkedHandleError", format!("what `{handle}` stands for cannot be read: {error}"))
+        ToolError::new("ParkedHandleError", format!("the result of `{handle}` cannot be read: {error}"))
     })?;
     Ok(Text { text, is_json: item.is_json })
 }
@@ -264,11 +265,11 @@ fn no_handle(handle: &str) -> ToolError {
     )
 }
 
-/// Runs what may take a while where nobody waits for it.
+/// Runs blocking work on a thread for it.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ToolError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| {
-        ToolError::new("ParkedHandleError", format!("the result was not dealt with: {error}"))
+        ToolError::new("ParkedHandleError", format!("the result could not be processed: {error}"))
     })
 }
 

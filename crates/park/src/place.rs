@@ -1,4 +1,4 @@
-//! Puts texts in the place of their handles.
+//! Replaces handles by texts.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use toolbridge_core::{RawJson, ToolError};
 
 use crate::handle::Handle;
 
-/// How deep a handle may stand in the arguments, and how often a schema may point to another place.
+/// The limit for the depth of a handle in the arguments, and for following references in a schema.
 const MAX_DEPTH: usize = 32;
 
-/// How large arguments may become: more than any front carries.
+/// The limit for arguments after the replacement: more than any front carries.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A text that takes the place of a handle.
+/// The text of a handle.
 pub(crate) struct Text {
     pub(crate) text: bytes::Bytes,
     pub(crate) is_json: bool,
 }
 
-/// The arguments with a text in the place of each handle; `None` if there is no handle in them.
+/// The arguments with each handle replaced by its text; `None` if they have no handle.
 ///
-/// `load` finds what a handle stands for.
+/// `load` finds the text of a handle.
 ///
 /// # Errors
 ///
-/// When a handle is not known, or the argument takes something that the text is not.
+/// When a handle is not known, or the argument does not accept the text.
 pub(crate) fn put_in_place(
     arguments: &RawJson,
     schema: &RawJson,
@@ -47,7 +47,7 @@ pub(crate) fn put_in_place(
     Ok(writer.has_put.then(|| RawJson::written(writer.out)))
 }
 
-/// Writes arguments anew. Whatever has no handle in it is copied as it stands.
+/// Writes arguments anew. Parts without a handle are copied as they are.
 struct Writer<'a> {
     root: &'a Value,
     load: &'a mut dyn FnMut(Handle) -> Result<Text, ToolError>,
@@ -105,7 +105,7 @@ impl Writer<'_> {
         let Text { text, is_json } = (self.load)(handle)?;
         if self.out.len() + text.len() > MAX_BYTES {
             let reason = format!(
-                "the arguments would have more than {MAX_BYTES} bytes with what the handles stand for"
+                "the arguments would have more than {MAX_BYTES} bytes with the texts of their handles"
             );
             return Err(refused(path, &reason));
         }
@@ -115,10 +115,7 @@ impl Writer<'_> {
             return self.write_text(text);
         }
         if !is_json {
-            return Err(refused(
-                path,
-                "it takes JSON, and the result that the handle stands for is plain text",
-            ));
+            return Err(refused(path, "it takes JSON, and the result of the handle is plain text"));
         }
         self.out.extend_from_slice(&text);
         Ok(())
@@ -134,7 +131,7 @@ fn refused(path: &str, reason: &str) -> ToolError {
     ToolError::new("ParkedHandleError", format!("argument `{path}` cannot be a handle here: {reason}"))
 }
 
-/// The schema that a reference within the same document points to.
+/// Follows references within the same document.
 fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     for _ in 0..MAX_DEPTH {
         let Some(place) = schema.get("$ref").and_then(Value::as_str) else { break };
@@ -144,7 +141,7 @@ fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-/// Whether a schema takes a text. One that says nothing of types does.
+/// Whether a schema accepts a string. One without types does.
 fn takes_text(root: &Value, schema: &Value, depth: usize) -> bool {
     let schema = resolved(root, schema);
     let is_string = |kind: &Value| kind == "string";
@@ -158,7 +155,7 @@ fn takes_text(root: &Value, schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// An object's members in their order, as they stand.
+/// An object's members in order, unparsed.
 #[derive(Default)]
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
@@ -222,7 +219,7 @@ mod tests {
             (format!(r#"{{"data":"{handle}"}}"#), format!(r#"{{"data":{text}}}"#)),
             (format!(r#"{{"note":{{"body":"{handle}"}}}}"#), format!(r#"{{"note":{{"body":{quoted}}}}}"#)),
             (format!(r#"{{"lines":["a","{handle}"]}}"#), format!(r#"{{"lines":["a",{quoted}]}}"#)),
-            // What stands around it stays as it is.
+            // The surrounding text stays as it is.
             (
                 format!(r#"{{ "n": 1.0e400, "text" : "{handle}", "z": {{ "n" : 12345678901234567890 }} }}"#),
                 format!(r#"{{"n":1.0e400,"text":{quoted},"z":{{ "n" : 12345678901234567890 }}}}"#),
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handle_is_not_touched() {
+    fn text_without_a_handle_is_unchanged() {
         let handle = Handle::new().to_string();
         for arguments in [
             r#"{"a":1}"#.to_owned(),

@@ -1,4 +1,4 @@
-//! Where results are kept: in memory, and beyond that in files without a name.
+//! Stores results: in memory, and beyond a limit in unnamed files.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -12,18 +12,18 @@ use rustix::fs::Mode;
 
 use crate::handle::Handle;
 
-/// How many results are kept at most: each may have a file open.
+/// The limit of kept results: each may hold a file open.
 const MOST_RESULTS: usize = 200;
 
-/// Whose results they are: the client's session, or its process; `None` where a front has only one client.
+/// The owner of a result: the client's session, or its process; `None` if a front has only one client.
 pub(crate) type Owner = Option<Arc<str>>;
 
-/// How much is kept, and where.
+/// The limits, and the directory for files.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     pub(crate) memory_bytes: u64,
     pub(crate) total_bytes: u64,
-    /// Where files go; the system's place for temporary files if there is none.
+    /// The directory for files; the system's temporary directory if `None`.
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Room {
     }
 }
 
-/// The results of all callers. When there are too many, the oldest go.
+/// The results of all clients. Over the limits, the oldest are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     pub(crate) room: Room,
@@ -63,12 +63,12 @@ pub(crate) struct Item {
 #[derive(Debug)]
 enum Place {
     Memory(Bytes),
-    /// It has no name: it goes with this process, however that ends, and nobody else can open it.
+    /// An unnamed file: no other process can open it, and the system removes it when this process ends.
     File(File),
 }
 
 impl Item {
-    /// All of it.
+    /// The whole text.
     pub(crate) fn load(&self) -> io::Result<Bytes> {
         match &self.place {
             Place::Memory(bytes) => Ok(bytes.clone()),
@@ -91,7 +91,7 @@ pub(crate) enum NotKept {
 }
 
 impl Shelf {
-    /// Keeps a text. A result that does not fit into memory any more goes to a file.
+    /// Keeps a text, in a file if it does not fit into memory any more.
     pub(crate) fn put(
         &self,
         owner: Owner,
@@ -111,7 +111,7 @@ impl Shelf {
             kept.memory += bytes;
         }
         kept.total += bytes;
-        // Not under the lock: a disk is slow.
+        // Without the lock: disks are slow.
         drop(kept);
         let place = if fits { Ok(Place::Memory(text)) } else { self.spill(&text).map(Place::File) };
         let mut kept = self.kept();
@@ -130,7 +130,7 @@ impl Shelf {
         }
     }
 
-    /// A result of that owner. Whether others have such a handle is not said.
+    /// A result of that owner. It does not reveal whether another owner has such a handle.
     pub(crate) fn get(&self, owner: &Owner, handle: Handle) -> Option<Arc<Item>> {
         self.kept().results.get(&handle).filter(|result| result.owner == *owner).cloned()
     }
@@ -141,7 +141,7 @@ impl Shelf {
             None => tempfile::tempfile(),
         };
         let mut file = file?;
-        // Not even who may look at our descriptors.
+        // Also through `/proc/<pid>/fd`, no other user may read it.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         file.write_all(text)?;
         Ok(file)
@@ -165,7 +165,7 @@ impl Kept {
     }
 }
 
-/// How many lines a text has; one that is not ended counts.
+/// The number of lines; an unterminated one counts.
 fn count_lines(text: &[u8]) -> u64 {
     let ends = text.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64;
     ends + u64::from(text.last().is_some_and(|byte| *byte != b'\n'))
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_memory_is_in_a_file_that_only_we_can_read() {
+    fn results_beyond_the_memory_limit_are_in_private_files() {
         let shelf = shelf(100, 1000);
         let (_, first) = shelf.put(None, text(b'a', 60), false).unwrap();
         let (handle, second) = shelf.put(None, text(b'b', 60), false).unwrap();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::os::unix::fs::MetadataExt::nlink(&file.metadata().unwrap()), 0, "it has a name");
         assert_eq!(shelf.get(&None, handle).unwrap().load().unwrap(), text(b'b', 60));
-        // What fits later is in memory again.
+        // Later results that fit are in memory again.
         let (_, third) = shelf.put(None, text(b'c', 40), false).unwrap();
         assert!(matches!(third.place, Place::Memory(_)));
         assert_eq!(used(&shelf), (100, 160));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_its_owners() {
+    fn a_result_is_visible_only_to_its_owner() {
         let shelf = shelf(1000, 1000);
         let owner = |name: &str| Some(Arc::from(name));
         let (handle, _) = shelf.put(owner("ada"), text(b'a', 4), false).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_takes_no_room() {
+    fn a_failed_write_takes_no_room() {
         let mut shelf = shelf(0, 1000);
         shelf.room.dir = Some("/nowhere/at/all".into());
         assert!(matches!(shelf.put(None, text(b'a', 40), false), Err(NotKept::Disk(_))));

@@ -1,4 +1,4 @@
-//! The tools that come with parked results.
+//! The tools for kept results.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,19 +19,19 @@ pub(crate) const SAVE: &str = "result_save";
 const DEFAULT_CHARS: usize = 8000;
 const DEFAULT_FOUND: usize = 20;
 const MAX_FOUND: usize = 200;
-/// How much of a line is shown around what was found in it.
+/// How much of a line is shown around a match.
 const SHOWN_CHARS: usize = 160;
 const SHOWN_BEFORE: usize = 40;
 
-/// The folder that results may be saved to.
+/// The directory that results may be saved to.
 #[derive(Debug)]
 pub(crate) struct SaveTo {
     pub(crate) dir: OwnedFd,
-    /// As people name it.
+    /// The path as the user gave it.
     pub(crate) shown: String,
 }
 
-/// What is said of the tools.
+/// The descriptions of the tools.
 pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
     let handle = json!({ "type": "string", "description": "The `handle` of the result." });
     let spec = |name: &str, description: &str, mut properties: Value, required: &[&str], reads: bool| {
@@ -49,25 +49,25 @@ pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
     let mut specs = vec![
         spec(
             READ,
-            "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` says where to \
-             go on. To pass a result on you need not read it: give its handle as an argument.",
+            "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` is where to \
+             continue. To pass a result on, do not read it: give its handle as an argument.",
             json!({
                 "start_line": number("The first line; lines count from 1."),
                 "end_line": number("The last line."),
                 "offset": { "type": "integer", "minimum": 0, "description": "The first byte, in place of lines." },
-                "max_chars": number("At most so many characters; 8000 if left out."),
+                "max_chars": number("The maximum number of characters; 8000 if left out."),
             }),
             &["handle"],
             true,
         ),
         spec(
             FIND,
-            "Finds a text in a long result that is kept under a handle: `items` with the line, its place (`offset`) and what \
-             stands around it; `total` says how often it is there.",
+            "Finds a text in a long result that is kept under a handle: `items` with the line, its position (`offset`) and \
+             the surrounding text; `total` is the number of matches.",
             json!({
-                "query": { "type": "string", "minLength": 1, "description": "What to find, as it stands there." },
-                "ignore_case": { "type": "boolean", "description": "Whether case does not matter." },
-                "limit": number("At most so many; 20 if left out."),
+                "query": { "type": "string", "minLength": 1, "description": "The text to find, verbatim." },
+                "ignore_case": { "type": "boolean", "description": "Whether to ignore case." },
+                "limit": number("The maximum number of matches; 20 if left out."),
             }),
             &["handle", "query"],
             true,
@@ -114,7 +114,7 @@ struct Save {
     name: String,
 }
 
-/// Which handle a call names.
+/// The handle that a call names.
 pub(crate) fn handle_of(tool: &str, arguments: &RawJson) -> Result<String, ToolError> {
     #[derive(Deserialize)]
     struct Named {
@@ -174,7 +174,7 @@ fn read(request: &Read, text: &str, most_chars: usize) -> Result<Value, ToolErro
     };
     let most = request.max_chars.unwrap_or(DEFAULT_CHARS).min(most_chars);
     let cut = part.char_indices().nth(most).map_or(part.len(), |(end, _)| end);
-    // Up to the end of a line, unless that is most of it.
+    // Cut at the end of a line, unless that leaves less than half.
     let kept = match part[..cut].rfind('\n') {
         Some(end) if cut < part.len() && end * 2 >= cut => end + 1,
         _ => cut,
@@ -190,7 +190,7 @@ fn find(request: &Find, text: &str) -> Result<Value, ToolError> {
     if request.query.is_empty() {
         return Err(wrong(FIND, "`query` is empty; give what to find"));
     }
-    // Only of ASCII: so a place in the one is a place in the other.
+    // Folds only ASCII, so that offsets stay the same.
     let ignores = request.ignore_case == Some(true);
     let folded = |text: &'_ str| {
         if ignores { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text).into_owned().into() }
@@ -211,7 +211,7 @@ fn find(request: &Find, text: &str) -> Result<Value, ToolError> {
     Ok(json!({ "items": items, "total": total }))
 }
 
-/// What stands around a place, on its line.
+/// The text around an offset, on its line.
 fn around(text: &str, offset: usize) -> &str {
     let start = text[..offset].rfind('\n').map_or(0, |end| end + 1);
     let end = text[offset..].find('\n').map_or(text.len(), |end| offset + end);
@@ -245,7 +245,7 @@ fn save(request: &Save, text: &str, to: &SaveTo) -> Result<Value, ToolError> {
     let file = rustix::fs::openat(&to.dir, name, flags, Mode::from_raw_mode(0o600)).map_err(Errno::into);
     let mut file = File::from(file.map_err(failed)?);
     if let Err(error) = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()) {
-        // No half of it stays.
+        // Remove the incomplete file.
         _ = rustix::fs::unlinkat(&to.dir, name, AtFlags::empty());
         return Err(failed(error));
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_piece_by_piece_is_the_whole() {
+    fn pieces_read_one_by_one_are_the_whole_text() {
         let text = "日本語 and\nsome more words\n\n".repeat(50);
         let (mut got, mut offset) = (String::new(), json!(0));
         while !offset.is_null() {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_has_its_line_and_what_stands_around_it() {
+    fn matches_have_their_line_and_its_text() {
         let long = "x".repeat(500);
         let text = format!("one key\nnone\n{long}key{long}\nKEY\n");
         let found = called(FIND, json!({ "query": "key" }), &text).unwrap();

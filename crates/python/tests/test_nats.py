@@ -109,7 +109,7 @@ async def test_a_request_without_an_agent_gets_what_is_registered(world: MakeWor
 
 
 async def test_what_cannot_be_reached_says_why(short_path: Path, url: str) -> None:
-    with pytest.raises(InvalidRequestError, match="there is no name behind it"):
+    with pytest.raises(InvalidRequestError, match="it has no name at its end"):
         NatsTools(url)
     with pytest.raises(NatsError, match="no host offers `gpu`") as found:
         async with Session(NatsTools(f"{url}/gpu"), directory=short_path):

@@ -1,11 +1,11 @@
-//! Where the real CLI is.
+//! Finds the real CLI.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Names the CLI to test with, before any is looked for.
+/// Names the CLI to test with; it has precedence.
 const VARIABLE: &str = "TOOLBRIDGE_TEST_CLAUDE";
 
 /// The CLI to test with: the one that `TOOLBRIDGE_TEST_CLAUDE` names, else the newest under `target/venv`.
@@ -26,9 +26,9 @@ pub fn claude_cli() -> PathBuf {
     })
 }
 
-/// What there is in the directory of what was built and installed.
+/// Searches the target directory.
 pub(crate) fn under_target<T>(find: impl FnMut(&Path) -> Option<T>) -> Option<T> {
-    // Tests run from `<target>/debug/deps`; doctests from elsewhere.
+    // Tests run from `<target>/debug/deps`, doctests from elsewhere.
     let this = env::current_exe().unwrap_or_default();
     let fixed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     this.ancestors().skip(1).chain([&*fixed]).find_map(find)

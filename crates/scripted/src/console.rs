@@ -1,34 +1,34 @@
-//! The `console` blocks of a page: commands, and what they print.
+//! The `console` blocks of a page: commands and their output.
 
-/// Starts the comment before a block that says what the model answers there.
+/// Starts the comment before a block that contains the model's script.
 const SCRIPT: &str = "<!-- model:";
 
-/// Stands before a block whose command runs on until the end of the page.
+/// The comment before a block whose command keeps running until the end of the page.
 const OWN_TERMINAL: &str = "<!-- a terminal of its own -->";
 
 /// A `console` block of a page.
 pub(crate) struct Console {
-    /// What plays the model there.
+    /// The model's script for the block.
     pub(crate) script: Option<String>,
-    /// Whether its command runs on until the end of the page.
+    /// Whether its command keeps running until the end of the page.
     pub(crate) stays: bool,
-    /// At least one.
+    /// Never empty.
     pub(crate) steps: Vec<Step>,
 }
 
-/// A command, and what the page shows of what it prints.
+/// A command, and its output as shown on the page.
 pub(crate) struct Step {
     pub(crate) command: String,
-    /// The line of the command, from 1: where what it shows begins, from 0.
+    /// The line of the command, from 1; its output begins there, from 0.
     pub(crate) line: usize,
     pub(crate) shown: Vec<String>,
 }
 
-/// The `console` blocks of a page, in their order.
+/// The `console` blocks of a page, in order.
 ///
 /// # Panics
 ///
-/// If one is not as it should be.
+/// If a block is malformed.
 pub(crate) fn consoles(text: &str) -> Vec<Console> {
     let mut found: Vec<Console> = Vec::new();
     let (mut script, mut stays) = (None::<String>, false);

@@ -1,4 +1,4 @@
-//! The CLI's end of the control channel, in the hands of a test.
+//! The CLI's end of the control channel, played by a test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,13 +8,14 @@ use std::process::Command;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
 
-/// What an MCP client says first.
+/// The parameters of `initialize`.
 const HELLO: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
 
-/// A program that is taken for the CLI, and passes every line on: a test asks the MCP server on its control channel.
+/// A program that is started instead of the CLI and passes every line on, so that a test can call the MCP
+/// server on its control channel.
 ///
-/// No CLI shows results as they are on the wire, so this one is no CLI.
+/// The real CLI does not show results as they are on the wire.
 #[derive(Debug)]
 pub struct ControlChannel {
     program: PathBuf,
@@ -23,7 +24,7 @@ pub struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Makes the program, in this directory. Must be called inside a runtime.
+    /// Creates the program in this directory. Must be called inside a runtime.
     ///
     /// # Panics
     ///
@@ -38,34 +39,34 @@ impl ControlChannel {
             format!("#!/bin/sh\n{version}\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
         fs::write(&program, script).expect("a program");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
-        // Open for reading and writing, so that opening waits for nobody.
+        // Open for reading and writing, so that opening does not block.
         let lines = pipe::OpenOptions::new().read_write(true).open_receiver(&read).expect("a pipe");
         let writer = pipe::OpenOptions::new().read_write(true).open_sender(&write).expect("a pipe");
         Self { program, lines: BufReader::new(lines).lines(), writer }
     }
 
-    /// What to start instead of the CLI.
+    /// The program to start instead of the CLI.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Waits until it has been started, and greets the server `tools`.
+    /// Waits until it has been started, and does the handshake with the server `tools`.
     ///
     /// # Panics
     ///
-    /// If somebody else has started it.
+    /// If its first line is not the expected one.
     pub async fn greet(&mut self) {
         let first = self.line().await;
         assert!(first.contains(r#""subtype":"initialize""#), "{first}");
         self.ask("initialize", HELLO).await;
     }
 
-    /// Asks the server `tools`. This is the text of the result; nothing of it has been decoded.
+    /// Sends a request to the server `tools` and returns the text of the result, not decoded.
     ///
     /// # Panics
     ///
-    /// If the answer is no result.
+    /// If the answer is not a result.
     pub async fn ask(&mut self, method: &str, params: &str) -> String {
         let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let request = format!(r#"{{"subtype":"mcp_message","server_name":"tools","message":{message}}}"#);

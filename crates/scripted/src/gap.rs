@@ -1,9 +1,9 @@
-//! Lines of a page, with gaps for what differs each time.
+//! Compares lines of a page with output, with gaps for what differs each time.
 
-/// What differs each time.
+/// A gap.
 const ANYTHING: &str = "…";
 
-/// Whether lines with gaps are what was printed.
+/// Whether lines with gaps match what was printed.
 #[must_use]
 pub fn shows(shown: &[&str], printed: &[String]) -> bool {
     match shown.split_first() {
@@ -28,7 +28,7 @@ fn line_shows(line: &str, printed: &str) -> bool {
     last.map_or(left.is_empty(), |last| left.ends_with(last))
 }
 
-/// A printed line for a page: what will differ the next time is left open.
+/// A printed line for a page, with gaps for ids and times.
 pub(crate) fn with_gaps(line: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     for index in 1..words.len() {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_stand_for_anything_and_nothing_else_does() {
+    fn gaps_match_anything_and_other_text_only_itself() {
         let rows: [(&[&str], &str, bool); 12] = [
             (&["a"], "a", true),
             (&["a"], "b", false),

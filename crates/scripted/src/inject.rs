@@ -1,7 +1,8 @@
-//! System calls that fail: a scenario is run once as it is, and then once for each call that it made, which fails then.
+//! Failing system calls: a scenario is run once unchanged, and then once for each system call that it made,
+//! with that call failing.
 //!
-//! The calls are the real ones of real processes, and strace makes them fail. What `trace.c` is loaded into has it
-//! attached before `main`, so that only the program's own calls are counted.
+//! The calls are the real ones of real processes, and strace makes them fail. `trace.c`, which is preloaded,
+//! has strace attached before `main`, so that only the program's own calls are counted.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -20,46 +21,46 @@ use crate::unchecked::say_unchecked_in;
 
 const SOURCE: &str = include_str!("trace.c");
 
-/// A stand-in for the CLI, as a shell script: it calls the tool `add` of the server `tools`, and says `The sum is 42.` or
-/// `The tool has failed.`
+/// A shell script instead of the CLI: it calls the tool `add` of the server `tools`, and prints `The sum is
+/// 42.` or `The tool has failed.`
 pub const STAND_IN: &str = include_str!("stand_in.sh");
 
 const LIBRARY: &str = "trace.so";
 
-/// Every error that a call can have is tried, and not one of them.
+/// Set to try every error that a call can have, and not only one of them.
 const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
 
-/// How long anything may be there after a run.
+/// How long files and processes may remain after a run.
 const AFTERWARDS: Duration = Duration::from_secs(30);
 
-/// How many runs are made at once; most of their time is waiting.
+/// How many runs are made in parallel; they mostly wait.
 const AT_ONCE: usize = 8;
 
-/// Calls that are traced. What has no memory, no descriptor, no disk or no peer to lack is left out, and so is what
-/// takes away (`close`, `unlink`): it would have to be repeated, and does not fail for a moment only.
+/// The traced calls. Calls that need no memory, descriptor, disk or peer are left out, and so are calls that
+/// release something (`close`, `unlink`): they cannot be retried, and their failures are not temporary.
 const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1,pidfd_open,dup,dup2,fcntl,bind,listen,\
     accept4,connect,read,readv,pread64,recvfrom,recvmsg,write,writev,pwrite64,sendto,sendmsg,rename,renameat2,link,linkat,\
     mkdir,mkdirat,clone,clone3,fork,vfork,execve,mmap,mprotect,epoll_ctl,epoll_wait,epoll_pwait,poll,ppoll,flock,fchmod,\
     chmod,fchmodat,fstat,statx,stat,newfstatat,getdents64,getrandom,wait4,waitid,ftruncate,fsync";
 
-/// What Rust's standard library and Python's `threading` say when a thread has begun and its own memory is missing, of
-/// which they can tell nobody.
+/// What Rust's standard library and Python's `threading` print when a new thread has no memory for itself, an
+/// error that they cannot report otherwise.
 const NOT_OURS: [&str; 3] = [
     "failed to allocate an alternative stack",
     "failed to set up alternative stack guard page",
     "Exception ignored in thread started by",
 ];
 
-/// The errors that a call can have, the likeliest first, by what it was asked, as strace writes it.
+/// The errors that a call can have, most likely first, depending on its arguments as printed by strace.
 fn errors(call: &str, line: &str) -> &'static [&'static str] {
     let on = line.split_once('<').map_or("", |(_, on)| on);
     let is_new = ["O_CREAT", "O_TMPFILE"].iter().any(|flag| line.contains(flag));
     match call {
-        // Waking a thread needs nothing that could be missing.
+        // Waking a thread does not fail.
         _ if on.starts_with("anon_inode:[eventfd]") => &[],
         // Python's own modules.
         _ if line.contains("/lib/python3") => &[],
-        // So asyncio wakes its thread.
+        // asyncio wakes its thread like this.
         "sendto" if line.contains(r#", "\0", 1, 0"#) => &[],
         "open" | "openat" if is_new => &["ENOSPC", "EMFILE", "ENOMEM"],
         "open" | "openat" => &["EMFILE", "ENOMEM"],
@@ -81,7 +82,7 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
         "epoll_ctl" | "bind" | "rename" | "renameat2" | "link" | "linkat" | "mkdir" | "mkdirat" => {
             &["ENOSPC", "ENOMEM"]
         }
-        // With `recvfrom` the standard library, tokio and asyncio hear from themselves, and nobody else does.
+        // Only the standard library, tokio and asyncio use `recvfrom`, to wake themselves.
         "recvfrom" | "epoll_wait" | "epoll_pwait" | "poll" | "ppoll" | "wait4" | "waitid" | "getrandom" => {
             &["EINTR"]
         }
@@ -94,8 +95,8 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
 
 /// One run of a scenario.
 pub struct Run {
-    /// An empty directory: whatever has this path in its environment belongs to the run, and nobody may be left, nor
-    /// any file in it.
+    /// An empty directory: processes with this path in their environment belong to the run, and after it
+    /// neither a process nor a file in the directory may be left.
     pub dir: PathBuf,
     shared: PathBuf,
     number: usize,
@@ -117,8 +118,8 @@ impl Run {
         Self { dir, shared, number: 0, injection: None, is_short: false }
     }
 
-    /// An environment in which the program whose first argument is `command` has calls that fail; it alone, and not
-    /// what it starts.
+    /// An environment in which calls fail in the program whose first argument is `command`, but not in its
+    /// children.
     #[must_use]
     pub fn variables(&self, command: &str) -> Vec<(&'static str, String)> {
         let short = self.is_short.then(|| ("TOOLBRIDGE_SHORT", "toolbridge".to_owned()));
@@ -132,7 +133,7 @@ impl Run {
         variables.into_iter().chain(short).collect()
     }
 
-    /// What `trace.c` became, for those who call its `trace_me` themselves.
+    /// The compiled `trace.c`, for tests that call its `trace_me` themselves.
     #[must_use]
     pub fn library(&self) -> PathBuf {
         self.shared.join(LIBRARY)
@@ -152,7 +153,7 @@ impl Run {
         }
     }
 
-    /// The file that is there once strace has ended.
+    /// A file that exists once strace has ended.
     #[must_use]
     pub fn done(&self) -> PathBuf {
         self.file("done")
@@ -162,7 +163,7 @@ impl Run {
         self.shared.join(format!("{name}-{}", self.number))
     }
 
-    /// What strace wrote, once it has ended.
+    /// strace's log, once strace has ended.
     fn log(&self) -> String {
         let done = self.done();
         soon("strace ends", || done.exists().then_some(()).ok_or_else(|| self.file("log")));
@@ -171,7 +172,7 @@ impl Run {
         log
     }
 
-    /// There is no file and no process of this run any more.
+    /// Checks that no file and no process of this run is left.
     fn nothing_is_left(&self) {
         soon("nothing is left", || {
             let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
@@ -190,7 +191,7 @@ fn soon<E: std::fmt::Debug>(what: &str, look: impl Fn() -> Result<(), E>) {
     }
 }
 
-/// Processes whose environment names that directory, as `/proc/<pid>: <command>`.
+/// The processes whose environment contains that directory, as `/proc/<pid>: <command>`.
 pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
     let dir = dir.as_os_str().as_encoded_bytes().to_owned();
     fs::read_dir("/proc").into_iter().flatten().filter_map(move |entry| {
@@ -203,7 +204,7 @@ pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
     })
 }
 
-/// A folder with what `trace.c` becomes, by the C compiler that Rust needs too.
+/// A folder with the compiled `trace.c`; the C compiler is the one that Rust needs too.
 fn compiled() -> TempDir {
     let folder = TempDir::new().expect("a folder");
     let source = folder.path().join("trace.c");
@@ -214,7 +215,7 @@ fn compiled() -> TempDir {
     folder
 }
 
-/// Whether strace may trace here. Says so if not.
+/// Whether strace may trace on this machine. Reports it if not.
 fn can_trace(krate: &str) -> bool {
     let mut strace = Command::new("strace");
     let traced = strace.args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
@@ -227,17 +228,19 @@ fn can_trace(krate: &str) -> bool {
     traced.success()
 }
 
-/// Runs a scenario once as it is, and then once for each call that the program with [`Run::variables`] made, which fails
-/// then. The scenario panics when something is not as it must be, whatever failed, and returns whether nothing did.
+/// Runs a scenario once unchanged, and then once for each call that the program with [`Run::variables`] made,
+/// with that call failing. The scenario panics if the program misbehaves, and returns whether everything
+/// succeeded.
 ///
 /// # Panics
 ///
-/// If a run does, if something is left of one, or if the program makes none of the calls that it is `known` to make.
+/// If a run panics, if it leaves something behind, or if the program makes none of the calls that it is
+/// `known` to make.
 pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
     fail_every(krate, 1, known, scenario);
 }
 
-/// The same with every `nth` call alone.
+/// The same with only every `nth` call.
 ///
 /// # Panics
 ///
@@ -261,7 +264,7 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
         (outcome.map_err(|panic| panic_text(&*panic).to_owned()), log)
     };
     let (outcome, log) = run(None);
-    assert_eq!(outcome, Ok(true), "it works as long as nothing fails");
+    assert_eq!(outcome, Ok(true), "it must work if nothing fails");
     let mut injections = injections(&log);
     let calls: BTreeSet<_> = injections.iter().map(|injection| injection.call).collect();
     assert!(known.iter().all(|call| calls.contains(call)), "it makes other calls now: {calls:?}");
@@ -272,7 +275,7 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                let next = || left.lock().expect("nobody panics").pop();
+                let next = || left.lock().expect("no thread panics").pop();
                 while let Some(injection) = next() {
                     let (outcome, log) = run(Some(injection));
                     let failed = failed(&log);
@@ -286,13 +289,13 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
                         let last = log.lines().rev().take(40).collect::<Vec<_>>();
                         let text =
                             format!("{injection:?}: {failed:#?}\n{said}\nthe last calls first: {last:#?}");
-                        wrong.lock().expect("nobody panics").push(text);
+                        wrong.lock().expect("no thread panics").push(text);
                     }
                 }
             });
         }
     });
-    let (wrong, missed) = (wrong.into_inner().expect("nobody panics"), missed.into_inner());
+    let (wrong, missed) = (wrong.into_inner().expect("no thread panics"), missed.into_inner());
     let count = injections.len();
     #[expect(clippy::print_stderr, reason = "figures of a test")]
     {
@@ -302,11 +305,12 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
     assert!(missed * 4 < count, "{missed} of {count} calls did not come again");
 }
 
-/// Runs a scenario in which `toolbridge` reads and writes by halves wherever it gets [`Run::variables`].
+/// Runs a scenario in which `toolbridge` does short reads and writes in every process with
+/// [`Run::variables`].
 ///
 /// # Panics
 ///
-/// If it does, or if something is left of it.
+/// If the scenario panics, or if it leaves something behind.
 pub fn by_halves(scenario: impl Fn(&Run)) {
     let (dir, shared) = (TempDir::new().expect("a folder"), compiled());
     let run = Run { is_short: true, ..Run::new(&dir, &shared) };
@@ -314,14 +318,14 @@ pub fn by_halves(scenario: impl Fn(&Run)) {
     run.nothing_is_left();
 }
 
-/// A line of the log, as its thread, its call, and the whole of it. What ends a call that others came between is none.
+/// The thread and the call of a line in the log; `None` for the second half of an interrupted line.
 fn call(line: &str) -> Option<(&str, &'static str)> {
     let (thread, rest) = line.split_once(' ')?;
     let (name, _) = rest.trim_start().split_once('(')?;
     TRACED.split(',').find(|call| *call == name).map(|call| (thread, call))
 }
 
-/// The calls that were made to fail. Others may have come between the two halves of one.
+/// The calls that were made to fail. strace splits a call into two lines if others come between.
 fn failed(log: &str) -> Vec<String> {
     let mut begun = HashMap::new();
     let mut failed = Vec::new();
@@ -337,12 +341,12 @@ fn failed(log: &str) -> Vec<String> {
     failed
 }
 
-/// Whether the call that was made to fail can have that error: in this run it may have been another one.
+/// Whether the failed call can have that error: in this run it may have been a different call.
 fn can_have(line: &str) -> bool {
     call(line).is_none_or(|(_, call)| !errors(call, line).is_empty())
 }
 
-/// Everything that can fail in a run with that log, each once.
+/// All failures to inject for a run with that log, each once.
 fn injections(log: &str) -> Vec<Injection> {
     let all = std::env::var_os(ALL).is_some();
     let mut counts = HashMap::new();
@@ -351,14 +355,14 @@ fn injections(log: &str) -> Vec<Injection> {
         let when: &mut usize = counts.entry((thread, call)).or_default();
         *when += 1;
         let errors = errors(call, line);
-        // In turns, unless all are wanted.
+        // One error for each call in turn, unless all are wanted.
         let turn = |place: usize| all || place == (*when - 1) % errors.len();
         let errors = errors.iter().enumerate().filter(|(place, _)| turn(*place));
         found.extend(errors.map(|(_, error)| Injection { call, error, when: *when }));
     }
     found.into_iter().collect()
 }
-/// What a panic says.
+/// The message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")

@@ -1,11 +1,11 @@
-//! What the tests of this project share.
+//! Shared helpers for the tests of this project.
 //!
-//! The model is played by [`ScriptedModel`], of `toolbridge-testing`, which users have, too; all of that is here as well. The CLI is the one
-//! that [`claude_cli`] finds. A [`Page`] is
-//! documentation whose commands a test repeats, with such a model where they need one: `console` has the commands,
-//! `world` runs them, and `gap` compares what they print. `inject` has system calls fail. `servers` says where MCP servers
-//! of others are, and a [`ControlChannel`] stands where the CLI does. A test that cannot do its work
-//! here calls [`say_unchecked`].
+//! The model is a [`ScriptedModel`] of `toolbridge-testing`, which users have too; that crate is re-exported
+//! here. The CLI is the one that [`claude_cli`] finds. A [`Page`] is documentation whose commands a test runs
+//! again, with such a model where they need one: `console` parses the commands, `world` runs them, and `gap`
+//! compares their output. `inject` makes system calls fail. `servers` finds MCP servers of others, and a
+//! [`ControlChannel`] replaces the CLI. A test that cannot do its work on this machine calls
+//! [`say_unchecked`].
 
 mod cli;
 mod console;

@@ -1,6 +1,6 @@
-//! Documentation whose commands a test repeats.
+//! Documentation whose commands a test runs again.
 //!
-//! Not trycmd, which runs no shell, nothing that stays in the background and no model beside a command.
+//! Not trycmd, which has no shell, no background processes and no model for a command.
 
 use std::env;
 use std::fmt::Write as _;
@@ -12,21 +12,22 @@ use crate::console::{Console, consoles};
 use crate::gap::{shows, with_gaps};
 use crate::world::{Terminal, World};
 
-/// Set to have pages rewritten where they do not show what is printed.
+/// Set to rewrite pages that do not show the actual output.
 const BLESS: &str = "TOOLBRIDGE_BLESS";
 
 /// A page whose `console` blocks are run, each line after a `$` by a shell, in a home that is empty at first.
 ///
-/// The page has to show what is printed, on stdout and stderr. `…` stands for anything in a line, and a line that
-/// is nothing else for any number of lines. A command that fails has to say so, with `error: `, `Error: ` or `fail  `
-/// at the start of a line. `/tmp/` is the page's own temporary directory, in commands and in what they print, and
-/// `/home/you` its home.
+/// The page has to show the output on stdout and stderr. `…` matches anything in a line, and a line that
+/// consists of it matches any number of lines. A command that fails has to print `error: `, `Error: ` or
+/// `fail  ` at the start of a line. `/tmp/` is the page's own temporary directory, in commands and in output,
+/// and `/home/you` its home.
 ///
-/// Comments say what a reader need not know: `<!-- model: … -->` before a block has the [`Script`](crate::Script)
-/// that plays the model there, and `<!-- a terminal of its own -->` leaves the block's command running.
+/// Comments contain what a reader need not see: `<!-- model: … -->` before a block has the
+/// [`Script`](crate::Script) of the model there, and `<!-- a terminal of its own -->` keeps the block's
+/// command running.
 ///
-/// With `TOOLBRIDGE_BLESS=1`, what the page does not show rightly is written to it; that run still fails, so that somebody
-/// looks at what was written.
+/// With `TOOLBRIDGE_BLESS=1`, wrong output on the page is replaced; that run still fails, so that the change
+/// is reviewed.
 #[derive(Debug)]
 pub struct Page {
     path: PathBuf,
@@ -43,28 +44,28 @@ impl Page {
         Self { path: path.into(), programs: vec![], files: vec![], prefixes: vec![], starts: vec![] }
     }
 
-    /// Has `name` on the PATH.
+    /// Puts `name` on the PATH.
     #[must_use]
     pub fn program(mut self, name: &str, path: impl Into<PathBuf>) -> Self {
         self.programs.push((name.into(), path.into()));
         self
     }
 
-    /// Has a file in the home.
+    /// Puts a file into the home.
     #[must_use]
     pub fn file(mut self, name: &str, text: impl Into<String>) -> Self {
         self.files.push((name.into(), text.into()));
         self
     }
 
-    /// Runs `program` where a command starts with `prefix`: what cargo would build and run is built already.
+    /// Runs `program` instead of `prefix` in commands: what cargo would build is already built.
     #[must_use]
     pub fn instead_of(mut self, prefix: &str, program: &str) -> Self {
         self.prefixes.push((prefix.into(), program.into()));
         self
     }
 
-    /// Only the blocks whose first command starts so; the others are another test's.
+    /// Only the blocks whose first command starts with one of these; other tests run the others.
     #[must_use]
     pub fn only(mut self, starts: &[&str]) -> Self {
         self.starts.extend(starts.iter().map(|start| (*start).to_owned()));
@@ -131,14 +132,14 @@ impl Page {
                     );
                     changes.push((step.line, shown.len(), printed));
                 }
-                assert_eq!(success, !failed, "`{}` ended otherwise than it says:\n{wrong}", step.command);
+                assert_eq!(success, !failed, "`{}` does not end as its output says:\n{wrong}", step.command);
             }
         }
         terminals.into_iter().for_each(Terminal::close);
         world.nothing_is_left();
         if env::var_os(BLESS).is_some() && !changes.is_empty() {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            // From the end, so that the lines before stay where they are.
+            // From the end, so that earlier line numbers stay valid.
             for (line, length, printed) in changes.into_iter().rev() {
                 lines.splice(line..line + length, printed.into_iter().map(|line| with_gaps(&line)));
             }
@@ -166,7 +167,7 @@ impl Page {
     }
 }
 
-/// `Error: ` is what `main` makes of an `Err`, `fail  WHAT: …` a line of `toolbridge doctor`.
+/// `Error: ` is what `main` prints for an `Err`, `fail  WHAT: …` a line of `toolbridge doctor`.
 fn tells_of_a_failure(line: &str) -> bool {
     line.starts_with("error: ")
         || line.starts_with("Error: ")
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_run_and_what_it_does_not_show_is_found() {
+    fn a_page_is_run_and_wrong_output_is_found() {
         let dir = TempDir::new().expect("a temporary directory");
         let path = dir.path().join("page.md");
         let page = "```sh\nlogin\n```\n```console\n$ echo one > f; cat f  # a comment\none\n$ echo $TMPDIR/x; echo 5 ms\n/tmp/x\n… ms\n```\n";
@@ -196,7 +197,7 @@ mod tests {
         {
             fs::write(&path, wrong).expect("a file");
             let path = path.clone();
-            thread::spawn(move || Page::new(path).repeat()).join().expect_err("it is not so");
+            thread::spawn(move || Page::new(path).repeat()).join().expect_err("the page is wrong");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Servers of others, which `cargo xtask test` installs.
+//! Third-party servers, which `cargo xtask test` installs.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::cli::under_target;
 ///
 /// # Panics
 ///
-/// If it is not there: a test without it must not pass.
+/// If it is not installed: a test without it must not pass.
 #[must_use]
 pub fn time_server() -> PathBuf {
     installed("venv/bin/mcp-server-time")
@@ -18,7 +18,7 @@ pub fn time_server() -> PathBuf {
 ///
 /// # Panics
 ///
-/// If it is not there: a test without it must not pass.
+/// If it is not installed: a test without it must not pass.
 #[must_use]
 pub fn everything_server() -> PathBuf {
     installed("servers/mcp-server-everything")
@@ -28,7 +28,7 @@ pub fn everything_server() -> PathBuf {
 ///
 /// # Panics
 ///
-/// If it is not there: a test without it must not pass.
+/// If it is not installed: a test without it must not pass.
 #[must_use]
 pub fn nats_server() -> PathBuf {
     installed("nats/bin/nats-server")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A stand-in for the CLI: it calls a tool, over whichever transport, and says what came of it.
+# A stand-in for the CLI: it calls a tool over either transport, and prints the outcome.
 [ "$1" = --version ] && { echo 2.1.325; exit; }
 cd "${0%/*}" || exit 9
 for argument; do case $argument in --mcp-config=*) config=${argument#*=} ;; esac; done

@@ -1,8 +1,8 @@
 // Loaded into a program under test, with LD_PRELOAD.
 //
-// With TOOLBRIDGE_STRACE, a command, it has that strace attached before `main`, if the program's first argument is what
-// TOOLBRIDGE_STRACED says: so what the dynamic loader does is not counted. With TOOLBRIDGE_SHORT, the name of a program, whatever that
-// reads or writes through the C library is read or written by halves.
+// TOOLBRIDGE_STRACE is a strace command that is attached before `main`, if the program's first argument equals
+// TOOLBRIDGE_STRACED: so the calls of the dynamic loader are not counted. TOOLBRIDGE_SHORT is the name of a program
+// whose reads and writes through the C library transfer only half of the bytes.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Has strace attached to this process, and returns once it is; the file is made when it has ended. Strace is no child
-// of this process and has nothing of its environment: whoever looks after what they have started does not find it.
+// Attaches strace to this process, and returns once it is attached; the file is created when strace has ended. strace is
+// not a child of this process and does not inherit its environment, so a search for leftover processes does not find it.
 void trace_me(const char *strace, const char *done) {
     char script[8192], path[4096];
     char *environment[] = {path, 0};
@@ -55,13 +55,13 @@ __attribute__((constructor)) static void begin(int count, char **arguments) {
     const char *of = getenv("TOOLBRIDGE_SHORT");
     is_short = of && strcmp(of, program_invocation_short_name) == 0;
     if (strace && straced && count > 1 && strcmp(arguments[1], straced) == 0) {
-        // For nobody whom this process starts.
+        // Not for the children of this process.
         unsetenv("LD_PRELOAD");
         trace_me(strace, getenv("TOOLBRIDGE_STRACE_DONE"));
     }
 }
 
-// Half of it, but for what is so small that it always goes at once.
+// Half of it, except for sizes that are always transferred at once.
 static size_t half(int fd, size_t size) {
     struct stat stat;
     if (!is_short || size <= 16 || syscall(SYS_fstat, fd, &stat) != 0) return size;

@@ -1,4 +1,4 @@
-//! Where the commands of a page run.
+//! The environment in which the commands of a page run.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::{ScriptedModel, clean_environment};
 /// Longer than any command of a page takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A home, a temporary directory and a PATH of their own.
+/// A temporary home, temporary directory and PATH.
 pub(crate) struct World {
     root: TempDir,
 }
@@ -43,7 +43,7 @@ impl World {
         self.root.path().join("home")
     }
 
-    /// What `/tmp` is on the page.
+    /// The directory that is `/tmp` on the page.
     pub(crate) fn temp(&self) -> PathBuf {
         self.root.path().join("tmp")
     }
@@ -53,7 +53,7 @@ impl World {
     }
 
     fn shell(&self, command: &str, model: Option<&ScriptedModel>) -> Command {
-        // Without a model nothing may answer: port 1 refuses.
+        // Without a model, no server may answer: port 1 refuses.
         let url = model.map_or_else(|| "http://127.0.0.1:1".into(), ScriptedModel::url);
         let path = format!("{}:{}", self.bin().display(), env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("sh");
@@ -64,14 +64,14 @@ impl World {
         shell
     }
 
-    /// What a command prints, and whether it says that it went well.
+    /// The output of a command, and whether it succeeded.
     pub(crate) fn run(&self, command: &str, model: Option<&ScriptedModel>) -> (String, bool) {
         let mut shell = self.shell(command, model);
         let output = within_patience(command, move || shell.stdin(Stdio::null()).output());
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success())
     }
 
-    /// Starts a command that goes on, and waits for its first lines.
+    /// Starts a command that keeps running, and waits for its first lines.
     pub(crate) fn start(
         &self,
         command: &str,
@@ -90,7 +90,7 @@ impl World {
         (Terminal { command: command.into(), child: Some(child), _stdout: stdout }, printed)
     }
 
-    /// What was printed, by lines, with the paths that a reader would see.
+    /// The printed lines, with the paths that a reader would see.
     pub(crate) fn tidy(&self, printed: &str) -> Vec<String> {
         let paths = [(self.home(), "/home/you"), (self.temp(), "/tmp"), (self.bin(), "/usr/local/bin")];
         let replace =
@@ -108,19 +108,19 @@ impl World {
     }
 }
 
-/// A command that goes on until its stdin ends.
+/// A command that runs until its stdin ends.
 pub(crate) struct Terminal {
     command: String,
     child: Option<Child>,
-    /// Whoever prints to nobody is ended by it.
+    /// Kept open: a write to a closed stdout would end the command.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Terminal {
-    /// Ends its stdin, and waits until it has ended.
+    /// Closes its stdin, and waits for its end.
     pub(crate) fn close(mut self) {
         if let Some(mut child) = self.child.take() {
-            // Waiting closes stdin first.
+            // `wait` closes stdin first.
             within_patience(&self.command, move || child.wait());
         }
     }

@@ -1,11 +1,12 @@
-//! What the CLI may see of the machine.
+//! The environment of the CLI in tests.
 
 use std::env;
 use std::path::Path;
 
-/// The whole environment for a run of the CLI against a model: start it with no other variable.
+/// The complete environment for a run of the CLI against a model: start it with no other variable.
 ///
-/// [`ScriptedModel::environment`](crate::ScriptedModel::environment) is that of a model, with a home of its own.
+/// [`ScriptedModel::environment`](crate::ScriptedModel::environment) returns it for a model, with its own
+/// home.
 ///
 /// ```
 /// # use std::{path::Path, process::Command};
@@ -24,7 +25,7 @@ pub fn clean_environment(home: &Path, url: &str) -> Vec<(String, String)> {
         ("ANTHROPIC_API_KEY", "dummy"),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
-        // A scripted error comes again on each try.
+        // A scripted error is repeated on each retry.
         ("CLAUDE_CODE_MAX_RETRIES", "1"),
     ];
     variables.map(|(name, value)| (name.into(), value.into())).into()

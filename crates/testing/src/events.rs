@@ -1,4 +1,4 @@
-//! How the Messages API writes an answer: as events, or as one message.
+//! Formats answers of the Messages API: as events, or as one message.
 
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Block, ModelRequest};
 
-/// Into how many pieces the arguments of a call are cut.
+/// The number of deltas for the arguments of a call.
 const INPUT_PIECES: usize = 3;
 
 const SIGNATURE: &str = "scripted";
@@ -18,16 +18,16 @@ const SIGNATURE: &str = "scripted";
 pub(crate) enum Step {
     Event(Value),
     Sleep(Duration),
-    /// The connection is closed.
+    /// Closes the connection.
     Drop,
 }
 
-/// The `message_start` event, which names a message that no other answer has.
+/// The `message_start` event, with a unique message id.
 pub(crate) fn message_start(request: &ModelRequest) -> Value {
     json!({"type": "message_start", "message": envelope(request)})
 }
 
-/// All that a streamed answer consists of.
+/// All steps of a streamed answer.
 pub(crate) fn steps(request: &ModelRequest, blocks: &[Block]) -> Vec<Step> {
     let mut steps = vec![Step::Event(message_start(request))];
     let mut index = 0;
@@ -50,7 +50,7 @@ pub(crate) fn steps(request: &ModelRequest, blocks: &[Block]) -> Vec<Step> {
     steps
 }
 
-/// The answer as one message, and how long it takes to come.
+/// The answer as one message, and its delay.
 pub(crate) fn message(request: &ModelRequest, blocks: &[Block]) -> (Value, Duration) {
     let mut message = envelope(request);
     message["content"] = contents(request, blocks).flatten().map(|(content, _)| content).collect();
@@ -79,7 +79,7 @@ pub(crate) fn error(status: u16, message: &str) -> Value {
 
 fn envelope(request: &ModelRequest) -> Value {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The CLI joins the parts of a message by its id, also in a session that it resumes with another model.
+    // The CLI joins the parts of a message by its id, even in a session that it resumes with another model.
     let id = format!("msg_{}_{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     json!({
         "id": id,
@@ -93,7 +93,7 @@ fn envelope(request: &ModelRequest) -> Value {
     })
 }
 
-/// Each block as the message holds it, and the deltas that bring it; a pause is not part of the message.
+/// Each block as in the message, and its deltas; a pause is not part of the message.
 fn contents(request: &ModelRequest, blocks: &[Block]) -> impl Iterator<Item = Option<(Value, Vec<Value>)>> {
     let turn = request.turn();
     let mut calls = 0;
@@ -121,7 +121,7 @@ fn contents(request: &ModelRequest, blocks: &[Block]) -> impl Iterator<Item = Op
     })
 }
 
-/// A block as `content_block_start` shows it: the deltas bring the rest.
+/// A block as in `content_block_start`, without the content that the deltas add.
 fn emptied(mut content: Value) -> Value {
     for (key, empty) in
         [("text", json!("")), ("thinking", json!("")), ("signature", json!("")), ("input", json!({}))]

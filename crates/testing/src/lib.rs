@@ -1,8 +1,10 @@
-//! Tests of programs that use toolbridge, offline: the real CLI, no account, and a script in place of the model.
+//! Offline tests of programs that use toolbridge: the real CLI, no account, and a script instead of the
+//! model.
 //!
-//! A [`ScriptedModel`] is a Messages API on loopback. A [`Script`] says what it answers, turn by turn, and it records what the CLI
-//! sent. [`ScriptedModel::model`] is a [`ClaudeCodeModel`](toolbridge_claude::ClaudeCodeModel) that talks to it, and can neither use
-//! nor touch anybody's account or settings.
+//! A [`ScriptedModel`] is a Messages API on loopback. It answers as a [`Script`] tells it, turn by turn, and
+//! records what the CLI sent. [`ScriptedModel::model`] is a
+//! [`ClaudeCodeModel`](toolbridge_claude::ClaudeCodeModel) that talks to it, and has no access to the user's
+//! account or settings.
 //!
 //! ```no_run
 //! use toolbridge_claude::Request;
@@ -20,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! From the outside in: `model` is the API, `script` and `turn` what it says, `request` what it was sent, `events` how an answer is
-//! written, `server` what carries it, `environment` what the CLI sees.
+//! From the outside in: `model` is the API, `script` and `turn` are its answers, `request` is what it
+//! received, `events` formats answers, `server` is the HTTP server, `environment` is the CLI's environment.
 
 mod environment;
 mod events;

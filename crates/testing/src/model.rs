@@ -24,17 +24,18 @@ use crate::events::{self, Step};
 use crate::server::{Request, Response, Server};
 use crate::{ModelRequest, Script, Turn, clean_environment};
 
-/// Names the CLI to test with, instead of the one that is found.
+/// Names the CLI to test with, instead of the one found on this machine.
 const CLI: &str = "TOOLBRIDGE_TEST_CLAUDE";
 
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no event stream.";
 
-/// A model on loopback that answers by a script; dropping it closes all its connections and removes its home.
+/// A model on loopback that answers from a script; dropping it closes all its connections and removes its
+/// home.
 ///
-/// The turn is chosen by each request alone, by the number of answers that it holds. So several
-/// conversations, also of several CLIs, can share a model. A request past the script's end is refused with an error that
-/// says so.
+/// The turn depends only on the request: it is the number of answers in its conversation. So several
+/// conversations, also of several CLIs, can share a model. A request past the script's end is refused with an
+/// error that says so.
 ///
 /// ```
 /// use serde_json::json;
@@ -49,36 +50,36 @@ const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no even
 pub struct ScriptedModel {
     server: Server,
     mind: Arc<Mind>,
-    /// The CLI's, empty at first.
+    /// The CLI's home, empty at first.
     home: TempDir,
 }
 
 impl ScriptedModel {
-    /// Starts a model that answers by a script, given as such or as text.
+    /// Starts a model that answers from a script, given as a [`Script`] or as text.
     ///
     /// # Panics
     ///
-    /// If the text is no script, or the system gives no port.
+    /// If the text is not a valid script, or no port is available.
     #[must_use]
     #[track_caller]
     pub fn start(script: impl Into<Script>) -> Self {
         started(Self::try_start(script.into()))
     }
 
-    /// Starts a model that answers by a script, without a panic.
+    /// Like [`start`](Self::start), but returns errors instead of panicking.
     ///
     /// # Errors
     ///
-    /// If the system gives no port, no directory or no thread.
+    /// If no port, directory or thread is available.
     pub fn try_start(script: Script) -> io::Result<Self> {
         Self::serve(Box::new(move |request| script.turn(request)))
     }
 
-    /// Starts a model that answers with what `answer` returns. A panic in it becomes an HTTP error 500.
+    /// Starts a model that answers with the result of `answer`. A panic in it becomes an HTTP error 500.
     ///
     /// # Panics
     ///
-    /// If the system gives no port.
+    /// If no port is available.
     #[must_use]
     #[track_caller]
     pub fn start_with(answer: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
@@ -93,19 +94,22 @@ impl ScriptedModel {
         Ok(Self { server, mind, home })
     }
 
-    /// A model that runs in the real CLI and is answered by this one, with the default settings. It goes with this one.
+    /// A model that runs the real CLI against this API, with the default settings. It works as long as this
+    /// one lives.
     ///
     /// # Errors
     ///
-    /// Those of [`ClaudeCodeModelBuilder::build`]. Whether there is a CLI is seen with the first request.
+    /// Those of [`ClaudeCodeModelBuilder::build`]. A missing CLI is reported by the first request.
     pub fn model(&self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
         self.builder().build()
     }
 
-    /// The same for a model with settings of its own: [`environment`](Self::environment) is all that the CLI sees of the machine.
+    /// A builder for such a model with other settings: the CLI sees only [`environment`](Self::environment)
+    /// of the machine.
     ///
-    /// The CLI is the one that the variable `TOOLBRIDGE_TEST_CLAUDE` names, else the one that every model finds. Where a request does not
-    /// say how tool calls travel, they do so over the CLI's stdin and stdout: the executable of a test cannot be a bridge.
+    /// The CLI is the one that the variable `TOOLBRIDGE_TEST_CLAUDE` names, otherwise the one that every
+    /// model finds. By default, tool calls go over the CLI's stdin and stdout: a test executable cannot be a
+    /// bridge.
     ///
     /// ```
     /// # use toolbridge_testing::ScriptedModel;
@@ -121,10 +125,11 @@ impl ScriptedModel {
         self.environment().into_iter().fold(builder, |builder, (name, value)| builder.env(name, value))
     }
 
-    /// All that a CLI, or a program that starts one, may see of the machine: a home that is empty at first, this process's PATH, this
-    /// model's address, and a key that is none.
+    /// The complete environment for a CLI, or for a program that starts one: a home that is empty at first,
+    /// this process's PATH, this model's address, and a fake key.
     ///
-    /// Start a whole program so, with no other variable, to test it from outside: `Command::new(…).env_clear().envs(…)`.
+    /// To test a whole program from outside, start it with no other variable:
+    /// `Command::new(…).env_clear().envs(…)`.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         clean_environment(self.home(), &self.url())
@@ -142,13 +147,13 @@ impl ScriptedModel {
         format!("http://{}", self.server.address())
     }
 
-    /// The requests so far, in the order in which they came.
+    /// The requests so far, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.mind.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests came past the script's end. They were refused.
+    /// How many requests past the script's end were refused.
     #[must_use]
     pub fn overruns(&self) -> usize {
         self.mind.overruns.load(Ordering::Relaxed)
@@ -161,7 +166,7 @@ impl fmt::Debug for ScriptedModel {
     }
 }
 
-/// A model that is part of a test.
+/// Unwraps a model for a test.
 #[track_caller]
 fn started(model: io::Result<ScriptedModel>) -> ScriptedModel {
     model.unwrap_or_else(|error| panic!("cannot start a model on loopback: {error}"))
@@ -223,7 +228,7 @@ impl Mind {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
@@ -250,7 +255,7 @@ fn error_answer(status: u16, message: &str) -> io::Result<Response> {
     json_answer(status, &events::error(status, message))
 }
 
-/// An answer whose events are sent as they are written.
+/// An answer whose events are sent one by one.
 fn event_answer(steps: Vec<Step>) -> io::Result<Response> {
     let frames = stream::iter(steps).filter_map(async |step| match step {
         Step::Event(event) => {
@@ -262,7 +267,7 @@ fn event_answer(steps: Vec<Step>) -> io::Result<Response> {
             None
         }
         Step::Drop => {
-            // What is before it is sent first.
+            // Send what was written before.
             yield_now().await;
             Some(Err(io::ErrorKind::ConnectionAborted.into()))
         }

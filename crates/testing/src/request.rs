@@ -1,4 +1,4 @@
-//! What the CLI sent to the model.
+//! A request that the CLI sent to the model.
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl ModelRequest {
         parts.join("\n")
     }
 
-    /// What the user said last, without tool results and without the `<system-reminder>` blocks of the CLI.
+    /// The user's last message, without tool results and the CLI's `<system-reminder>` blocks.
     #[must_use]
     pub fn prompt(&self) -> String {
         let said = |message: &Value| {
@@ -36,7 +36,7 @@ impl ModelRequest {
         self.messages("user").rev().find_map(said).unwrap_or_default()
     }
 
-    /// The tool results of the last message that has any, in the order in which the CLI sent them.
+    /// The tool results of the last message that has any, in the order of the message.
     #[must_use]
     pub fn tool_results(&self) -> Vec<ToolResultBlock> {
         let results = |message: &Value| {
@@ -47,13 +47,13 @@ impl ModelRequest {
         self.messages("user").rev().find_map(results).unwrap_or_default()
     }
 
-    /// Which turn of its conversation this asks for, from 0: the number of answers that it holds.
+    /// The turn of the conversation, from 0: the number of answers so far.
     #[must_use]
     pub fn turn(&self) -> usize {
         self.messages("assistant").count()
     }
 
-    /// The full name of a tool that a script calls by this one.
+    /// The full name of a tool with this name in a script.
     pub(crate) fn tool_named(&self, name: &str) -> String {
         if name.starts_with("mcp__") || name.contains(char::is_uppercase) {
             return name.into();
@@ -70,7 +70,7 @@ impl ModelRequest {
         }
     }
 
-    /// The ids of all tool calls so far, in the order in which the model made them.
+    /// The ids of all tool calls so far, in order.
     pub(crate) fn call_ids(&self) -> Vec<&str> {
         let blocks = self.messages("assistant").flat_map(|message| items(&message["content"]));
         blocks.filter(|block| block["type"] == "tool_use").filter_map(|call| call["id"].as_str()).collect()
@@ -85,11 +85,11 @@ impl ModelRequest {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ToolResultBlock {
-    /// The call that this answers.
+    /// The id of the call.
     pub tool_use_id: String,
     /// Whether the call failed.
     pub is_error: bool,
-    /// The content as it was sent: a string or an array of blocks.
+    /// The content as sent: a string or an array of blocks.
     pub content: Value,
 }
 
@@ -102,8 +102,7 @@ impl ToolResultBlock {
         }
     }
 
-    /// The text of all text blocks, one after the other on lines of their own, without the reminder that
-    /// the CLI may put behind it.
+    /// The text of all text blocks, joined with newlines, without the reminder that the CLI may append.
     #[must_use]
     pub fn text(&self) -> String {
         let text = texts(&self.content).join("\n");
@@ -132,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A request as the CLI sends it after two calls, cut down.
+    /// A request as the CLI sends it after two calls, shortened.
     fn after_two_calls() -> ModelRequest {
         let reminder = json!({"type": "text", "text": "<system-reminder>\nbe brief\n</system-reminder>"});
         ModelRequest {

@@ -1,4 +1,4 @@
-//! The text format of a conversation.
+//! The text format of scripts.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::{Block, ModelRequest, ToolResultBlock, Turn};
 
 const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang`, `drop` or `garbage`";
 
-/// What the model answers, turn by turn.
+/// The answers of a model, turn by turn.
 ///
 /// ```
 /// # use toolbridge_testing::Script;
 /// let script = Script::parse(r#"
-///     ## A comment. A turn is what stands between `---` lines; each line is one block.
+///     ## A comment. A turn is the lines between two `---` lines; each line is one block.
 ///     think I should add these.
 ///     text Let me | see.              # two spaces and `# ` start a comment, too
 ///     call add {"a": 40, "b": 2}      # a tool of an MCP server, by its own name; `Bash` is the CLI's
@@ -34,29 +34,29 @@ const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang
 /// # Ok::<(), toolbridge_testing::ScriptError>(())
 /// ```
 ///
-/// In `text` and `think`, `|` cuts the text into pieces, each sent as an event of its own; ` | ` cuts at one
-/// space, which stays. `\n` is a newline; `\\`, `\|` and `\#` are the characters themselves.
+/// In `text` and `think`, `|` splits the text into pieces, each sent as a separate event; ` | ` splits at one
+/// space, which is kept. `\n` is a newline; `\\`, `\|` and `\#` are the characters themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
     turns: Vec<Turn>,
 }
 
-/// Why a text is no script.
+/// Why a text is not a valid script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the script: {problem}")]
 pub struct ScriptError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it, and what is right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 
 impl Script {
-    /// Reads a script.
+    /// Parses a script.
     ///
     /// # Errors
     ///
-    /// [`ScriptError`] at the first line that is none, or at the end of a turn that is empty.
+    /// [`ScriptError`] at the first invalid line, or at the end of an empty turn.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let mut turns = Vec::new();
         let mut turn = None;
@@ -79,7 +79,7 @@ impl Script {
         Ok(Self { turns })
     }
 
-    /// The answer to a request, with the tool results filled in; `None` past the script's end.
+    /// The answer to a request, with the tool results inserted; `None` past the script's end.
     #[must_use]
     pub fn turn(&self, request: &ModelRequest) -> Option<Turn> {
         let mut turn = self.turns.get(request.turn())?.clone();
@@ -96,7 +96,7 @@ impl Script {
     }
 }
 
-/// Reads a script that is part of a test; panics if it is none.
+/// Parses a script in a test; panics if it is not valid.
 impl<T: AsRef<str>> From<T> for Script {
     #[track_caller]
     fn from(text: T) -> Self {
@@ -104,7 +104,7 @@ impl<T: AsRef<str>> From<T> for Script {
     }
 }
 
-/// The results that a turn may speak of, in the order of the calls: the CLI may send them in another.
+/// The results that a turn can refer to, in the order of the calls: the CLI may send them in another order.
 fn results(request: &ModelRequest) -> Vec<String> {
     let ids = request.call_ids();
     let mut results = request.tool_results();
@@ -115,12 +115,12 @@ fn results(request: &ModelRequest) -> Vec<String> {
 fn fill_in(text: &str, results: &[String]) -> String {
     let first = results.first().map_or("(no result)", String::as_str);
     let all = if results.is_empty() { first.into() } else { results.join(", ") };
-    // Placeholders in the results themselves stay as they are.
+    // Placeholders inside the results are kept.
     text.split("{results}").map(|part| part.replace("{result}", first)).collect::<Vec<_>>().join(&all)
 }
 
 fn empty_turn() -> String {
-    "a turn without a line; each turn has at least one, and no `---` stands before the first or after the last"
+    "a turn without a line; each turn has at least one, and no `---` comes before the first or after the last"
         .into()
 }
 
@@ -135,11 +135,11 @@ fn join(turn: Option<Turn>, next: Turn) -> Result<Turn, String> {
     }
 }
 
-/// One line as a turn; a block is a turn of one block.
+/// Parses one line as a turn; a block becomes a turn of one block.
 fn parse_line(line: &str) -> Result<Turn, String> {
     let (keyword, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim_start();
-    // A `call` finds the end of its JSON by itself: a string in it may look like a comment.
+    // `parse_call` finds the end of the JSON itself: a string in it may look like a comment.
     let value = without_comment(rest);
     let block = match keyword {
         "call" => parse_call(rest)?,
@@ -150,7 +150,7 @@ fn parse_line(line: &str) -> Result<Turn, String> {
         "sleep" => Block::Sleep(Duration::from_millis(number(keyword, value, "milliseconds")?)),
         "error" => return parse_error(value),
         "hang" | "drop" | "garbage" if !value.is_empty() => {
-            return Err(format!("`{keyword}` stands alone, without `{value}`"));
+            return Err(format!("`{keyword}` takes no value, but has `{value}`"));
         }
         "hang" => return Ok(Turn::Hang),
         "drop" => return Ok(Turn::Drop),
@@ -189,7 +189,7 @@ fn number<N: std::str::FromStr>(keyword: &str, value: &str, unit: &str) -> Resul
     value.parse().map_err(|_| format!("`{keyword}` needs a whole number of {unit}, not `{value}`"))
 }
 
-/// The pieces of a text, cut at each `|`.
+/// The pieces of a text, split at each `|`.
 fn pieces(text: &str) -> Result<Vec<String>, String> {
     let mut pieces = Vec::new();
     let mut piece = String::new();
@@ -314,7 +314,7 @@ mod tests {
         check_error("error 200 fine", 1, "from 400 to 599");
         check_error("text a\nhang", 2, "the only line");
         check_error("hang\ntext a", 2, "the only line");
-        check_error("hang 5", 1, "stands alone, without `5`");
+        check_error("hang 5", 1, "takes no value, but has `5`");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A server on loopback: all its connections are in one thread, which dropping the server ends.
+//! A server on loopback: one thread for all connections; dropping the server ends it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a port of its own; an error of the handler closes its connection.
+    /// Serves on a free port; an error of the handler closes its connection.
     pub(crate) fn start<H, F>(handler: H) -> io::Result<Self>
     where
         H: Fn(Request) -> F + Clone + Send + 'static,
@@ -39,17 +39,17 @@ impl Server {
         let accepting = async move {
             let listener = TcpListener::from_std(listener).expect("a listener that does not block");
             loop {
-                // A client that is gone again, or no descriptor left: the next one may do better.
+                // The client has disconnected, or no descriptor is left: try the next one.
                 let Ok((stream, _)) = listener.accept().await else { continue };
                 _ = stream.set_nodelay(true);
                 let (stream, service) = (TokioIo::new(stream), service_fn(handler.clone()));
-                // What cannot be read or answered leaves nothing to say but to close.
+                // A connection error only closes the connection.
                 tokio::spawn(http1::Builder::new().serve_connection(stream, service));
             }
         };
         let thread = thread::Builder::new().name("scripted-model".into()).spawn(move || {
             runtime.spawn(accepting);
-            // With the runtime go its tasks, whatever they wait for.
+            // Dropping the runtime drops its tasks, even blocked ones.
             _ = runtime.block_on(stopped);
         })?;
         Ok(Self { address, running: Some((stop, thread)) })
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_goes_ends_what_hangs() {
+    fn a_disconnected_client_ends_a_hanging_answer() {
         let (sender, told) = mpsc::channel();
         let server = Server::start(move |_| {
             let gone = Gone(sender.clone());

@@ -1,4 +1,4 @@
-//! What the model answers to one request.
+//! The model's answer to one request.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub enum Turn {
         /// The error's text.
         message: String,
     },
-    /// No answer, until the model is dropped or the client goes.
+    /// No answer, until the model is dropped or the client disconnects.
     Hang,
     /// The connection is closed after `message_start`.
     Drop,
-    /// Status 200 and a page that is no event stream.
+    /// Status 200 and a body that is not an event stream.
     Garbage,
 }
 
@@ -51,9 +51,9 @@ impl Turn {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Block {
-    /// Text, one delta a piece.
+    /// Text, with one delta per piece.
     Text(Vec<String>),
-    /// Thinking, one delta a piece.
+    /// Thinking, with one delta per piece.
     Think(Vec<String>),
     /// A tool call.
     Call {
@@ -61,8 +61,8 @@ pub enum Block {
         name: String,
         /// The arguments.
         input: Value,
-        /// The tool-use id; without one it is `toolu_<turn>_<index>`, both counted from 0, the index among the
-        /// calls of the turn.
+        /// The tool-use id; by default `toolu_<turn>_<index>`, both counted from 0, the index among the calls
+        /// of the turn.
         id: Option<String>,
     },
     /// A pause.
@@ -83,14 +83,15 @@ impl Block {
         Self::Text(starts.map(|start| "x".repeat(FILL_PIECE_BYTES.min(size - start))).collect())
     }
 
-    /// A tool call. A bare lower-case name means a tool of an MCP server: `add` is `mcp__tools__add`, or, where the CLI offers no such
-    /// tool, the `add` of the one server that has it. A name with a capital or `mcp__` is taken as it is.
+    /// A tool call. A bare lower-case name means a tool of an MCP server: `add` is `mcp__tools__add`, or, if
+    /// the CLI offers no such tool, the `add` of the one server that has it. A name with a capital letter or
+    /// `mcp__` is used as it is.
     #[must_use]
     pub fn call(name: &str, input: Value) -> Self {
         Self::Call { name: name.into(), input, id: None }
     }
 
-    /// A tool call with a tool-use id of its own.
+    /// A tool call with its own tool-use id.
     #[must_use]
     pub fn call_as(name: &str, input: Value, id: impl Into<String>) -> Self {
         match Self::call(name, input) {

@@ -1,7 +1,9 @@
-//! A program whose functions come and go: each executable in a directory is a plugin, which the model loads by its name.
+//! A program with tools that change at run time: each executable in a directory is a plugin, which the model
+//! loads by name.
 //!
-//! `plugins DIRECTORY` prints a config for `claude --mcp-config`, and ends with its stdin. `PLUGIN --schema` prints what a
-//! plugin does and takes, as JSON; `PLUGIN ARGUMENTS`, with the arguments as JSON, prints its result.
+//! `plugins DIRECTORY` prints a config for `claude --mcp-config`, and ends when its stdin ends. `PLUGIN
+//! --schema` prints the plugin's description and parameters as JSON; `PLUGIN ARGUMENTS`, with the arguments
+//! as JSON, prints its result.
 #![allow(clippy::print_stdout, reason = "the config is what this program is for")]
 
 use std::path::{Path, PathBuf};

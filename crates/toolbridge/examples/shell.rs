@@ -1,7 +1,7 @@
 //! A program whose model may run commands in the CLI's shell: `shell CLAUDE [GUARDIAN]`.
 //!
-//! Tests kill it: nothing it has started may go on then. It is not its own guardian, so that it can be tried without
-//! one.
+//! Tests kill it: nothing that it has started may go on then. It is not its own guardian, so that it can be
+//! tested without one.
 #![allow(clippy::print_stdout, reason = "the answer is what this program is for")]
 
 use toolbridge::ClaudeCodeModel;

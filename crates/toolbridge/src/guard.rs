@@ -1,9 +1,9 @@
-//! The guardian: a process between a program and the CLI that it starts, so that nothing the CLI has started
-//! outlives either.
+//! The guardian: a process between a program and the CLI that it starts. It ensures that no process the CLI
+//! has started outlives either.
 //!
-//! Whoever loses its parent below the guardian becomes the guardian's child, in whatever session and with
-//! whatever environment; so it need only kill its children until it has none. Only Linux has that. Elsewhere the
-//! guardian looks after the CLI's process group.
+//! A process below the guardian that loses its parent becomes the guardian's child (as a subreaper),
+//! regardless of its session and environment; so the guardian kills its children until it has none. Only
+//! Linux has subreapers. On other systems the guardian kills the CLI's process group.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,25 +23,28 @@ use rustix::process::{
 };
 use toolbridge_ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
 
-/// How often it looks whether its parent is there: the system tells, where it can, but not everywhere.
+/// How often the guardian checks that its parent lives: not every system sends a signal for it.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// How often it looks for others to kill.
+/// How often it looks for more processes to kill.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// How long what a CLI leaves has to end after SIGTERM: a bridge, say, that has a trace to write.
+/// How long processes that the CLI left running have to exit after SIGTERM, such as a bridge that writes a
+/// trace.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long those have to end who were killed. Whoever is left then belongs to another user, or hangs in the system.
+/// How long killed processes have to disappear. After that, they belong to another user or hang in the
+/// kernel.
 const KILL_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The exit code of a shell that cannot start a program, and ours.
+/// The exit code if the program cannot be started, as in shells.
 const NOT_STARTED: i32 = 127;
 
-/// Becomes a guardian if the command line is one's, and does not return then.
+/// Becomes a guardian if the command line is that of a guardian; it does not return then.
 ///
-/// [`run_bridge_if_asked`](crate::run_bridge_if_asked) calls this. Only who calls [`run_bridge`](crate::run_bridge)
-/// instead needs to, first in `main`, before any thread or runtime starts.
+/// [`run_bridge_if_asked`](crate::run_bridge_if_asked) calls this. Only a program that calls
+/// [`run_bridge`](crate::run_bridge) instead needs to call it, first in `main`, before any thread or runtime
+/// starts.
 pub fn run_guard_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().as_deref() != Some(OsStr::new(COMMAND)) {
@@ -52,12 +55,12 @@ pub fn run_guard_if_asked() {
     match Guardian::start(parent, &program, args) {
         Ok(guardian) => {
             let ended = guardian.watch();
-            // The parent does so too; but it may be about to end, and not come to it.
+            // The parent removes it too, but it may exit before that.
             remove_room();
             end_like(ended)
         }
         Err(error) => {
-            // This stderr is still the program's, and nobody may be there to read it.
+            // This stderr is still the program's, and it may be closed.
             _ = writeln!(io::stderr(), "cannot start `{}`: {error}", Path::new(&program).display());
             std::process::exit(NOT_STARTED);
         }
@@ -67,36 +70,36 @@ pub fn run_guard_if_asked() {
 struct Guardian {
     parent: Pid,
     cli: Pid,
-    /// How the CLI ended. It is reaped then, and its number may be somebody else's.
+    /// How the CLI ended. It is reaped then, and its pid may be reused.
     ended: Option<WaitStatus>,
-    /// Those whom the CLI has left and who were asked to end.
+    /// The processes that the CLI left running and that got SIGTERM.
     asked: Vec<Pid>,
-    /// Has something to read when a signal has come.
+    /// Readable after a signal.
     signals: PipeReader,
 }
 
 impl Guardian {
     fn start(parent: Pid, program: &OsStr, args: impl Iterator<Item = OsString>) -> io::Result<Self> {
-        let signals = hear_signals()?;
-        // The best there is: what the system does not have, we do without.
+        let signals = install_handlers()?;
+        // Best effort: errors are ignored where the system lacks a feature.
         #[cfg(target_os = "linux")]
         {
             _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-            // Not only when the parent is gone, but also when it becomes another program.
+            // Sent when the parent exits, and also when it executes another program.
             _ = rustix::process::set_parent_process_death_signal(Some(HURRY));
         }
         if getppid() != Some(parent) {
-            return Err(io::Error::other("the process that wanted it is gone"));
+            return Err(io::Error::other("the parent process has exited"));
         }
         let mut command = Command::new(program);
         command.args(args).env_remove(ROOM).process_group(0);
         die_with_parent(&mut command);
         let cli = Pid::from_child(&command.spawn()?);
-        let_go();
+        close_stdio();
         Ok(Self { parent, cli, ended: None, asked: Vec::new(), signals })
     }
 
-    /// Waits until nobody is left, and returns how the CLI ended; `None` if it did not.
+    /// Waits until no process is left, and returns how the CLI ended; `None` if it has not.
     fn watch(mut self) -> Option<WaitStatus> {
         let (mut rest_since, mut killing_since) = (None, None);
         while self.reap() {
@@ -104,7 +107,7 @@ impl Guardian {
                 rest_since.get_or_insert_with(Instant::now);
             }
             let is_out_of_time = rest_since.is_some_and(|since| since.elapsed() > REST_PATIENCE);
-            if is_out_of_time || HURRIED.load(Ordering::Relaxed) || getppid() != Some(self.parent) {
+            if is_out_of_time || KILL_AT_ONCE.load(Ordering::Relaxed) || getppid() != Some(self.parent) {
                 if killing_since.get_or_insert_with(Instant::now).elapsed() > KILL_PATIENCE {
                     break;
                 }
@@ -120,10 +123,11 @@ impl Guardian {
         self.ended
     }
 
-    /// Reaps who has ended; returns whether there is anybody left.
+    /// Reaps ended processes; returns whether any process is left.
     fn reap(&mut self) -> bool {
         if !cfg!(target_os = "linux") && has_ended(self.cli) == Ok(true) {
-            // Orphans do not come to us: what is left of the group goes while its number is surely ours.
+            // Orphans do not become our children here: kill the rest of the group while its pid cannot have
+            // been reused.
             _ = kill_process_group(self.cli, Signal::KILL);
         }
         loop {
@@ -138,7 +142,8 @@ impl Guardian {
         }
     }
 
-    /// Asks those to end whom the CLI has left; each once, for many take a second time for an order to hurry.
+    /// Sends SIGTERM to processes that the CLI left running; once each, because many treat a second one as a
+    /// request to exit at once.
     fn ask_rest(&mut self) {
         for child in children() {
             if !self.asked.contains(&child) {
@@ -148,8 +153,8 @@ impl Guardian {
         }
     }
 
-    /// Kills the CLI's group and every child. They are not reaped meanwhile, so their numbers are theirs; their own
-    /// children are ours once they are gone.
+    /// Kills the CLI's group and every child. They are not reaped meanwhile, so their pids cannot be reused;
+    /// their own children become ours once they have ended.
     fn kill(&self) {
         if self.ended.is_none() {
             _ = kill_process_group(self.cli, Signal::KILL);
@@ -167,35 +172,35 @@ impl Guardian {
     }
 }
 
-/// Removes the request's directory, which nobody uses any more, and the one of all requests if it was the last.
+/// Removes the request's directory, which is no longer used, and its parent if that is empty.
 fn remove_room() {
     let Some(room) = std::env::var_os(ROOM).map(PathBuf::from) else { return };
     let begins = |path: Option<&Path>, with: &str| {
         path.and_then(Path::file_name).is_some_and(|name| name.to_string_lossy().starts_with(with))
     };
-    // Nothing else is ever named so: a second look before so much is removed.
+    // Check the names again before removing a whole directory: nothing else is named like this.
     if begins(Some(&room), "run-") && begins(room.parent(), "toolbridge-") {
         _ = std::fs::remove_dir_all(&room);
         room.parent().map(std::fs::remove_dir);
     }
 }
 
-/// The processes whose parent we are.
+/// The child processes of this one.
 fn children() -> impl Iterator<Item = Pid> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    // Whoever we may wait for is our child, and nobody else is.
+    // Only our own children can be waited for.
     numbers.filter_map(Pid::from_raw).filter(|pid| has_ended(*pid).is_ok())
 }
 
-/// Whether a child has ended; it stays as it is. An error if it is no child of ours.
+/// Whether a child has ended, without reaping it. An error if it is not our child.
 fn has_ended(child: Pid) -> rustix::io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Ok(waitid(WaitId::Pid(child), options)?.is_some())
 }
 
-/// Lets go of what is the CLI's, so that the other ends see when the CLI does.
-fn let_go() {
+/// Closes the CLI's descriptors, so that the other ends notice when the CLI exits.
+fn close_stdio() {
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         _ = rustix::stdio::dup2_stdin(&null);
         _ = rustix::stdio::dup2_stdout(&null);
@@ -203,41 +208,41 @@ fn let_go() {
     }
 }
 
-/// Whether everybody is to be killed at once.
-static HURRIED: AtomicBool = AtomicBool::new(false);
+/// Whether all processes are to be killed at once.
+static KILL_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// A signal that is meant for the CLI, or 0.
+/// A signal to pass on to the CLI, or 0.
 static PASSED_ON: AtomicI32 = AtomicI32::new(0);
 
-/// Where a signal is told to the one who waits.
-static TOLD: AtomicI32 = AtomicI32::new(-1);
+/// The write end of the pipe that wakes the waiting thread.
+static WAKE_FD: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn on_signal(signal: i32) {
     if signal == HURRY.as_raw() {
-        HURRIED.store(true, Ordering::Relaxed);
+        KILL_AT_ONCE.store(true, Ordering::Relaxed);
     } else if signal != Signal::CHILD.as_raw() {
         PASSED_ON.store(signal, Ordering::Relaxed);
     }
     #[expect(unsafe_code, reason = "a signal handler has nothing but statics")]
     // SAFETY: the descriptor is never closed.
-    let told = unsafe { BorrowedFd::borrow_raw(TOLD.load(Ordering::Relaxed)) };
-    // If it is full, there is enough to read.
+    let told = unsafe { BorrowedFd::borrow_raw(WAKE_FD.load(Ordering::Relaxed)) };
+    // A full pipe wakes the reader too.
     _ = rustix::io::write(told, b"!");
 }
 
-/// Hears signals from now on. The CLI does not inherit any of that: handlers do not survive `exec`.
-fn hear_signals() -> io::Result<PipeReader> {
+/// Installs the signal handlers. The CLI does not inherit them: handlers do not survive `exec`.
+fn install_handlers() -> io::Result<PipeReader> {
     let (signals, told) = io::pipe()?;
     rustix::io::ioctl_fionbio(&signals, true)?;
     rustix::io::ioctl_fionbio(&told, true)?;
-    TOLD.store(told.as_raw_fd(), Ordering::Relaxed);
+    WAKE_FD.store(told.as_raw_fd(), Ordering::Relaxed);
     _ = told.into_raw_fd();
     for signal in [Signal::CHILD, HURRY, Signal::TERM, Signal::INT, Signal::HUP] {
-        // Whoever started us may have wanted the CLI to ignore it; but we must hear of our children.
+        // An ignored signal stays ignored, because the CLI inherits that; but we need these two.
         let is_needed = [Signal::CHILD, HURRY].contains(&signal);
         handle(signal, is_needed)?;
     }
-    hear_all();
+    unblock_signals();
     Ok(signals)
 }
 
@@ -261,10 +266,10 @@ fn handle(signal: Signal, even_if_ignored: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks no signal, whatever the thread blocked that started us; nor does the CLI then.
-fn hear_all() {
+/// Unblocks all signals, whatever the thread that started us had blocked; the CLI inherits that.
+fn unblock_signals() {
     #[expect(unsafe_code, reason = "there is no other way to change what is blocked")]
-    // SAFETY: the set is made before it is used.
+    // SAFETY: the set is initialised before it is used.
     unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -272,22 +277,22 @@ fn hear_all() {
     }
 }
 
-/// Ends as the CLI did: with its code or by its signal.
+/// Exits as the CLI did: with its code or by its signal.
 fn end_like(status: Option<WaitStatus>) -> ! {
     if let Some(code) = status.and_then(WaitStatus::exit_status) {
         std::process::exit(code);
     }
     let signal = status.and_then(WaitStatus::terminating_signal).unwrap_or(Signal::KILL.as_raw());
-    // If there was a core file to write, the CLI has written it.
+    // The CLI has already written a core file if there was one.
     _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    // A limit is nothing to a system that pipes its core files to a program.
+    // The limit has no effect if core files are piped to a program.
     #[cfg(target_os = "linux")]
     {
         _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     }
     #[expect(
         unsafe_code,
-        reason = "to die of a signal it must not be handled, and any may have been the CLI's"
+        reason = "a signal kills only with its default action, and any signal may have ended the CLI"
     )]
     // SAFETY: there is one thread, and it ends here.
     unsafe {

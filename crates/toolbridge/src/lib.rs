@@ -28,9 +28,11 @@
 //! }
 //! ```
 //!
-//! [`ClaudeCodeModel`] does all of that by itself, for each request: it starts the CLI, asks, and ends both.
+//! [`ClaudeCodeModel`] does all of that for each request: it starts the CLI, sends the prompt, and stops
+//! both.
 //!
-//! Functions are tools by [`tool`](macro@tool), methods by [`tools`](macro@tools), closures by [`ToolsetBuilder::tool`].
+//! Functions become tools with [`tool`](macro@tool), methods with [`tools`](macro@tools), closures with
+//! [`ToolsetBuilder::tool`].
 //!
 //! | | |
 //! |---|---|
@@ -121,10 +123,11 @@ pub use toolbridge_http as http;
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
 pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Session, SessionBuilder};
-/// Makes a function a tool.
+/// Turns a function into a tool.
 ///
-/// The tool has the function's name, its doc comment is what the model reads, and its parameters are the arguments. The
-/// function stays what it is. Beside it there is a struct of the same name, which is the tool: `lookup {}`.
+/// The tool has the function's name, its doc comment is the description for the model, and its parameters are
+/// the arguments. The function itself stays callable. Beside it there is a struct of the same name, which is
+/// the tool: `lookup {}`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -153,20 +156,21 @@ pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Sessio
 ///
 /// # Parameters
 ///
-/// An argument is of any type that implements `Deserialize` and `JsonSchema`; an `Option` may be left out. Its doc comment is
-/// its description, and attributes of serde and schemars may stand on it. The program needs neither crate for that, unless it derives
-/// their traits for types of its own.
+/// An argument can have any type that implements `Deserialize` and `JsonSchema`; an `Option` may be left out.
+/// Its doc comment is its description, and it may have attributes of serde and schemars. The program needs
+/// neither crate for that, unless it derives their traits for its own types.
 ///
-/// What implements [`FromContext`] is not the model's to send: a [`CallContext`] (or `&CallContext`), a [`State`], or a type of
-/// yours. It goes by the type, and by no name: an alias works, and so does a type of yours that is called `State`. What has a
-/// pattern for a name, or is borrowed, cannot be an argument.
+/// A parameter whose type implements [`FromContext`] is not sent by the model: a [`CallContext`] (or
+/// `&CallContext`), a [`State`], or a type of yours. The type decides, not its name: an alias works, and so
+/// does a type of yours that is called `State`. A parameter with a pattern instead of a name, or one that is
+/// borrowed, cannot be an argument.
 ///
 /// # What it returns
 ///
-/// Whatever implements [`IntoToolResult`] or can be written by serde, or a `Result` of that whose error is an
+/// Any type that implements [`IntoToolResult`] or serde's `Serialize`, or a `Result` of it whose error is an
 /// [`IntoToolError`].
 ///
-/// A function that is not `async` runs on a thread for blocking work, so it may take its time.
+/// A function that is not `async` runs on a thread for blocking work, so it may block.
 ///
 /// # Settings
 ///
@@ -183,11 +187,12 @@ pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Sessio
 /// | `max_result_chars = 100_000` | [`Tool::max_result_chars`] |
 #[cfg(feature = "macros")]
 pub use toolbridge_macros::tool;
-/// Makes the methods of an `impl` block tools, which share the value.
+/// Turns the methods of an `impl` block into tools, which share the value.
 ///
-/// Every method with `&self` is one, unless it has `#[tool(skip)]`; [`tool`](macro@tool) says what it may take and return, and which
-/// settings `#[tool(…)]` has. What takes no `&self`, such as `new`, is left alone. The type gets `into_toolset()`, and its
-/// values can be given to [`ToolsetBuilder::with`] beside other tools.
+/// Every method with `&self` becomes one, unless it has `#[tool(skip)]`; see [`tool`](macro@tool) for
+/// parameters, results and the settings in `#[tool(…)]`. Functions without `&self`, such as `new`, are left
+/// alone. The type gets `into_toolset()`, and its values can be passed to [`ToolsetBuilder::with`] beside
+/// other tools.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -222,7 +227,7 @@ pub use toolbridge_macros::tool;
 /// ```
 #[cfg(feature = "macros")]
 pub use toolbridge_macros::tools;
-/// Any source as an MCP server, over lines of any kind.
+/// Any source as an MCP server, over any byte stream with lines.
 #[cfg(feature = "bridge")]
 #[doc(inline)]
 pub use toolbridge_mcp as mcp;
@@ -242,7 +247,7 @@ pub use toolbridge_nats as nats;
 #[doc(hidden)]
 pub use toolbridge_core::__private;
 
-/// The programs of the README and of the pages for users are compiled, and those that can be are run.
+/// The programs of the README and of the user pages are compiled, and run where possible.
 #[cfg(all(doctest, feature = "bridge", feature = "macros"))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../USING.md")]

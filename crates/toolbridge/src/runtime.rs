@@ -1,4 +1,4 @@
-//! Runtimes that cannot be had: where tokio lacks a descriptor or a thread it panics, and here that is an error.
+//! Creates tokio runtimes. Without enough descriptors or threads tokio panics; here that is an error.
 
 use std::io;
 use std::panic::{PanicHookInfo, catch_unwind, set_hook, take_hook};
@@ -9,25 +9,25 @@ use tokio::runtime::{Builder, Runtime};
 
 const THREAD: &str = "toolbridge-start";
 
-/// A runtime of this thread alone.
+/// A runtime on the current thread.
 ///
 /// # Errors
 ///
-/// When there is none to be had.
+/// When the runtime cannot be created.
 pub fn small_runtime() -> io::Result<Runtime> {
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     let built = catch_unwind(|| Builder::new_current_thread().enable_all().build());
     set_hook(hook);
-    built.unwrap_or_else(|_| Err(io::Error::other("there is no descriptor left for a runtime")))
+    built.unwrap_or_else(|_| Err(io::Error::other("no file descriptor is left for a runtime")))
 }
 
-/// A runtime with threads of its own. In a thread of ours: after its panic about one that it cannot have, tokio waits for
-/// those that it has, for ever.
+/// A multi-threaded runtime. It is built in a thread of our own: after a panic about a thread that cannot be
+/// started, tokio waits for its other threads forever.
 ///
 /// # Errors
 ///
-/// When there is none to be had.
+/// When the runtime cannot be created.
 pub fn runtime(mut builder: Builder) -> io::Result<Runtime> {
     let (tell, told) = mpsc::sync_channel(1);
     let tell_panic = tell.clone();
@@ -36,7 +36,7 @@ pub fn runtime(mut builder: Builder) -> io::Result<Runtime> {
     set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
         if thread::current().name() == Some(THREAD) {
             let text = panic.payload().downcast_ref::<String>().map_or("tokio panicked", String::as_str);
-            _ = tell_panic.try_send(Err(io::Error::other(format!("there is no runtime to be had: {text}"))));
+            _ = tell_panic.try_send(Err(io::Error::other(format!("cannot create a runtime: {text}"))));
         } else {
             others(panic);
         }

@@ -11,26 +11,26 @@ use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, se
 
 use crate::runtime::small_runtime;
 
-/// Why nothing could be served on stdin and stdout.
+/// Why serving on stdin and stdout failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StdioError {
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Stdin cannot be read, or there is no runtime to be had.
+    /// Stdin cannot be read, or the runtime cannot be created.
     #[error("cannot serve on stdin and stdout: {error}")]
     Io {
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends, nobody
-/// reads stdout any more, a SIGINT or SIGTERM arrives, or the process that started this one is gone. Nothing else
-/// may use them.
+/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends,
+/// stdout is closed, a SIGINT or SIGTERM arrives, or the process that started this one has exited. Nothing
+/// else may use stdin and stdout.
 ///
-/// `trace` names a file for a trace; without it `TOOLBRIDGE_TRACE` may.
+/// `trace` is a file for a trace; without it, `TOOLBRIDGE_TRACE` can name one.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -45,7 +45,7 @@ pub enum StdioError {
 ///
 /// # Errors
 ///
-/// When the trace cannot be written, stdin cannot be read, or there is no runtime to be had.
+/// When the trace cannot be written, stdin cannot be read, or the runtime cannot be created.
 pub fn serve_stdio(
     source: Arc<dyn ToolSource>,
     info: ServerInfo,
@@ -54,7 +54,7 @@ pub fn serve_stdio(
     serve(source, info, Tracer::open(Process::Server, trace_path(trace).as_deref())?)
 }
 
-/// The same for a program that has a runtime: one whose source is an MCP server that it started, say.
+/// The same inside an existing runtime, for example for a source that is an MCP server.
 ///
 /// # Errors
 ///
@@ -72,13 +72,13 @@ pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Trace
     let failed = |error| StdioError::Io { error };
     let runtime = small_runtime().map_err(failed)?;
     let served = runtime.block_on(until_end(source, info, tracer));
-    // A thread that waits for a terminal or a file must not hold the process.
+    // Do not wait for a thread that is blocked in a read from a terminal or a file.
     runtime.shutdown_background();
     served.map_err(failed)
 }
 
 async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {
-    // Of the CLI that has started this process.
+    // The session of the CLI that started this process.
     let session_id = std::env::var("CLAUDE_CODE_SESSION_ID").ok();
     let serving = Serving { info, tracer, session_id };
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -95,10 +95,10 @@ async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer
     }
 }
 
-/// Gives back what large calls took.
+/// Returns free memory to the system after large calls.
 ///
-/// glibc learns to keep such buffers: after calls of 9 MB a bridge held 20 MB for as long as it lived. Not after
-/// each call: one of 9 MB would take a sixth longer with buffers that are new each time.
+/// glibc keeps such buffers: after calls of 9 MB a bridge held 20 MB for the rest of its life. Not after each
+/// call: a call of 9 MB would take a sixth longer with newly allocated buffers.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn give_memory_back() {
     #[expect(unsafe_code, reason = "the C library's allocator is asked to trim its heap")]

@@ -1,4 +1,4 @@
-//! The targets hold on their corpus, and on what can be made of it.
+//! The targets hold on their corpus, and on inputs derived from it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::TestRunner;
 use toolbridge_fuzz::TARGETS;
 
-/// The slow ways to do things are recursive.
+/// The reference implementations are recursive.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// The inputs of a target: examples, and everything that ever failed.
+/// The inputs of a target: examples, and all that ever failed.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(corpus().join(target)).unwrap();
     let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -24,7 +24,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// Pieces of inputs and any bytes, one after the other.
+/// Pieces of inputs and random bytes, concatenated.
 fn mixed(inputs: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let piece = (select(inputs), any::<Index>(), any::<Index>()).prop_map(|(input, one, other)| {
         let (one, other) = (one.index(input.len() + 1), other.index(input.len() + 1));
@@ -35,7 +35,7 @@ fn mixed(inputs: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn every_target_holds_on_its_corpus_and_on_what_comes_of_it() {
+fn every_target_holds_on_its_corpus_and_on_derived_inputs() {
     for (name, run) in TARGETS {
         let check = move || {
             let inputs = inputs(name);
@@ -56,7 +56,7 @@ fn every_target_holds_on_its_corpus_and_on_what_comes_of_it() {
 }
 
 #[test]
-fn every_folder_of_the_corpus_is_a_targets() {
+fn every_folder_of_the_corpus_belongs_to_a_target() {
     let folders = std::fs::read_dir(corpus()).unwrap();
     let mut names: Vec<_> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

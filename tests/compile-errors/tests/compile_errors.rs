@@ -1,7 +1,7 @@
-//! What does not fit does not compile, and the error says what would.
+//! Wrong uses of the macros do not compile, and the error tells what would be right.
 
-/// `TRYBUILD=overwrite` writes down what the compiler says now; another compiler may word its own part in another way.
+/// `TRYBUILD=overwrite` records the current messages; other compilers may word their own part differently.
 #[test]
-fn what_does_not_fit_is_an_error_that_says_what_would() {
+fn wrong_uses_are_errors_that_say_what_would_be_right() {
     trybuild::TestCases::new().compile_fail("tests/compile_errors/*.rs");
 }

@@ -12,38 +12,38 @@ use crate::conformance::Server;
 use crate::old_cli;
 use crate::unchecked::Unchecked;
 
-/// A part, as it is named on the command line.
+/// A part, named on the command line.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) kind: Kind,
-    /// What it needs from the network.
+    /// Its downloads.
     pub(crate) needs: &'static [Need],
-    /// The parts that it builds on; they come before it in the list.
+    /// Its prerequisites; they come before it in the list.
     pub(crate) after: &'static [&'static str],
     pub(crate) run: fn(&Stage<'_>, &Output) -> Result<()>,
 }
 
-/// What a part may run beside.
+/// What may run beside a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It compiles: one at a time.
     Build,
-    /// It runs what was built.
+    /// It runs built programs.
     Run,
     /// It measures: nothing runs beside it, and it comes last.
     Alone,
 }
 
-/// What all parts share.
+/// State shared by all parts.
 pub(crate) struct Stage<'a> {
     pub(crate) project: &'a Project,
     pub(crate) setup: Setup,
     pub(crate) unchecked: Unchecked,
 }
 
-/// All parts, in the order in which they begin if they can.
+/// All parts, in the order in which they start if they can.
 pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "format",
@@ -179,7 +179,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build"],
         run: |stage, output| output.run(Command::new(stage.built("toolbridge")).arg("demo")),
     },
-    // Long enough to meet most of what it does; `cargo xtask soak` takes its time.
+    // Long enough to cover most cases; `cargo xtask soak` runs longer.
     Part {
         name: "soak",
         what: "calls, cancellations and kills at random, shortly",
@@ -191,8 +191,8 @@ pub(crate) const PARTS: &[Part] = &[
             output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built(DEV)))
         },
     },
-    // With two of the peers, so that what compares with them does not rot. Nobody looks at these figures, but it fails
-    // when a promise is missed.
+    // With two of the peers, so that the comparisons keep working. The figures are not used, but it fails
+    // when a limit is exceeded.
     Part {
         name: "bench",
         what: "benchmark, shortly",
@@ -212,7 +212,7 @@ impl Stage<'_> {
         self.project.cargo(arguments)
     }
 
-    /// Runs tests by nextest, each in a process of its own, where it is installed.
+    /// Runs tests with nextest if it is installed, each in a separate process.
     fn tests(&self, arguments: &str) -> Command {
         let has_nextest =
             self.cargo("nextest --version").output().is_ok_and(|output| output.status.success());
@@ -225,19 +225,19 @@ impl Stage<'_> {
         command
     }
 
-    /// An executable that the part `build` made.
+    /// An executable built by the part `build`.
     fn built(&self, name: &str) -> std::path::PathBuf {
         self.project.built(DEV).join(name)
     }
 
-    /// The wheel that the part `wheel` made.
+    /// The wheel built by the part `wheel`.
     fn wheels(&self) -> std::path::PathBuf {
         self.project.target.join("wheels-test")
     }
 }
 
 fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
-    // The tests of the model need the real CLI, which comes with this.
+    // The tests of the model need the real CLI, which comes with this environment.
     stage.client()?;
     stage.servers()?;
     output.run(stage.tests(&format!("{ALL} --all-targets")).env("PATH", stage.path()?))
@@ -256,7 +256,7 @@ pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Res
     stage.client()?;
     stage.servers()?;
     output.run(stage.tests(&format!("--package {package}")).env("PATH", stage.path()?))?;
-    // A crate without a library has none.
+    // A crate without a library has no doctests.
     let source = |package: &str| stage.project.root.join(package).join("src/lib.rs");
     let folder = format!("crates/{}", package.strip_prefix("toolbridge-").unwrap_or(package));
     if package != "toolbridge-python" && source(&folder).is_file() {
@@ -276,7 +276,7 @@ fn python_oldest(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let python = stage.oldest()?;
     wheel::install(&python, &wheel::find(&stage.wheels())?)?;
     let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
-    // Where the package meets pydantic-ai.
+    // The tests that use pydantic-ai.
     output
         .run(tests.args(["-k", "test_agent.py or test_direct or test_errors or test_tools or test_session"]))
 }

@@ -1,4 +1,4 @@
-//! What is said while parts run, and at the end.
+//! Reports while parts run, and at the end.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -22,7 +22,7 @@ impl Outcome {
     }
 }
 
-/// Where a part's commands write: to us if it is the only part, else to a file of its own.
+/// Where a part's commands write: to stdout and stderr if it is the only part, otherwise to a file.
 pub(crate) struct Output(Option<File>);
 
 impl Output {
@@ -37,7 +37,7 @@ impl Output {
     }
 }
 
-/// A command as a person would type it.
+/// A command as one would type it.
 fn shown(command: &Command) -> String {
     let program = command.get_program().to_string_lossy();
     let program = program.rsplit('/').next().unwrap_or_default();
@@ -54,7 +54,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Begins a run of so many parts, and forgets the outputs of the last one.
+    /// Starts a run of `count` parts, and removes the output of the last run.
     pub(crate) fn begin(project: &Project, count: usize) -> Result<Self> {
         let folder = project.target.join("test");
         _ = std::fs::remove_dir_all(&folder);
@@ -72,13 +72,13 @@ impl Report {
         Ok(Output(file))
     }
 
-    /// Says that a part begins.
+    /// Reports the start of a part.
     pub(crate) fn begin_part(&self, name: &str, what: &str) -> Result<Output> {
         eprintln!("{:>5}   {name}: {what}", seconds(self.started.elapsed()));
         self.output(name)
     }
 
-    /// Says how a part ended, and shows the output of one that failed.
+    /// Reports how a part ended, and shows the output if it failed.
     pub(crate) fn ended(&self, name: &str, took: Duration, outcome: Outcome) {
         let at = seconds(self.started.elapsed());
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,14 +97,14 @@ impl Report {
         ended.push((name.to_owned(), took, error));
     }
 
-    /// Says how all parts ended; whether all of them passed.
+    /// Prints the summary; returns whether all parts passed.
     pub(crate) fn finish(&self, unchecked: &str) -> bool {
         eprintln!("\n{}", self.summary(unchecked));
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.iter().all(|(_, _, error)| error.is_none())
     }
 
-    /// The times, what failed, what could not be checked, and the closing line.
+    /// The times, the failures, the unchecked tests, and the last line.
     pub(crate) fn summary(&self, unchecked: &str) -> String {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Vec::new();
@@ -116,7 +116,7 @@ impl Report {
         let failed: Vec<_> =
             ended.iter().filter_map(|(name, _, error)| Some((name, error.as_ref()?))).collect();
         for (name, error) in &failed {
-            lines.push(format!("{name}: {error:#}\n  what it said: {}", self.file(name).display()));
+            lines.push(format!("{name}: {error:#}\n  its output: {}", self.file(name).display()));
         }
         lines.extend((!unchecked.is_empty()).then(|| unchecked.to_owned()));
         lines.push(format!("{} passed, {} failed", ended.len() - failed.len(), failed.len()));

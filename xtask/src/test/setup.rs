@@ -1,4 +1,4 @@
-//! What the tests need from the network, under `target/`: fetched once, while the compiler works.
+//! Downloads for the tests, under `target/`: fetched once, while the compiler runs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use super::part::Stage;
 use crate::conformance::Suite;
 use crate::{debian, old_cli, servers};
 
-/// One thing that has to be fetched.
+/// Something to download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// The official MCP client, and the newest Claude Code CLI.
     Client,
-    /// The newest pydantic-ai, and what builds and checks the Python package.
+    /// The newest pydantic-ai, and the tools that build and check the Python package.
     Newest,
     /// The oldest pydantic-ai.
     Oldest,
@@ -31,7 +31,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// Fetches it, if it is not there.
+    /// Fetches it, if it is missing.
     pub(crate) fn install(self, stage: &Stage<'_>) -> Result<()> {
         match self {
             Self::Client => stage.client().map(drop),
@@ -45,7 +45,7 @@ impl Need {
     }
 }
 
-/// Where it all is. Whoever comes while something is fetched waits for it.
+/// The installed things. A caller that comes during a download waits for it.
 #[derive(Default)]
 pub(crate) struct Setup {
     client: Once<PathBuf>,
@@ -57,7 +57,7 @@ pub(crate) struct Setup {
     servers: Once<()>,
 }
 
-/// Errors are kept as text, for all who need the same thing.
+/// Errors are kept as text, because several parts may need the same thing.
 type Once<T> = OnceLock<Result<T, String>>;
 
 fn once<T: Clone>(cell: &Once<T>, install: impl FnOnce() -> Result<T>) -> Result<T> {

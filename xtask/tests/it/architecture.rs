@@ -1,10 +1,11 @@
-//! The files that `ARCHITECTURE.md` and `PROTOCOL.md` name are there.
+//! The files that `ARCHITECTURE.md` and `PROTOCOL.md` name exist.
 
 use std::path::Path;
 
 use xtask::project::Project;
 
-/// The files below a folder, relative to the root, written as the pages do: `mcp/front.rs` is `crates/mcp/src/front.rs`.
+/// The files below a folder, relative to the root, as the pages write them: `mcp/front.rs` is
+/// `crates/mcp/src/front.rs`.
 fn files(root: &Path, folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -18,7 +19,7 @@ fn files(root: &Path, folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Everything in backticks that looks like a file of ours.
+/// Everything in backticks that looks like a file of this project.
 fn named(page: &str) -> Vec<&str> {
     let words = page.split('`').skip(1).step_by(2).filter(|word| !word.contains([' ', '\n', '…']));
     words.filter(|word| [".rs", ".py", ".pyi", ".js"].iter().any(|end| word.ends_with(end))).collect()
@@ -39,7 +40,7 @@ fn every_file_named_on_the_pages_exists() {
             let end = format!("/{file}");
             assert!(
                 there.iter().any(|path| path.ends_with(&end)),
-                "{page} names `{file}`, which is not there"
+                "{page} names `{file}`, which does not exist"
             );
         }
     }

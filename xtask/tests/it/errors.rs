@@ -1,4 +1,4 @@
-//! Every error that Rust has a name for is an exception of that name in Python.
+//! Every named error of Rust is an exception of the same name in Python.
 
 use std::collections::BTreeSet;
 use std::path::Path;

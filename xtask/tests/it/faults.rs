@@ -1,4 +1,4 @@
-//! The tests that `docs/FAULTS.md` names are there.
+//! The tests that `docs/FAULTS.md` names exist.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn named(page: &str) -> Vec<Named<'_>> {
         .collect()
 }
 
-/// Where the test may be.
+/// The files that may contain the test.
 fn files(root: &Path, named: &Named<'_>) -> Vec<PathBuf> {
     let Named { krate, file, .. } = named;
     let folder = if *krate == "fuzz" { root.join("fuzz") } else { root.join("crates").join(krate) };
@@ -73,7 +73,7 @@ fn every_test_named_on_the_page_of_faults_exists() {
 }
 
 #[test]
-fn a_test_is_told_from_what_only_looks_like_one() {
+fn tests_are_distinguished_from_other_functions() {
     assert!(has_test("#[test]\nfn a() {}", "a"));
     assert!(has_test("#[tokio::test(start_paused = true)]\n    async fn a() {", "a"));
     assert!(has_test("def test_a(exe: str):", "test_a"));

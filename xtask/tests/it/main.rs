@@ -1,4 +1,4 @@
-//! What the pages and the packages of this project say about its files.
+//! Checks the pages and packages of this project against its files.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod architecture;

@@ -1,4 +1,4 @@
-//! Links of the pages lead somewhere, on the repository's web view and in the book.
+//! The links of the pages work, on the repository's web view and in the book.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use xtask::project::Project;
 /// The summary of the book.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Every page for readers, from the root; the book has them all.
+/// Every page for readers, relative to the root; the book contains them all.
 fn pages(root: &Path) -> BTreeSet<PathBuf> {
     let mut pages = BTreeSet::from([PathBuf::from("crates/python/README.md")]);
     for folder in ["", "docs", "docs/first-steps"] {
@@ -38,7 +38,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the links of a page to other files lead, from the root, each with the heading that it names.
+/// The targets of a page's links to other files, relative to the root, each with its heading.
 fn links(root: &Path, page: &Path) -> Vec<(PathBuf, String)> {
     let text = read(root, page);
     let links =
@@ -66,7 +66,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// The headings of a page, as links name them.
+/// The headings of a page, as link anchors.
 fn headings(root: &Path, page: &Path) -> Vec<String> {
     let text = read(root, page);
     let titles = prose(&text)
@@ -96,14 +96,14 @@ fn links_lead_to_pages_and_headings_that_are_there() {
         for (target, heading) in links(&root, page) {
             let shown = format!("{} links to {}#{heading}", page.display(), target.display());
             if is_page(&target) {
-                assert!(pages.contains(&target), "{shown}, which the book does not have");
+                assert!(pages.contains(&target), "{shown}, which is not in the book");
                 let found = heading.is_empty() || headings(&root, &target).contains(&heading);
-                assert!(found, "{shown}, where there is no such heading");
+                assert!(found, "{shown}, which has no such heading");
             } else {
-                // mdBook takes pictures and other files from there alone.
+                // mdBook copies pictures and other files only from there.
                 assert!(
                     target.starts_with("docs") && root.join(&target).is_file(),
-                    "{shown}, which the book does not have"
+                    "{shown}, which is not in the book"
                 );
             }
             count += 1;

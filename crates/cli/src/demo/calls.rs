@@ -1,4 +1,4 @@
-//! What the demo calls, and what must come back.
+//! The calls of the demo, and the expected answers.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const PARALLEL_CALLS: usize = 64;
 const PARALLEL_WAIT_MS: u64 = 200;
 const TIMED_CALLS: usize = 500;
 
-/// Every call of the demo tools, in its order.
+/// Makes every call of the demo in order.
 pub(crate) async fn all_calls(client: &Client, shared: &Shared) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (tool, arguments, want) in calls() {
@@ -26,7 +26,7 @@ pub(crate) async fn all_calls(client: &Client, shared: &Shared) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// What an answer must be.
+/// An expected answer.
 enum Want {
     Text(&'static str),
     Starts(&'static str),
@@ -103,7 +103,7 @@ fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
     }
 }
 
-/// Read-only tools run side by side.
+/// Read-only tools run in parallel.
 async fn parallel_calls(client: &Client) -> Result<Row> {
     let arguments = json!({ "ms": PARALLEL_WAIT_MS });
     let alone = client.call("wait", &arguments).await?.time;
@@ -113,12 +113,12 @@ async fn parallel_calls(client: &Client) -> Result<Row> {
         call: format!("{PARALLEL_CALLS} × wait {arguments}, at once"),
         answer: format!("{good} answers; one alone takes {:.1} ms", alone.as_secs_f64() * 1e3),
         time,
-        // One after the other they would take longer on any machine.
+        // Run one after the other, they would take longer on any machine.
         ok: good == PARALLEL_CALLS && time < one_by_one,
     })
 }
 
-/// Tools that change something take turns.
+/// Tools that change something run one at a time.
 async fn exclusive_calls(client: &Client) -> Result<Row> {
     const CALLS: u32 = 4;
     const EACH: Duration = Duration::from_millis(50);
@@ -132,7 +132,7 @@ async fn exclusive_calls(client: &Client) -> Result<Row> {
     })
 }
 
-/// Calls a tool many times at once; how many results were no error, and how long all took.
+/// Calls a tool many times at once; returns the number of successful results, and the time for all.
 async fn at_once(client: &Client, tool: &str, arguments: &Value, times: usize) -> Result<(usize, Duration)> {
     let started = Instant::now();
     let answers = join_all((0..times).map(|_| client.call(tool, arguments))).await;
@@ -141,9 +141,9 @@ async fn at_once(client: &Client, tool: &str, arguments: &Value, times: usize) -
     Ok((answers.iter().filter(|answer| answer.is_good()).count(), time))
 }
 
-/// A client that changes its mind ends the handler.
+/// Cancelling a call ends its handler.
 async fn cancelled_call(client: &Client, shared: &Shared) -> Result<Row> {
-    // Earlier waits have left a permit.
+    // Consume the permit that earlier `wait` calls left.
     while tokio::time::timeout(Duration::ZERO, shared.waiting.notified()).await.is_ok() {}
     let arguments = json!({ "ms": 60_000 });
     let started = client.call_and_cancel("wait", &arguments, shared.waiting.notified()).await?;

@@ -1,6 +1,6 @@
 //! An MCP client that starts a bridge as the CLI does.
 //!
-//! Not rmcp's: the bridge is built with rmcp, and the demo is to show that it gets on with others.
+//! Not rmcp's client: the bridge is built with rmcp, and the demo shows that it works with other clients.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use toolbridge::ipc::BridgeCommand;
 
-/// Longer than anything the demo does; a bridge that hangs must not hang the demo.
+/// Longer than anything in the demo takes; a bridge that hangs must not hang the demo.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Client {
@@ -28,28 +28,28 @@ pub(crate) struct Client {
 #[derive(Default)]
 struct Inbox {
     waiting: HashMap<u64, oneshot::Sender<Value>>,
-    /// How many reports of progress a call had.
+    /// The number of progress notifications per call.
     progress: HashMap<u64, usize>,
 }
 
 /// How a call ended.
 pub(crate) struct Answer {
-    /// A result, or an error of the protocol.
+    /// A result, or a protocol error.
     pub(crate) result: Result<Value, Value>,
-    /// How many progress reports came before it.
+    /// The number of progress notifications before it.
     pub(crate) progress: usize,
     pub(crate) time: Duration,
 }
 
 impl Answer {
-    /// Whether it is a result that is no error.
+    /// Whether it is a result and not an error.
     pub(crate) fn is_good(&self) -> bool {
         self.result.as_ref().is_ok_and(|result| result["isError"] == false)
     }
 }
 
 impl Client {
-    /// Starts the bridge, says hello, and returns it with the tools it offers.
+    /// Starts the bridge, does the handshake, and returns the client with the tools that the bridge lists.
     pub(crate) async fn start(server: &BridgeCommand) -> Result<(Self, Vec<Value>)> {
         let mut child = Command::new(&server.command)
             .args(&server.args)
@@ -75,7 +75,9 @@ impl Client {
         let Ok(mut result) = client.request("tools/list", json!({})).await?.result else {
             bail!("the bridge does not list its tools")
         };
-        let Value::Array(tools) = result["tools"].take() else { bail!("the bridge's list is no list") };
+        let Value::Array(tools) = result["tools"].take() else {
+            bail!("the bridge's list of tools is not an array")
+        };
         Ok((client, tools))
     }
 
@@ -89,7 +91,7 @@ impl Client {
         self.request_as(id, "tools/call", params).await
     }
 
-    /// Starts a call and takes it back when `begun` says that its handler runs; returns when that was.
+    /// Starts a call, cancels it once `begun` completes, and returns the time of the cancellation.
     pub(crate) async fn call_and_cancel(
         &self,
         tool: &str,
@@ -100,14 +102,14 @@ impl Client {
         let params = json!({ "name": tool, "arguments": arguments });
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })).await?;
         tokio::time::timeout(PATIENCE, begun).await.context("the call did not begin")?;
-        let params = json!({ "requestId": id, "reason": "the demo changed its mind" });
+        let params = json!({ "requestId": id, "reason": "the demo cancels this call" });
         let cancelled = Instant::now();
         self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }))
             .await?;
         Ok(cancelled)
     }
 
-    /// Closes the bridge's stdin, as a client that is done, and waits for its end.
+    /// Closes the bridge's stdin, as a client does at its end, and waits for the bridge to exit.
     pub(crate) async fn stop(mut self) -> Result<std::process::ExitStatus> {
         drop(self.stdin.lock().await.take());
         Ok(tokio::time::timeout(PATIENCE, self.child.wait()).await.context("the bridge did not end")??)
@@ -164,6 +166,6 @@ async fn read(stdout: ChildStdout, inbox: Arc<Mutex<Inbox>>) {
             *inbox.progress.entry(token).or_default() += 1;
         }
     }
-    // Whoever still waits learns that there is nobody left.
+    // Dropping the senders tells waiting requests that the bridge has ended.
     lock(&inbox).waiting.clear();
 }

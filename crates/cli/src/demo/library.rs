@@ -18,7 +18,7 @@ const MANUALS: [(&str, &str); 4] = [
     ("office-ja/はじめに.md", include_str!("workspace/manuals/office-ja/はじめに.md")),
 ];
 
-/// The manuals on disk, and an empty vault; gone when this is dropped.
+/// The manuals on disk, and an empty vault; removed on drop.
 pub(crate) struct Library(TempDir);
 
 impl Library {
@@ -37,7 +37,7 @@ impl Library {
         Ok(Documents::builder().workspace(self.0.path()).log_level(LogLevel::Error).open()?)
     }
 
-    /// A section is found and copied, and its text does not come back.
+    /// Finds and copies a section; the text itself must not be in the result.
     pub(crate) async fn copy_a_section(&self, client: &Client) -> Result<[Row; 2]> {
         let query = json!({ "query": "カードを忘れたとき" });
         let (found, find) = call(client, "manual_find", &query).await?;
@@ -47,7 +47,7 @@ impl Library {
         let (copied, row) = call(client, "bridge_copy_section", &copy).await?;
         let written = std::fs::read_to_string(self.0.path().join("vault/card.md")).unwrap_or_default();
         let is_whole = MANUALS[3].1.contains(&written) && written.contains("カードを忘れたとき");
-        ensure!(!copied.to_string().contains("カードを"), "the text came back: {copied}");
+        ensure!(!copied.to_string().contains("カードを"), "the result contains the text: {copied}");
         let copy = Row {
             call: "bridge_copy_section {that one}".into(),
             answer: format!("{} bytes copied inside the server; the text did not come back", written.len()),
@@ -58,7 +58,7 @@ impl Library {
     }
 }
 
-/// One call: its structured content, and its row so far.
+/// Makes one call and returns its structured content, and its row so far.
 async fn call(client: &Client, tool: &str, arguments: &Value) -> Result<(Value, Row)> {
     let answer = client.call(tool, arguments).await?;
     let row = Row {

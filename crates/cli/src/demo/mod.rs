@@ -1,4 +1,4 @@
-//! `toolbridge demo`: the whole way of a call, on nothing but this machine.
+//! `toolbridge demo`: calls through a real bridge, without network or model.
 
 mod calls;
 mod client;
@@ -25,7 +25,7 @@ use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
 use crate::output::{ending_signal, print};
 
-/// A runtime that is enough for a command and the tools it offers.
+/// A runtime with two threads, enough for a command and its tools.
 pub(crate) fn two_threads() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2);
@@ -37,7 +37,7 @@ fn traced(mut session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
     session
 }
 
-/// Hosts the demo tools, starts a bridge, and calls each of them through it.
+/// Hosts the demo tools, starts a bridge, and calls each tool through it.
 pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
     let runtime = two_threads()?;

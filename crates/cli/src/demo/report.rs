@@ -1,4 +1,4 @@
-//! The demo's account of itself.
+//! The demo's report.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::excerpt::fit;
 
-/// How much of a call is shown.
+/// How many columns of a call are shown.
 const SHOWN_CALL_COLUMNS: usize = 44;
 
 pub(crate) struct Report {
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(crate) bridge_time: Duration,
     pub(crate) tools: usize,
     pub(crate) rows: Vec<Row>,
-    /// The middle one of many calls with 100 bytes.
+    /// The median over many calls with 100 bytes.
     pub(crate) round_trip: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The demo tools: one for each thing that can happen in a call.
+//! The demo tools: one for each kind of result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use toolbridge::{CallContext, RegistrationError, State, ToolResult, Toolset, too
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0\x90wS\xde\
 \0\0\0\x0cIDATx\x9cc\xf8\xcf\xc0\0\0\x03\x01\x01\0\xc9\xfe\x92\xef\0\0\0\0IEND\xaeB`\x82";
 
-/// The error of the tool that fails.
+/// The error of the tool `fail`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct DemoError(String);
 
-/// What the tools share: they run in the process that made it.
+/// State that the tools share with the process that hosts them.
 #[derive(Default)]
 pub(crate) struct Shared {
     notes: AtomicUsize,
-    /// Told when a `wait` begins, and when one ends before its time.
+    /// Notified when a `wait` begins.
     pub(crate) waiting: Notify,
     pub(crate) cancelled: Notify,
 }
 
-/// Tells if it is dropped before it is disarmed.
+/// Notifies if it is dropped before it is disarmed.
 struct TellIfDropped<'a>(Option<&'a Notify>);
 
 impl Drop for TellIfDropped<'_> {
@@ -40,7 +40,7 @@ impl Drop for TellIfDropped<'_> {
 
 const PANIC: &str = "this tool always panics";
 
-/// The demo panics on purpose; its answer says so, and a second account on stderr would only confuse.
+/// The demo's `panic` tool panics on purpose; its result shows that, so the message on stderr is suppressed.
 pub(crate) fn hide_demo_panic() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -62,7 +62,7 @@ async fn echo(
 /// Adds two numbers
 #[tool(read_only)]
 async fn add(#[schemars(with = "f64")] a: Number, #[schemars(with = "f64")] b: Number) -> String {
-    // Whole numbers exactly, others as well as floating point can.
+    // Integers exactly, others in floating point.
     if let (Some(a), Some(b)) = (a.as_i128(), b.as_i128()) {
         return (a + b).to_string();
     }

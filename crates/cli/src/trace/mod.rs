@@ -1,4 +1,4 @@
-//! `toolbridge trace`: what a session did, from the lines it wrote.
+//! `toolbridge trace`: shows what a session did, from its trace file.
 
 mod page;
 mod read;
@@ -22,16 +22,16 @@ use self::timeline::{Call, Timeline};
 use crate::args::TraceArgs;
 use crate::output::{WithHint, print, say};
 
-/// How wide the output is where there is no terminal to ask.
+/// The width of the output if stdout is not a terminal.
 const DEFAULT_WIDTH: usize = 100;
 
-/// Narrower than this, lines are cut off anyway.
+/// The least width; longer lines are cut off by the terminal.
 const LEAST_WIDTH: usize = 60;
 
-/// How many calls are shown unless all are wanted.
+/// How many calls are shown without `--all`.
 const SHOWN_CALLS: usize = 40;
 
-/// How many broken lines are named one by one.
+/// How many broken lines are reported one by one.
 const SHOWN_FAULTS: usize = 10;
 
 pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode> {
@@ -59,7 +59,7 @@ fn warn(file: &Path, faults: &[Fault]) {
         say(&format!("warning: {}:{}: {}", file.display(), fault.line, fault.reason));
     }
     if let Some(more) = faults.len().checked_sub(SHOWN_FAULTS).filter(|more| *more > 0) {
-        say(&format!("warning: and {more} more lines that are no events"));
+        say(&format!("warning: and {more} more lines that are not events"));
     }
 }
 
@@ -67,7 +67,7 @@ fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<Ex
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
     if is_same(&out, file) {
         return Err(WithHint {
-            error: format!("the page would take the place of the trace `{}`", file.display()),
+            error: format!("the page would overwrite the trace `{}`", file.display()),
             hint: "name another file: `--html OUT`",
         }
         .into());
@@ -81,13 +81,13 @@ fn write_page(file: &Path, out: Option<&Path>, timeline: &Timeline) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether two paths lead to one file, however they are written.
+/// Whether two paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     file(one).is_some_and(|one| Some(one) == file(other))
 }
 
-/// How text is laid out.
+/// The layout of the text.
 struct Style {
     width: usize,
     colour: bool,
@@ -110,7 +110,7 @@ impl Style {
         }
     }
 
-    /// `text` in a colour (an SGR code), where colours are wanted.
+    /// `text` in a colour (an SGR code), if colours are enabled.
     fn paint(&self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -132,7 +132,7 @@ fn text(timeline: &Timeline, all: bool, style: &Style) -> String {
     text + &summary::text(timeline)
 }
 
-/// Those that did not go well and those that took longest, in the order of their start.
+/// Failed calls and the longest ones, in the order of their start.
 fn shown(calls: &[Call], most: usize) -> Vec<&Call> {
     let mut shown: Vec<_> = calls.iter().collect();
     if shown.len() > most {

@@ -31,7 +31,7 @@ const id = call => call.tool_use_id || call.request_id || '';
 const isFinished = call => call.outcome !== 'unfinished';
 const totals = some => some.filter(isFinished).map(call => call.total_ns);
 
-// What is shown: which calls, and which stretch of time.
+// The view: which calls, and which span of time.
 const from = calls.length ? Math.min(...calls.slice(0, 1).map(call => call.start_ns)) : 0;
 const whole = () => [Math.max(from - data.length_ns * 0.01, 0), Math.max(data.length_ns, 1)];
 let view = whole();
@@ -83,7 +83,7 @@ function drawScale() {
   }
 }
 
-// Only the rows in sight exist.
+// Only the visible rows are in the DOM.
 function drawRows() {
   const [rows, grid] = [$('rows'), $('grid')];
   const first = Math.max(Math.floor(rows.scrollTop / ROW) - 4, 0);

@@ -1,4 +1,4 @@
-//! The timeline as a page for a browser: one file that asks nobody for anything.
+//! The timeline as a page for a browser: one file that loads nothing else.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ const SCRIPT: &str = include_str!("page.js");
 pub(super) fn page(name: &str, timeline: &Timeline) -> Result<String> {
     // Inside a script element only `<` could end it.
     let data = serde_json::to_string(timeline)?.replace('<', "\\u003c");
-    // The data last: it may hold anything.
+    // Replace the data last: it may contain the other placeholders.
     let page = PAGE.replace("/*style*/", STYLE).replace("/*script*/", SCRIPT);
     Ok(page.replace("<!--name-->", &escaped(name)).replace("/*data*/", &data))
 }
@@ -34,7 +34,7 @@ mod tests {
         for placeholder in ["/*style*/", "/*script*/", "/*data*/", "<!--name-->"] {
             assert!(!page.contains(placeholder), "{placeholder}");
         }
-        assert!(page.contains("default-src 'none'"), "nothing can be loaded, whatever is in it");
+        assert!(page.contains("default-src 'none'"), "the page must forbid loading anything");
     }
 
     #[test]

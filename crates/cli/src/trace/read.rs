@@ -1,4 +1,4 @@
-//! A trace's lines.
+//! Reads the lines of a trace.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -9,15 +9,15 @@ use toolbridge::core::trace::Event;
 
 use crate::output::WithHint;
 
-/// A line that is no event.
+/// A line that is not an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// Which line; the first one is 1.
+    /// The line number, from 1.
     pub(super) line: usize,
     pub(super) reason: String,
 }
 
-/// Reads the events of a trace. What is none is left out, and told.
+/// Reads the events of a trace. Other lines are skipped and returned as faults.
 pub(super) fn read(path: &Path) -> Result<(Vec<Event>, Vec<Fault>)> {
     let cannot = |error: std::io::Error| WithHint {
         error: format!("cannot read the trace `{}`: {error}", path.display()),
@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<Event>, Vec<Fault>)> {
             Ok(event) => events.push(event),
             Err(error) => {
                 let reason = if !line.ends_with(b"\n") && error.is_eof() {
-                    "the last line is not whole; whoever wrote it was ended".to_owned()
+                    "the last line is incomplete; its writer was killed".to_owned()
                 } else {
                     format!("not an event of a trace: {}", short(&error.to_string()))
                 };
@@ -49,7 +49,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<Event>, Vec<Fault>)> {
     Ok((events, faults))
 }
 
-/// The reason without the place, which would be one within the line.
+/// The reason without its position, which would be relative to the line.
 fn short(reason: &str) -> &str {
     reason.split(" at line ").next().unwrap_or(reason)
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_and_foreign_lines_are_told_and_the_rest_is_read() {
+    fn broken_and_foreign_lines_are_reported_and_the_rest_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.jsonl");
         let good = r#"{"event":"front_end","ts_ns":1,"process":"bridge","pid":2}"#;
@@ -81,6 +81,6 @@ mod tests {
             faults[1].reason.starts_with("not an event of a trace: unknown variant `party`"),
             "{faults:?}"
         );
-        assert_eq!(faults[3].reason, "the last line is not whole; whoever wrote it was ended");
+        assert_eq!(faults[3].reason, "the last line is incomplete; its writer was killed");
     }
 }

@@ -6,7 +6,7 @@ use super::timeline::{Call, Timeline};
 use super::unit::{self, size, time};
 use crate::excerpt::fit;
 
-/// One of a call's times.
+/// Selects one of a call's times.
 type Time = fn(&Call) -> Option<u64>;
 
 pub(super) fn text(timeline: &Timeline) -> String {
@@ -46,7 +46,7 @@ pub(super) fn text(timeline: &Timeline) -> String {
     text
 }
 
-/// The least of the sorted values that at least so many percent do not exceed.
+/// The smallest of the sorted values such that at least `percent` percent of them do not exceed it.
 pub(super) fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted.get(place).copied()

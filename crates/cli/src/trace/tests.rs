@@ -86,7 +86,7 @@ fn a_side_without_an_end_is_shown_as_far_as_it_is_known() {
     let lost = Timeline::of(&lost);
     assert_eq!((lost.calls.len(), lost.calls[0].tool_ns, lost.calls[0].total_ns), (1, None, 1000));
     assert!(lost.calls[0].parts.iter().any(|part| part.kind == Phase::Parent));
-    // Both were.
+    // Both were killed.
     let open = Timeline::of(&events[..3]);
     assert_eq!((open.calls[0].outcome.as_str(), open.calls[0].total_ns), (UNFINISHED, 100));
     // Only the last line is left.

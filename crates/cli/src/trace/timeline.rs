@@ -1,25 +1,25 @@
-//! Events put together: both sides of each call on one line of time.
+//! Joins the events of both sides of each call into one timeline.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use toolbridge::core::trace::{self, CallEnd, Event, Process, What};
 
-/// Everything that a trace tells. Times are in nanoseconds and count from its first event.
+/// The content of a trace. Times are in nanoseconds since its first event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Timeline {
-    /// When the first event was, in nanoseconds since 1970.
+    /// The time of the first event, in nanoseconds since 1970.
     pub(super) began_ns: u64,
-    /// How long after it the last moment was.
+    /// The time from the first event to the last.
     pub(super) length_ns: u64,
     pub(super) calls: Vec<Call>,
     pub(super) marks: Vec<Mark>,
 }
 
-/// One call, from whoever saw it first.
+/// One call, with the times of the process that received it first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// Which one, by its start; the first one is 1.
+    /// The call's number in the order of start, from 1.
     pub(super) number: usize,
     pub(super) start_ns: u64,
     pub(super) total_ns: u64,
@@ -29,15 +29,15 @@ pub(super) struct Call {
     pub(super) trace_id: String,
     pub(super) arguments_bytes: u64,
     pub(super) result_bytes: Option<u64>,
-    /// As in the trace; or `unfinished`, if nobody has said how it ended.
+    /// As in the trace; or `unfinished`, if the trace has no end for it.
     pub(super) outcome: String,
     pub(super) error_type: Option<String>,
     pub(super) bridge_pid: Option<u32>,
-    /// Where the tool lives.
+    /// The process that runs the tool.
     pub(super) tool_pid: Option<u32>,
-    /// What the bridge, the socket and both ends' reading and writing took.
+    /// The time in the bridge, in the socket, and for reading and writing at both ends.
     pub(super) bridge_ns: Option<u64>,
-    /// How long the call waited for its turn where the tool lives.
+    /// How long the call waited for its turn in the tool's process.
     pub(super) queue_ns: Option<u64>,
     /// How long the tool ran.
     pub(super) tool_ns: Option<u64>,
@@ -69,7 +69,7 @@ impl Call {
     }
 }
 
-/// A stretch of a call's time.
+/// A part of a call's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stretch {
     pub(super) kind: Phase,
@@ -86,11 +86,11 @@ pub(super) enum Phase {
     Queue,
     /// In the tool.
     Tool,
-    /// In the process where the tool lives, which has not said more.
+    /// In the tool's process, without further detail.
     Parent,
 }
 
-/// Something that is no call.
+/// An event that is not a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) at_ns: u64,
@@ -98,7 +98,7 @@ pub(super) struct Mark {
     pub(super) pid: u32,
 }
 
-/// What one process said of a call.
+/// The events of one process about one call.
 #[derive(Debug)]
 struct Side<'a> {
     process: Process,
@@ -109,7 +109,7 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// A moment that counts from the call's arrival here.
+    /// Converts an offset from the call's arrival to a time.
     fn at(&self, offset: impl FnOnce(&CallEnd) -> Option<u64>) -> Option<u64> {
         self.end.and_then(offset).map(|offset| self.start.saturating_add(offset))
     }
@@ -129,7 +129,8 @@ impl Timeline {
 
         let place_of: HashMap<_, _> =
             sides.iter().enumerate().map(|(place, side)| (side.call.span_id.as_str(), place)).collect();
-        // A call that a tool makes is a call of its own, though its trace says who made it.
+        // A call made by a tool is a call of its own, even though its trace names the tool's call as its
+        // parent.
         let outer_of = |side: &Side<'_>| {
             let sender = side.call.parent_span_id.as_deref().filter(|_| side.process == Process::Parent)?;
             place_of.get(sender).copied().filter(|outer| sides[*outer].process == Process::Bridge)
@@ -154,14 +155,14 @@ impl Timeline {
     }
 }
 
-/// What each process said of each call, in the order in which it was said first.
+/// The sides of all calls, in the order in which they first appear.
 fn sides(events: &[Event]) -> Vec<Side<'_>> {
     let mut sides: Vec<Side<'_>> = Vec::new();
     let mut places = HashMap::new();
     for event in events {
         let (call, end, start) = match &event.what {
             What::CallStart(call) => (call, None, event.ts_ns),
-            // Its beginning may have been lost.
+            // Its start may be missing from the trace.
             What::CallEnd(end) => (&end.call, Some(end), event.ts_ns.saturating_sub(end.total_ns)),
             _ => continue,
         };
@@ -176,7 +177,7 @@ fn sides(events: &[Event]) -> Vec<Side<'_>> {
 
 fn call(outer: &Side<'_>, inner: Option<&Side<'_>>, zero: u64, last: u64) -> Call {
     let bridge = (outer.process == Process::Bridge).then_some(outer);
-    // Where the tool lives, if that process wrote to the trace.
+    // The side of the tool's process, if that process wrote to the trace.
     let home = if bridge.is_some() { inner } else { Some(outer) };
     let end = outer.end.or_else(|| inner.and_then(|inner| inner.end));
     let over = outer.over().or_else(|| inner.and_then(Side::over)).unwrap_or(last).max(outer.start);

@@ -1,4 +1,4 @@
-//! Times, sizes and counts for people.
+//! Formats times, sizes and counts.
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 pub(super) fn time(ns: u64) -> String {
@@ -22,12 +22,12 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// That many calls.
+/// The number of calls with its noun.
 pub(super) fn calls(count: usize) -> String {
     if count == 1 { "1 call".into() } else { format!("{count} calls") }
 }
 
-/// What is there, or a dash.
+/// The formatted amount, or a dash.
 pub(super) fn maybe(amount: Option<u64>, shown: fn(u64) -> String) -> String {
     amount.map_or_else(|| "–".into(), shown)
 }

@@ -8,7 +8,7 @@ use crate::excerpt::fit;
 const NAME_COLUMNS: usize = 18;
 const TIME_COLUMNS: usize = 10;
 
-/// The parts of a call in their order: what the legend calls them, how they are drawn, and in which colour.
+/// The phases of a call in order: kind, name in the legend, character, and colour.
 const PHASES: [(Phase, &str, &str, &str); 4] = [
     (Phase::Bridge, "bridge", "░", "90"),
     (Phase::Queue, "queue", "▒", "33"),
@@ -16,7 +16,7 @@ const PHASES: [(Phase, &str, &str, &str); 4] = [
     (Phase::Parent, "parent", "▓", "35"),
 ];
 
-/// The bars share one scale, from the start of the first of these calls to the end of the last.
+/// All bars share one scale, from the start of the first of these calls to the end of the last.
 pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> String {
     let columns = style.width.saturating_sub(NAME_COLUMNS + TIME_COLUMNS + 4).max(10);
     let from = calls.iter().map(|call| call.start_ns).min().unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> 
     let is_drawn = |kind: Phase| calls.iter().flat_map(|call| &call.parts).any(|part| part.kind == kind);
     let legend: Vec<_> = PHASES
         .iter()
-        // The last one is for calls of which one side is not known.
+        // The last phase appears only for calls with one side missing.
         .filter(|(kind, ..)| *kind != Phase::Parent || is_drawn(*kind))
         .map(|(_, name, ink, colour)| format!("{} {name}", style.paint(colour, ink)))
         .collect();
@@ -58,7 +58,7 @@ impl Scale {
     }
 }
 
-/// Each column shows what took most of its time. However short a call is, one column shows it.
+/// Each column shows the phase that took most of its time. Every call has at least one column.
 fn bar(call: &Call, scale: &Scale, style: &Style) -> String {
     let mut bar = String::new();
     let mut last = 0;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_in_the_legend() {
-        // The parent was killed: it has not said how its side went.
+        // The parent was killed: its side of the call has no end.
         let events = both_sides();
         let lost: Vec<_> = [0, 1, 2, 4].map(|place: usize| events[place].clone()).into();
         let timeline = Timeline::of(&lost);

@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, Process, eventually, files, run, toolbridge};
 
 const ADD: &str = "text Let me | see.\ncall add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.";
 
-/// `toolbridge ask` in a world of its own: a home and a temporary directory.
+/// `toolbridge ask` with its own home and temporary directory.
 fn ask(model: &ScriptedModel, home: &TempDir, args: &[&str]) -> Command {
     let mut command = toolbridge();
     let temp = home.path().join("tmp");
@@ -28,7 +28,7 @@ fn nothing_is_left(home: &TempDir) {
     eventually("nothing is left", PATIENCE, || sessions(home).is_empty() && processes(home.path()) == 0);
 }
 
-/// Everything in the temporary directory: sessions, and the rooms of requests.
+/// Everything in the temporary directory: session files and request directories.
 fn sessions(home: &TempDir) -> Vec<String> {
     files(&home.path().join("tmp"))
 }
@@ -88,7 +88,7 @@ fn the_model_gets_the_tools_that_were_named_and_the_prompt_as_it_is() {
     );
     assert!(home.path().join(".claude/projects").exists());
     let (_, request) = ask(&["see @secret.txt", "--expand-prompts"]);
-    // A file that a prompt names is looked for in the CLI's working directory.
+    // The CLI looks for a file named in a prompt in its working directory.
     assert!(!request.unwrap().body.to_string().contains("MARK-FILE"));
     let (_, request) = ask(&["see @secret.txt", "--expand-prompts", "--claude-code"]);
     assert!(request.unwrap().body.to_string().contains("MARK-FILE"));
@@ -190,7 +190,7 @@ fn on_a_terminal_the_text_stays_whole() {
     assert!(shown.contains('⠙'), "no spinner in {shown:?}");
 }
 
-/// What a terminal shows in the end: `\r` goes back to the start of the line, `ESC [ K` clears the rest.
+/// What a terminal shows at the end: `\r` returns to the start of the line, `ESC [ K` clears the rest.
 fn on_screen(text: &str) -> String {
     let mut lines = vec![Vec::new()];
     let mut column = 0;
@@ -218,8 +218,8 @@ fn on_screen(text: &str) -> String {
 }
 
 #[test]
-fn who_waits_for_stdin_can_be_ended() {
-    // Not by SIGINT here: a test that runs in the background may have inherited that it is ignored.
+fn waiting_for_stdin_can_be_interrupted() {
+    // Not with SIGINT: a test in the background may have inherited it as ignored.
     let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
     let mut child = Process(ask(&model, &home, &["-"]).stdin(Stdio::piped()).spawn().unwrap());
     child.signal(Signal::TERM);
@@ -232,7 +232,7 @@ fn a_server_that_the_cli_refuses_is_an_error_and_no_panic() {
     let claude = home.path().join("claude");
     let answers = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}
 {"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_2","response":{"mcpServers":[{"name":"tools","status":"failed","error":"no"}]}}}"#;
-    // Each answer after its question.
+    // Send each answer only after its request.
     let lines: Vec<_> = answers.lines().map(|line| format!("read question; echo '{line}'")).collect();
     std::fs::write(&claude, format!("#!/bin/sh\n{}\nexec sleep 600\n", lines.join("\n"))).unwrap();
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
@@ -279,7 +279,7 @@ fn a_killed_asker_leaves_no_cli_behind() {
         BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
         child.signal(Signal::KILL);
         child.wait_within(PATIENCE);
-        eventually("nobody is left", PATIENCE, || processes(home.path()) == 0);
+        eventually("no process is left", PATIENCE, || processes(home.path()) == 0);
         // The next session removes the files.
         let next = ScriptedModel::start("text ok");
         assert_eq!(run(&mut ask(&next, &home, &["go", "--tools", "demo"])).0, 0);
@@ -335,7 +335,7 @@ fn the_doctor_finds_everything_or_says_what_to_do() {
     drop(host);
     let (code, stdout, _) = doctor(&["--claude", claude.to_str().unwrap()]);
     assert_eq!(code, 0);
-    // Other tests may have live ones in `/tmp`, where the doctor looks too.
+    // Other tests may have live sessions in `/tmp`, where the doctor looks too.
     assert!(stdout.contains("\nwarn  sessions: "), "{stdout}");
     assert!(stdout.contains(" live, 1 stale\n      hint: `toolbridge sessions --clean`"), "{stdout}");
 }
@@ -351,7 +351,7 @@ fn the_doctor_looks_at_the_temporary_directory() {
     assert!(stdout.contains("\nfail  temporary directory: "), "{stdout}");
     assert!(stdout.contains("hint: set TMPDIR to a directory that exists and can be written"), "{stdout}");
 
-    // As good as none, and not too long.
+    // An empty TMPDIR counts as unset, and `/tmp` is not too long.
     let (_, stdout, _) = doctor(Path::new(""));
     assert!(stdout.contains("\nok    socket paths: short enough in `/tmp`"), "{stdout}");
 

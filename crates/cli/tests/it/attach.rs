@@ -1,4 +1,4 @@
-//! `toolbridge attach`: one command line for whatever runs, with real processes and the real CLI.
+//! `toolbridge attach`: one command line for all live sessions, with real processes and the real CLI.
 
 use std::path::PathBuf;
 use std::process::ChildStdin;
@@ -15,14 +15,14 @@ use crate::support::{McpClient, PATIENCE, Process, eventually, files, run, start
 use crate::world::{AFTERWARDS, World};
 
 impl World {
-    /// The demo tools in a process of their own, as a session of that name.
+    /// Hosts the demo tools in a separate process, as a session with that name.
     fn host(&self, name: &str) -> Host {
         let (process, stdin, hello) = start_host_with(&mut self.toolbridge(&[]), &["--name", name]);
         Host { process, _stdin: stdin, socket: hello["socket"].as_str().unwrap().into() }
     }
 }
 
-/// Waits for a list that is as it should be.
+/// Waits until the list of tools satisfies the condition.
 #[track_caller]
 fn until(client: &mut McpClient, what: &str, is_so: impl Fn(&[String]) -> bool) {
     eventually(what, PATIENCE, || is_so(&listed(client)));
@@ -45,7 +45,7 @@ fn has(names: &[String], name: &str) -> bool {
 }
 
 #[test]
-fn a_client_that_was_told_once_has_whatever_runs() {
+fn one_configured_client_has_the_tools_of_all_live_sessions() {
     let world = World::new();
     let mut client = world.attach(&[]);
     assert_eq!(listed(&mut client), ["sessions"]);
@@ -56,7 +56,7 @@ fn a_client_that_was_told_once_has_whatever_runs() {
     let mut bar = world.host("bar");
     until(&mut client, "names clash", |names| has(names, "shop__add") && has(names, "bar__add"));
     assert_eq!(client.call_text("bar__add", json!({ "a": 1, "b": 2 })), "3");
-    // Only those that were asked for.
+    // Only the named sessions.
     let mut only = world.attach(&["bar"]);
     assert!(has(&listed(&mut only), "add"));
 
@@ -74,7 +74,7 @@ fn a_client_that_was_told_once_has_whatever_runs() {
     );
     until(&mut client, "the dead session is gone", |names| has(names, "add") && !has(names, "shop__add"));
     assert_eq!(client.call_text("add", json!({ "a": 2, "b": 2 })), "4");
-    // The one that attached to it has nothing now; and nothing of the dead one is left.
+    // The client attached only to it has no tools left, and no file of the dead session remains.
     until(&mut only, "nothing is there", |names| names == ["sessions"]);
     assert_eq!(files(&world.names()).len(), 1);
     eventually("its files are gone", AFTERWARDS, || !bar.socket.exists());
@@ -150,7 +150,7 @@ fn watching_shows_names_and_calls_per_second_until_it_is_told_to_end() {
     assert!(watch.wait_within(PATIENCE).success());
 }
 
-/// A model in the real CLI, which knows one server: `toolbridge attach`.
+/// A model in the real CLI whose only server is `toolbridge attach`.
 pub(crate) fn model(world: &World, scripted: &ScriptedModel) -> ClaudeCodeModel {
     let attach = json!({ "type": "stdio", "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["attach"],
         "env": { "XDG_RUNTIME_DIR": world.0.path(), "TMPDIR": world.sessions() } });
@@ -175,7 +175,7 @@ pub(crate) fn last_result(request: &ModelRequest) -> String {
     request.tool_results().first().map(ToolResultBlock::text).unwrap_or_default()
 }
 
-/// A session of this process, beside those of others.
+/// A session in this process, beside those of other processes.
 pub(crate) async fn session(world: &World, tools: Toolset) -> Session {
     let session = Session::builder(tools).dir(world.sessions()).name("driver").names_dir(world.names());
     session.start().await.unwrap()
@@ -222,7 +222,7 @@ async fn one_cli_uses_a_host_that_is_killed_and_started_again_a_hundred_times() 
         let mut rounds = rounds.lock().unwrap();
         match last_result(request).as_str() {
             _ if request.turn() > 20 * ROUNDS => Turn::text("too many turns"),
-            // It may have been offered by the host before; then it is called again.
+            // The call may have gone to the killed host; then it is made again.
             "restarted" => call("add", json!({ "a": *rounds, "b": 1 })),
             said if said == (*rounds + 1).to_string() => {
                 *rounds += 1;
@@ -237,7 +237,7 @@ async fn one_cli_uses_a_host_that_is_killed_and_started_again_a_hundred_times() 
     assert!(scripted.requests().len() > 2 * ROUNDS);
     session.stop().await;
     drop(host.lock().unwrap().take());
-    // Nobody is attached any more; what the killed host left goes with the next start.
+    // No client is attached any more; the next start removes the files of the killed host.
     let next = self::session(&world, Toolset::builder().build().unwrap()).await;
     next.stop().await;
     world.nothing_is_left();

@@ -1,4 +1,4 @@
-//! The bridge as an MCP server: the protocol's versions, parallel calls, its end.
+//! The bridge as an MCP server: protocol versions, parallel calls, shutdown.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -64,7 +64,7 @@ fn it_speaks_every_version_with_a_handshake() {
     }
 }
 
-/// What a request without a handshake says about itself.
+/// The metadata of a request without a handshake.
 fn stateless(version: &str) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": version,
@@ -77,7 +77,7 @@ fn stateless(version: &str) -> Value {
 fn it_speaks_the_version_without_a_handshake() {
     let host = Host::start();
     let mut client = host.silent_client();
-    // The CLI's probe, with its id.
+    // The CLI's probe, with the CLI's own id.
     let probe = json!({
         "jsonrpc": "2.0", "id": "server-discover-probe-1", "method": "server/discover",
         "params": { "_meta": stateless("2026-07-28") },
@@ -161,7 +161,7 @@ fn read_only_calls_run_side_by_side() {
     for call in calls {
         assert_eq!(text(&client.answer(call)), "waited 1000 ms");
     }
-    // One after the other they take longer than that on any machine.
+    // One after the other, they would take longer on any machine.
     assert!(started.elapsed() < Duration::from_secs(64), "{:?}", started.elapsed());
 }
 
@@ -188,7 +188,7 @@ fn a_cancelled_call_ends_its_handler_and_is_never_answered() {
     client.call("echo", json!({ "text": "" }));
     client.cancel(long);
     assert_eq!(text(&client.answer(waiting)), "note 1: next");
-    // Whatever would come for the cancelled id would come before this.
+    // An answer to the cancelled call would arrive before this one.
     let last = client.start_call("echo", json!({ "text": "last" }));
     assert_eq!(client.receive()["id"], last);
     client.cancel(long);
@@ -230,14 +230,14 @@ fn a_client_that_stops_reading_costs_bounded_memory_and_loses_nothing() {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     };
-    // It fills up to its bound and stays there.
+    // Memory grows to its limit and stays there.
     let mut last = memory();
     eventually("the bridge stops reading", PATIENCE, || {
         std::thread::sleep(Duration::from_millis(200));
         let now = memory();
         std::mem::replace(&mut last, now) == now
     });
-    // 64 MiB of answers, in buffers that may be twice as large, and the beginnings of all others.
+    // 64 MiB of answers, in buffers that may be twice as large, plus the first bytes of all others.
     assert!(last < 200_000_000, "{last} bytes for {CALLS} answers of {BYTES}");
     let mut seen = std::collections::HashSet::new();
     for _ in 0..CALLS {
@@ -269,14 +269,14 @@ fn it_ends_with_zero_at_once_on_each_kind_of_end() {
         end(&mut busy);
         assert_eq!(busy.bridge.wait_within(PATIENCE).code(), Some(0), "{name}, with call {call}");
     }
-    // All those handlers are cancelled: the next one gets its turn.
+    // All those handlers are cancelled, so the next call gets its turn.
     assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
 }
 
 #[test]
 fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() {
     let host = Host::start();
-    // A shell starts the bridge, says its pid, and is killed; the test holds the other end of stdin.
+    // A shell starts the bridge, prints its pid, and is killed; the test holds the other end of stdin.
     let script = format!(
         "'{}' bridge '{}' '{}' <&0 & echo $!; wait",
         env!("CARGO_BIN_EXE_toolbridge"),
@@ -292,7 +292,7 @@ fn it_ends_when_the_process_that_started_it_is_gone_though_stdin_is_held_open() 
     let mut shell = Process(shell);
     let _held = shell.0.stdin.take().unwrap();
     let mut pid = String::new();
-    // Held too: a bridge whose stdout nobody reads ends for that.
+    // Hold stdout too: a bridge whose stdout is closed ends for that reason.
     let mut stdout = BufReader::new(shell.0.stdout.take().unwrap());
     stdout.read_line(&mut pid).unwrap();
     let proc = std::path::PathBuf::from(format!("/proc/{}/status", pid.trim()));
@@ -315,7 +315,7 @@ type Give = fn(&mut std::process::Command) -> (OwnedFd, OwnedFd);
 
 type DeafClient = (&'static str, Give, fn(OwnedFd));
 
-/// What a client holds, the bridge's stdin and its stdout; and how it stops to read.
+/// How a client creates the bridge's stdin and stdout, and how it stops reading.
 const DEAF_CLIENTS: [DeafClient; 3] = [
     (
         "pipes",
@@ -329,20 +329,20 @@ const DEAF_CLIENTS: [DeafClient; 3] = [
     ),
     ("two sockets", two_sockets, drop),
     ("two sockets, one closed for reading alone", two_sockets, |stdout| {
-        // Somebody holds it, but will not read it.
+        // The socket stays open, but it is shut down for reading.
         let stdout = UnixStream::from(stdout);
         stdout.shutdown(std::net::Shutdown::Read).unwrap();
         std::mem::forget(stdout);
     }),
 ];
 
-/// A bridge that has been said hello to, its stdin and its stdout.
+/// A bridge after the handshake, its stdin and its stdout.
 fn greeted(host: &Host, give: Give) -> (Process, std::fs::File, BufReader<std::fs::File>) {
     let mut command = toolbridge();
     command.arg("bridge").arg(&host.socket).arg(&host.schema);
     let (stdin, stdout) = give(&mut command);
     let bridge = Process(command.spawn().unwrap());
-    // Its ends are in the command too.
+    // The command holds copies of the descriptors.
     drop(command);
     let (mut input, mut answers) = (std::fs::File::from(stdin), BufReader::new(std::fs::File::from(stdout)));
     let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -353,7 +353,7 @@ fn greeted(host: &Host, give: Give) -> (Process, std::fs::File, BufReader<std::f
 }
 
 #[test]
-fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
+fn it_ends_when_its_stdout_is_closed_though_stdin_stays_open() {
     let host = Host::start();
     for (name, give, close) in DEAF_CLIENTS {
         for with_call in [false, true] {
@@ -368,12 +368,12 @@ fn it_ends_when_nobody_reads_its_stdout_though_stdin_stays_open() {
             drop(input);
         }
     }
-    // Those handlers are cancelled: the next one gets its turn.
+    // Those handlers are cancelled, so the next call gets its turn.
     assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
 }
 
 #[test]
-fn an_idle_bridge_never_wakes_and_still_learns_that_nobody_reads() {
+fn an_idle_bridge_never_wakes_and_still_notices_a_closed_stdout() {
     let host = Host::start();
     let mut bridges = DEAF_CLIENTS.map(|(name, give, close)| {
         let (bridge, mut input, mut answers) = greeted(&host, give);
@@ -388,9 +388,9 @@ fn an_idle_bridge_never_wakes_and_still_learns_that_nobody_reads() {
         let waits = status.lines().filter(|line| line.contains("ctxt_switches")).map(str::to_owned);
         waits.collect::<Vec<_>>()
     };
-    // It looks once more after its last call.
+    // It polls once more after its last call.
     let mut before = Vec::new();
-    eventually("nobody wakes for three seconds", PATIENCE, || {
+    eventually("no thread wakes for three seconds", PATIENCE, || {
         let now: Vec<_> = bridges.iter().map(|(_, bridge, ..)| wakes(bridge)).collect();
         let is_quiet = now == before;
         before = now;
@@ -407,10 +407,11 @@ fn an_idle_bridge_never_wakes_and_still_learns_that_nobody_reads() {
 }
 
 #[test]
-fn a_client_that_has_said_its_last_word_on_a_socket_for_both_directions_still_gets_its_answer() {
+fn a_client_that_shuts_down_writing_on_a_two_way_socket_still_gets_its_answer() {
     let host = Host::start();
     let mut client = host.client();
-    // Longer than the bridge takes to notice that nobody reads, and shorter than calls have when stdin has ended.
+    // Longer than the bridge takes to notice a closed stdout, and shorter than the time that calls get after
+    // the end of stdin.
     let call = client.start_call("wait", json!({ "ms": 800 }));
     client.end_input();
     assert_eq!(text(&client.answer(call)), "waited 800 ms");
@@ -435,7 +436,7 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
     assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);
 }
 
-/// Stops a host, and waits until all of its threads rest.
+/// Stops a host, and waits until all of its threads are stopped.
 fn stop(host: &Host) {
     host.process.signal(Signal::STOP);
     let threads = std::path::PathBuf::from(format!("/proc/{}/task", host.process.pid()));
@@ -455,8 +456,8 @@ fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
     let waiting = client.start_call("wait", json!({ "ms": 600_000 }));
     client.call("echo", json!({ "text": "" }));
     stop(&host);
-    // On a kept connection, and on a new one, which the system makes for a process that is stopped too; and one whose
-    // request is larger than the system takes.
+    // On a kept connection; on a new one, which the kernel accepts for a stopped process too; and with a
+    // request larger than the socket buffer.
     let mut calls = vec![waiting];
     calls.extend((0..3).map(|_| client.start_call("echo", json!({ "text": "late" }))));
     calls.push(client.start_call("echo", json!({ "text": "x".repeat(3_000_000) })));
@@ -470,7 +471,7 @@ fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
     host.process.signal(Signal::CONT);
     assert_eq!(client.call_text("echo", json!({ "text": "awake" })), "awake");
 
-    // Whoever rests for a moment only goes on as if nothing had been, and so does who takes long.
+    // A short stop of the host does not fail a call, even a long one.
     let short = client.start_call("wait", json!({ "ms": 3_000 }));
     stop(&host);
     std::thread::sleep(Duration::from_millis(300));
@@ -484,7 +485,7 @@ fn a_bridge_that_was_killed_can_be_started_again() {
     let mut first = host.client();
     first.start_call("wait", json!({ "ms": 600_000 }));
     first.bridge.signal(Signal::KILL);
-    // The CLI starts the same command line again and does not list the tools.
+    // The CLI starts the same command line again, without listing the tools.
     assert_eq!(host.client().call_text("add", json!({ "a": 40, "b": 2 })), "42");
 }
 
@@ -522,7 +523,7 @@ fn pipes_and_files_work_as_stdin_and_stdout() {
     assert_eq!(by_file, by_pipe);
     let answers: Vec<Value> = by_pipe.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(text(&answers[1]).len(), 300_000);
-    // Nothing at all on stdin is a client that is already gone.
+    // An empty stdin is a client that has already disconnected.
     assert_eq!(run(&mut bridge()), (0, String::new(), String::new()));
 }
 
@@ -583,7 +584,7 @@ fn the_log_goes_to_stderr_and_only_when_asked_for() {
 }
 
 #[test]
-fn a_crowd_of_waiting_calls_stops_neither_cancelling_nor_the_end() {
+fn many_waiting_calls_prevent_neither_cancelling_nor_the_end() {
     let host = Host::start();
     let mut client = host.client();
     let calls: Vec<_> = (0..1_500).map(|_| client.start_call("wait", json!({ "ms": 600_000 }))).collect();
@@ -603,7 +604,7 @@ fn an_answer_that_is_being_written_when_the_client_ends_is_finished() {
     let call = client.start_call("blob", json!({ "bytes": 9_000_000 }));
     client.wait_for_bytes();
     client.end_input();
-    // A slow reader, but a reader.
+    // The client reads slowly, but it does read.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(text(&client.answer(call)).len(), 9_000_000);
     assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
@@ -622,7 +623,7 @@ fn a_client_that_leaves_answers_unread_is_an_ordinary_end() {
 }
 
 #[test]
-fn a_level_that_is_none_does_not_stop_a_bridge() {
+fn an_invalid_log_level_does_not_stop_a_bridge() {
     let host = Host::start();
     for (level, said) in [
         ("", ""),
@@ -641,17 +642,17 @@ fn a_level_that_is_none_does_not_stop_a_bridge() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_still_heard() {
+fn a_client_that_does_not_read_can_still_cancel() {
     let host = Host::start();
     let mut client = host.client();
-    // More than the socket holds, so the bridge is stuck writing.
+    // More than the socket buffer holds, so the bridge blocks in writing.
     let big = client.start_call("blob", json!({ "bytes": 5_000_000 }));
     let ping = client.start_request("ping", json!({}));
     let list = client.start_request("tools/list", json!({}));
     let wrong = client.start_call("nothing", json!({}));
     let long = client.start_call("write_note", json!({ "text": "never", "ms": 600_000 }));
     client.cancel(long);
-    // The cancellation was read: the next exclusive call of another client has its turn.
+    // The cancellation was read, so the next exclusive call of another client gets its turn.
     let mut other = host.client();
     assert_eq!(other.call_text("write_note", json!({ "text": "free" })), "note 1: free");
     client.end_input();

@@ -1,4 +1,4 @@
-//! The command line: what it prints where, and with which exit code.
+//! The command line: its output streams and exit codes.
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::support::{Host, PATIENCE, Process, config_of, files, path, run, start_host, toolbridge};
 
 #[test]
-fn a_time_that_is_none_is_wrong_usage() {
+fn an_invalid_timeout_is_wrong_usage() {
     for time in ["-5", "0", "-0.0", "nan", "inf", "1e300", "1e-300", "soon", ""] {
         let (code, stdout, stderr) = run(toolbridge().args(["ask", "hi", "--timeout", time]));
         assert_eq!((code, stdout.as_str()), (2, ""), "{time}: {stderr}");
@@ -117,7 +117,7 @@ fn the_man_page_and_completions_know_every_command_and_flag() {
     assert!(commands.iter().map(|(_, flags)| flags.len()).sum::<usize>() > 25, "{commands:?}");
     for what in ["man", "bash", "zsh", "fish"] {
         let (_, text, _) = run(toolbridge().args(["generate", what]));
-        // Fish has `-l flag`, roff `\-\-flag`.
+        // Fish writes `-l flag`, roff `\-\-flag`.
         let text = text.replace("\\-", "-").replace("-l ", "--");
         for (command, flags) in &commands {
             assert!(text.contains(command.as_str()), "{what} does not know `{command}`");
@@ -129,7 +129,7 @@ fn the_man_page_and_completions_know_every_command_and_flag() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let mut child = toolbridge().args(["generate", "bash"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
@@ -182,7 +182,7 @@ fn a_host_says_where_it_is_and_ends_on_each_kind_of_end() {
             config_of(Path::new(env!("CARGO_BIN_EXE_toolbridge")), &host.socket, &host.schema)
         );
         assert_eq!(host.files().len(), 2);
-        // A bridge is connected, and a handler hangs.
+        // A bridge is connected, and a handler is blocked.
         let mut client = host.client();
         client.start_call("wait", json!({ "ms": 600_000 }));
         client.call("echo", json!({ "text": "" }));
@@ -239,7 +239,7 @@ fn a_tool_of_a_live_session_can_be_called_by_hand() {
     let rows = [
         (
             &["fail", r#"{"message":"no"}"#][..],
-            "error: no (type: DemoError)\nhint: the tool itself says so; the connection works\n",
+            "error: no (type: DemoError)\nhint: the error is the tool's own; the connection works\n",
         ),
         (
             &["nothing"],
@@ -356,11 +356,11 @@ fn a_temporary_directory_whose_path_is_not_utf8_is_one_clear_error_and_no_panic(
     assert!(lines[0].contains("is not UTF-8"), "{stderr}");
     assert_eq!(lines[1], "hint: set TMPDIR to a directory whose path is UTF-8");
     assert_eq!(files(&odd), Vec::<String>::new());
-    // Where no config has to be written, such a path is as good as any.
+    // Where no config is written, such a path works like any other.
     let (code, stdout, stderr) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", &odd));
     assert_eq!(code, 0, "{stdout} {stderr}");
     assert_eq!(files(&odd), Vec::<String>::new());
-    // A session whose directory gets such a path is listed all the same.
+    // A session whose directory gets such a path is still listed.
     let host = Host::start();
     std::fs::remove_dir(&odd).unwrap();
     std::fs::rename(host.dir.path(), &odd).unwrap();
@@ -377,7 +377,8 @@ fn a_program_can_be_its_own_bridge() {
     // `toolbridge` itself is such a program; here under another name, with no `toolbridge` beside it.
     let dir = TempDir::new().unwrap();
     let program = dir.path().join("my-program");
-    // Not by this process: what a thread of it has open for writing, a child that another one starts would keep busy.
+    // Not copied by this process: a child that another thread forks would inherit the descriptor, and exec
+    // fails while the file is open for writing.
     let mut copy = std::process::Command::new("cp");
     assert!(copy.arg(env!("CARGO_BIN_EXE_toolbridge")).arg(&program).status().unwrap().success());
     let mut command = std::process::Command::new(&program);

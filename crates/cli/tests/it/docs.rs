@@ -10,7 +10,7 @@ use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, 
 
 use crate::support::{McpClient, PATIENCE, files, run, toolbridge};
 
-/// The manuals of the repository, in a workspace of their own.
+/// The manuals of the repository, copied to a temporary workspace.
 fn workspace() -> TempDir {
     let dir = TempDir::new().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workspace");
@@ -42,7 +42,7 @@ fn tools(client: &mut McpClient) -> Vec<String> {
     tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The structured content of a call, which its text repeats.
+/// The structured content of a call, which must equal its text.
 #[track_caller]
 fn answer(client: &mut McpClient, tool: &str, arguments: Value) -> Value {
     let answer = client.call(tool, arguments);
@@ -52,7 +52,7 @@ fn answer(client: &mut McpClient, tool: &str, arguments: Value) -> Value {
     result["structuredContent"].clone()
 }
 
-/// The section about rinsing, as its file has it.
+/// The section about rinsing, as in its file.
 fn rinse(workspace: &Path) -> String {
     let text = std::fs::read_to_string(workspace.join("manuals/espresso-machine/guide.md")).unwrap();
     let (start, end) = (text.find("## Rinse").unwrap(), text.find("# Make a coffee").unwrap());
@@ -147,7 +147,7 @@ fn flags_win_over_the_environment_and_odd_values_are_named() {
     assert!(code == 2 && stderr.contains("`error`, `warn` or `info`"), "{stderr}");
 }
 
-/// Finds the section, has it copied, and is done.
+/// A scripted model: finds the section, has it copied, and stops.
 fn librarian(request: &ModelRequest) -> Turn {
     let result = |place: &str| {
         let results = request.tool_results();
@@ -189,7 +189,7 @@ fn a_model_has_a_section_copied_and_never_sees_it() {
         let said: Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(said["text"], format!("copied {} bytes", copied.len()));
 
-        // Only the snippet that `manual_find` shows may have crossed: a part of a line.
+        // Only the snippet that `manual_find` shows may have reached the model: a part of a line.
         let (_, body) = copied.trim_end().split_once("\n\n").unwrap();
         let requests = model.requests();
         assert_eq!(requests.len(), 3);

@@ -1,4 +1,4 @@
-//! Every way a call can fail, as an MCP client sees it; the bridge lives through all of them.
+//! Every way a call can fail, as an MCP client sees it; the bridge survives all of them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -42,7 +42,7 @@ fn every_failure_of_a_tool_is_a_result_that_says_so() {
     let huge = client.call("echo", json!({ "text": "x".repeat(10_485_760) }));
     let want = "message of 10485831 bytes is over the limit of 10485760 bytes (type: IPCMessageSizeError)";
     assert_eq!((text(&huge).as_str(), &huge["result"]["isError"]), (want, &json!(true)));
-    // A first oversize message does not spoil later ones.
+    // An oversize message does not affect later ones.
     assert_eq!(client.call_text("echo", json!({ "text": "x".repeat(10_000_000) })).len(), 10_000_000);
 }
 
@@ -102,7 +102,7 @@ fn every_broken_message_has_the_code_that_json_rpc_names() {
     }
     client.start_call("ecko", json!({}));
     assert_eq!(client.receive()["error"]["message"], "there is no tool `ecko`; did you mean `echo`?");
-    // What needs no answer gets none.
+    // Notifications get no answer.
     for silent in [
         r#"{"jsonrpc":"2.0","method":"no/such"}"#,
         r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}"#,
@@ -183,7 +183,7 @@ fn a_bridge_that_cannot_start_says_why_in_one_line() {
     let schema = |text: &str| {
         let path = dir.path().join("schema.json");
         std::fs::write(&path, text).unwrap();
-        // Whatever the umask of whoever runs this is.
+        // Independent of the umask.
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         path
     };

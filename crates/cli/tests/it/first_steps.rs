@@ -1,8 +1,9 @@
-//! The pages that show commands of the executable: each is run again, and has to print what the page shows.
+//! Runs each command on the documentation pages again and compares its output with the page.
 //!
-//! Covered here: every `console` block of the pages in `PAGES`, and those of README.md that start with the executable (or
-//! with cargo, which would build and start it, or add it to the CLI). The others are covered by `crates/toolbridge` (the README's Rust code as
-//! doctests, its program and the page for Rust in `tests/it/first_steps.rs`, docs/TESTING.md in `tests/it/testing.rs`) and by
+//! Covered here: every `console` block of the pages in `PAGES`, and those of README.md that start with the
+//! executable (or with cargo, which would build and start it, or add it to the CLI). The others are covered
+//! by `crates/toolbridge` (the README's Rust code as doctests, its program and the page for Rust in
+//! `tests/it/first_steps.rs`, docs/TESTING.md in `tests/it/testing.rs`) and by
 //! `crates/python/tests/test_first_steps.py`; a test here looks for blocks that no test runs.
 
 use std::path::{Path, PathBuf};
@@ -20,13 +21,13 @@ fn page(name: &str) -> Page {
         .instead_of("cargo run --release --", "toolbridge")
 }
 
-/// How the commands begin that are run here.
+/// The prefixes of the commands that are run here.
 const OURS: [&str; 3] = ["toolbridge ", "cargo run --release -- ", "claude mcp add live "];
 
-/// How the others begin: those of the examples in Rust, and of Python.
+/// The prefixes of commands that other tests run: the Rust examples, and Python.
 const OTHERS: [&str; 2] = ["cargo run --quiet", "python "];
 
-/// The pages that are run here, and those that other tests run.
+/// The pages that are run here.
 const PAGES: [&str; 4] =
     ["docs/first-steps/documents.md", "docs/TRACE.md", "docs/TROUBLE.md", "docs/USING.md"];
 const PAGES_OF_OTHERS: [&str; 4] = [
@@ -87,7 +88,7 @@ fn no_command_of_the_readme_is_forgotten() {
         let known = OURS.iter().chain(&OTHERS).any(|start| command.starts_with(start));
         assert!(known, "no test runs `{command}`");
     }
-    // The first is what runs this test, and does what the other two do, with a wheel of its own.
+    // The first command runs this test, and does what the other two do, with its own wheel.
     assert_eq!(sh, ["cargo xtask test", "cargo xtask wheel", "pip install target/wheels/toolbridge-*.whl"]);
 }
 

@@ -1,4 +1,4 @@
-//! A bridge that somebody else wrote, byte by byte from the protocol's document, against our parent.
+//! A bridge written by hand from the protocol's document, byte by byte, against our parent.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use crate::wire::{
     MAX_MESSAGE_BYTES, QUIET, Wire, frame, parse, python, python_as_another_user, request, text_result,
 };
 
-/// Ends the host as its user would, and checks that nothing is left.
+/// Ends the host normally, and checks that nothing is left.
 #[track_caller]
 fn end(mut host: Host) {
     drop(host.stdin.take());
@@ -24,7 +24,7 @@ fn end(mut host: Host) {
     assert_eq!(host.files(), Vec::<String>::new());
 }
 
-/// An `isError` of false says what its absence says.
+/// Removes `isError: false`, which means the same as no `isError`.
 fn without_default(mut answer: Value) -> Value {
     if let Some(result) = answer.get_mut("result").and_then(Value::as_object_mut)
         && result.get("isError") == Some(&json!(false))
@@ -39,13 +39,13 @@ fn assert_text(answer: Value, text: &str) {
     assert_eq!(without_default(answer), without_default(text_result(text)));
 }
 
-/// The connection serves a call.
+/// Checks that the connection still serves calls.
 #[track_caller]
 fn assert_lives(wire: &mut Wire) {
     assert_text(wire.call("echo", json!({ "text": "alive" })), "alive");
 }
 
-/// The answer is the document's error response, with this type; returns its message.
+/// Checks that the answer is the document's error response, with this type; returns its message.
 #[track_caller]
 fn assert_error(answer: &Value, type_name: &str) -> String {
     let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("no message in {answer}"));
@@ -54,14 +54,14 @@ fn assert_error(answer: &Value, type_name: &str) -> String {
     message.to_owned()
 }
 
-/// Sends a payload, and checks the error that comes back; returns its message.
+/// Sends a payload and checks the error response; returns its message.
 #[track_caller]
 fn check_error(wire: &mut Wire, payload: &Value, type_name: &str) -> String {
     wire.send(payload.to_string());
     assert_error(&wire.receive(), type_name)
 }
 
-/// A countdown that is running, so that no other tool that may write can run.
+/// Starts a countdown, so that no other exclusive tool can run.
 fn hold_the_exclusive_lane(host: &Host) -> Wire {
     let mut holder = Wire::connect(&host.socket);
     let params =
@@ -72,7 +72,7 @@ fn hold_the_exclusive_lane(host: &Host) -> Wire {
     holder
 }
 
-/// Runs what has no time-out of its own.
+/// Runs work that has no timeout of its own.
 #[track_caller]
 fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
@@ -91,7 +91,7 @@ fn memory_kib(host: &Host, key: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The processor time that the host has used; the kernel counts it in hundredths of a second.
+/// The CPU time that the host has used; the kernel counts it in hundredths of a second.
 fn processor_time(host: &Host) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", host.process.pid())).unwrap();
     let after_name = stat.rsplit_once(')').unwrap().1;
@@ -181,7 +181,7 @@ fn two_frames_in_one_write_never_mix_their_answers() {
     bytes.extend(frame(request("echo", json!({ "text": "second" })).to_string()));
     wire.send_bytes(&bytes);
     assert_text(wire.receive(), "first");
-    // The document calls the second one a violation, so a close would do as well.
+    // The document forbids the second frame, so a close is allowed too.
     if let Some(payload) = wire.receive_bytes() {
         assert_text(parse(&payload), "second");
     }
@@ -351,7 +351,7 @@ fn progress_comes_in_order_before_the_answer() {
         assert!(steps.len() >= 3, "three steps, not {steps:?}");
         assert!(steps.is_sorted_by(|before, after| before < after), "{steps:?}");
         assert!(answer.get("result").is_some(), "{answer}");
-        // No late progress becomes the next call's first frame.
+        // No late progress arrives as the next call's first frame.
         assert_lives(&mut wire);
     }
     drop(wire);
@@ -412,7 +412,7 @@ fn bytes_behind_a_broken_frame_are_never_served() {
     wire.send_bytes(&bytes);
     assert_error(&wire.receive(), "IPCError");
     wire.expect_closed();
-    // Had the second one been run, it would hold up every other tool that may write.
+    // If the second one had run, it would block every other exclusive tool.
     let mut witness = Wire::connect(&host.socket);
     let answer = witness.call("write_note", json!({ "text": "honest" }));
     assert!(answer.get("result").is_some(), "{answer}");
@@ -467,7 +467,7 @@ fn a_frame_may_come_byte_by_byte() {
 }
 
 #[test]
-fn half_a_frame_and_a_close_harm_nobody() {
+fn half_a_frame_and_a_close_affect_no_other_connection() {
     let host = Host::start();
     let mut witness = Wire::connect(&host.socket);
     assert_lives(&mut witness);
@@ -478,7 +478,7 @@ fn half_a_frame_and_a_close_harm_nobody() {
         gone.send_bytes(&whole[..cut]);
         drop(gone);
 
-        // Whoever only stops sending is told, or sees the close; an answer never comes.
+        // A peer that only stops sending gets an error or a close, never an answer.
         let mut listening = Wire::connect(&host.socket);
         listening.send_bytes(&whole[..cut]);
         listening.end_sending();
@@ -519,7 +519,7 @@ fn a_started_frame_has_thirty_seconds() {
     let mut slow = Wire::connect(&host.socket);
     let started = Instant::now();
     slow.send_bytes(&[0, 0]);
-    // Longer than any single read may take: the wait goes on in pieces.
+    // Longer than the timeout of a single read, so wait in steps.
     within(PATIENCE, move || {
         while started.elapsed() < Duration::from_secs(29) {
             slow.expect_silence();
@@ -529,13 +529,13 @@ fn a_started_frame_has_thirty_seconds() {
             slow.expect_closed();
         }
     });
-    // A connection that has started nothing has no deadline.
+    // A connection without a started frame has no deadline.
     assert_lives(&mut idle);
     drop(idle);
     end(host);
 }
 
-/// Closes a call that holds the exclusive lane, and checks that the next one gets it.
+/// Closes a connection whose call holds the exclusive lane, and checks that the next call gets it.
 #[track_caller]
 fn check_close_cancels(host: &Host, holder: Wire) {
     let mut next = Wire::connect(&host.socket);
@@ -610,7 +610,7 @@ fn sixty_four_waiting_calls_overlap() {
     }
     let all = started.elapsed();
     assert!(all >= Duration::from_secs(1), "{all:?}");
-    // One after the other they take longer than that on any machine.
+    // One after the other, they would take longer on any machine.
     assert!(all < Duration::from_secs(64), "{all:?}");
     drop(wires);
     end(host);
@@ -727,7 +727,7 @@ fn duplicate_keys_are_one_answer() {
 }
 
 #[test]
-fn a_bridge_that_never_reads_holds_up_nobody() {
+fn a_bridge_that_never_reads_delays_no_other_bridge() {
     let host = Host::start();
     let mut deaf: Vec<_> = (0..4).map(|_| Wire::connect(&host.socket)).collect();
     for wire in &mut deaf {
@@ -737,13 +737,13 @@ fn a_bridge_that_never_reads_holds_up_nobody() {
     for _ in 0..20 {
         assert_lives(&mut witness);
     }
-    // The host ends in time although four answers were never taken.
+    // The host ends in time although four answers were never read.
     end(host);
     drop((deaf, witness));
 }
 
 #[test]
-fn answers_that_nobody_reads_cost_bounded_memory_and_hold_up_nobody() {
+fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
     const CALLS: usize = 120;
     const BYTES: usize = 9_000_000;
     let host = Host::start();
@@ -751,7 +751,8 @@ fn answers_that_nobody_reads_cost_bounded_memory_and_hold_up_nobody() {
     for wire in &mut deaf {
         wire.send(request("blob", json!({ "bytes": BYTES })).to_string());
     }
-    // Some wait to begin, until it is clear that nobody reads; who wants little waits with them, and not long.
+    // Some answers wait for room until it is clear that their peers do not read; a small answer waits with
+    // them, but not long.
     let mut witness = Wire::connect(&host.socket);
     for _ in 0..20 {
         assert_lives(&mut witness);
@@ -763,7 +764,7 @@ fn answers_that_nobody_reads_cost_bounded_memory_and_hold_up_nobody() {
     }
     let most = memory_kib(&host, "VmHWM:") * 1024;
     assert!(most < 600_000_000, "{most} bytes at most for {CALLS} answers of {BYTES}");
-    // Where there was no room, the answer is an error.
+    // Calls whose answer got no room get an error.
     let (mut results, mut errors) = (0, 0);
     for wire in &mut deaf {
         let answer = wire.receive();
@@ -782,7 +783,7 @@ fn answers_that_nobody_reads_cost_bounded_memory_and_hold_up_nobody() {
         }
     }
     assert!(results >= 20 && errors >= 20, "{results} results and {errors} errors");
-    // Whoever reads gets everything.
+    // Peers that read get every later answer.
     for wire in &mut deaf {
         wire.send(request("blob", json!({ "bytes": 1_000_000 })).to_string());
     }
@@ -808,7 +809,7 @@ fn idle_connections_up_to_the_limit_and_beyond_disturb_no_open_call() {
     eventually("the host is full", PATIENCE, || open_files(&host) == at_rest + LIMIT);
     assert!(caller.receive().get("result").is_some());
 
-    // One connection too many is not served, and costs nothing while it waits.
+    // A connection over the limit is not served, and uses no CPU while it waits.
     let mut late = idle.pop().unwrap();
     late.send(request("echo", json!({ "text": "late" })).to_string());
     let used = processor_time(&host);
@@ -841,7 +842,7 @@ print('served' if served else 'refused')
 ";
 
 #[test]
-fn another_users_process_is_refused_even_through_an_open_door() {
+fn another_users_process_is_refused_even_if_the_socket_is_writable_for_all() {
     let Some(mut stranger) = python_as_another_user(KNOCK) else { return };
     let dir = TempDir::new().unwrap();
     let log = TempDir::new().unwrap();
@@ -861,7 +862,7 @@ fn another_users_process_is_refused_even_through_an_open_door() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(knock(&mut stranger), "refused\n");
-    // The same words from a process of this user are served: it is the user that was refused.
+    // The same request from a process of this user is served, so the refusal was for the user.
     assert_eq!(knock(&mut python(KNOCK)), "served\n");
 
     drop(stdin);

@@ -1,4 +1,4 @@
-//! A parent that somebody else wrote, byte by byte from the protocol's document, against our bridge.
+//! A parent written by hand from the protocol's document, byte by byte, against our bridge.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,17 +19,17 @@ use crate::wire::{
     text_result,
 };
 
-/// What has happened at the parent.
+/// An event at the parent.
 enum Event {
     Connection,
-    /// Bytes or an end on a connection, by its number.
+    /// Bytes or an end of stream on a connection, by its number.
     Bytes(usize),
 }
 
-/// A parent with a schema file. Its connections are numbered in the order in which they came.
+/// A parent with a schema file. Its connections are numbered in the order of their arrival.
 struct Parent {
     dir: TempDir,
-    /// `None` until it listens.
+    /// `None` until the parent listens.
     listener: Option<UnixListener>,
     /// `None` once one side has closed it.
     connections: Vec<Option<Wire>>,
@@ -74,14 +74,14 @@ impl Parent {
         self.listener = Some(listener);
     }
 
-    /// A bridge to this parent, with a client that has said hello.
+    /// A bridge to this parent, with a client that has done the handshake.
     fn client(&self) -> McpClient {
         let mut client = McpClient::start(&self.socket(), &self.schema());
         client.initialize();
         client
     }
 
-    /// The next thing that happens, or `None` when nothing does.
+    /// The next event, or `None` on a timeout.
     fn next_event(&self, within: Duration) -> Option<Event> {
         let listener = self.listener.as_ref().map(|listener| (listener.as_fd(), Event::Connection));
         let open = self.connections.iter().enumerate();
@@ -98,7 +98,7 @@ impl Parent {
         self.connections.push(Some(Wire::new(stream)));
     }
 
-    /// The next request, as it came, and the number of its connection.
+    /// The next request's bytes, and the number of its connection.
     #[track_caller]
     fn next_payload(&mut self) -> (usize, Vec<u8>) {
         loop {
@@ -118,14 +118,14 @@ impl Parent {
         (n, parse(&payload))
     }
 
-    /// For a while there is no new connection and no request; a bridge may close what it has.
+    /// Checks that for a while there is no new connection and no request; a bridge may close its connections.
     #[track_caller]
     fn expect_quiet(&mut self) {
         let started = Instant::now();
         while let Some(left) = QUIET.checked_sub(started.elapsed()) {
             match self.next_event(left) {
                 None => return,
-                Some(Event::Connection) => panic!("a connection that nobody asked for"),
+                Some(Event::Connection) => panic!("an unexpected connection"),
                 Some(Event::Bytes(n)) => {
                     self.wire(n).expect_closed();
                     self.close(n);
@@ -134,11 +134,11 @@ impl Parent {
         }
     }
 
-    /// No connection has been made so far.
+    /// Checks that no connection has been made so far.
     #[track_caller]
     fn expect_no_connection(&self) {
         assert!(self.connections.is_empty());
-        assert!(self.next_event(Duration::ZERO).is_none(), "a connection that nobody asked for");
+        assert!(self.next_event(Duration::ZERO).is_none(), "an unexpected connection");
     }
 
     fn wire(&mut self, n: usize) -> &mut Wire {
@@ -153,7 +153,7 @@ impl Parent {
         self.wire(n).send(answer.to_string());
     }
 
-    /// Serves one call from the client's side and from the parent's; returns the connection it took.
+    /// Serves one call on both sides, client and parent; returns its connection.
     #[track_caller]
     fn serve_one(&mut self, client: &mut McpClient, text: &str) -> usize {
         let id = client.start_call("greet", json!({ "who": text }));
@@ -194,7 +194,7 @@ fn assert_error_type(answer: &Value, type_name: &str) {
     assert!(message.is_some_and(|message| !message.is_empty()), "not a `{type_name}`: {text}");
 }
 
-/// Everything that the client gets before the answer to a ping.
+/// All messages that the client gets before the answer to a ping.
 #[track_caller]
 fn messages_so_far(client: &mut McpClient) -> Vec<Value> {
     let ping = client.start_request("ping", json!({}));
@@ -333,7 +333,7 @@ fn two_calls_in_flight_use_two_connections() {
 
     parent.answer(two, &text_result("second"));
     assert_eq!(client.answer(second)["result"], text_result("second")["result"]);
-    // The one that is free again is used before a third one is made.
+    // A free connection is reused before a third one is made.
     assert_eq!(parent.serve_one(&mut client, "third"), two);
     parent.answer(one, &text_result("first"));
     assert_eq!(client.answer(first)["result"], text_result("first")["result"]);
@@ -401,7 +401,7 @@ fn idle_connections_give_way_to_a_call_that_is_not_accepted() {
     for id in ids {
         client.answer(id);
     }
-    // Two are kept, and one call finds no connection; nobody accepts the one that it makes.
+    // Two connections are kept, so one of the calls makes a new one, which is not accepted yet.
     let calls: Vec<_> = (0..3).map(|_| client.start_call("greet", json!({ "who": "again" }))).collect();
     for n in &asked {
         assert_eq!(
@@ -439,14 +439,14 @@ fn of_idle_connections_only_one_is_kept_for_long() {
     }
     while parent.connections.iter().flatten().count() > 1 {
         match parent.next_event(PATIENCE).expect("a connection is closed in time") {
-            Event::Connection => panic!("a connection that nobody asked for"),
+            Event::Connection => panic!("an unexpected connection"),
             Event::Bytes(n) => {
                 parent.wire(n).expect_closed();
                 parent.close(n);
             }
         }
     }
-    assert!(started.elapsed() > Duration::from_secs(2), "they are kept for a while");
+    assert!(started.elapsed() > Duration::from_secs(2), "they must be kept for a while");
     parent.expect_quiet();
     let kept = parent.connections.iter().position(Option::is_some).unwrap();
     assert_eq!(parent.serve_one(&mut client, "later"), kept);
@@ -482,7 +482,7 @@ fn a_parent_that_was_started_anew_between_two_calls_is_found_again() {
 fn a_connection_lost_in_the_middle_is_an_error_and_never_retried() {
     let mut parent = Parent::start();
     let mut client = parent.client();
-    // First on a new connection, then on one that has served before.
+    // First on a new connection, then on a reused one.
     for warm in [None, Some("warm")] {
         let served = warm.map(|text| parent.serve_one(&mut client, text));
         let id = client.start_call("greet", json!({ "who": "lost" }));
@@ -496,7 +496,8 @@ fn a_connection_lost_in_the_middle_is_an_error_and_never_retried() {
     parent.end(client);
 }
 
-/// Listens, forks, and serves: the parent until it is killed, or the fork when the parent has gone. Says who lives on.
+/// Listens, forks, and serves: in the parent until it is killed, or in the fork after the parent has exited.
+/// Prints the pid of the fork.
 const FORKING: &str = r#"
 import os, signal, socket, struct, sys
 listener = socket.socket(socket.AF_UNIX)
@@ -512,7 +513,7 @@ def serve():
                 break
             body = connection.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
             if b'"hang"' in body:
-                # What the parent has is the fork's too.
+                # The fork inherits the listener.
                 print(os.fork() or signal.pause(), flush=True)
                 signal.pause()
             if b'"slow"' in body:
@@ -531,7 +532,7 @@ else:
 serve()
 "#;
 
-/// Ends the process that a script has left to live on.
+/// Kills the process that a script has left running.
 struct Left(i32);
 
 impl Drop for Left {
@@ -557,7 +558,7 @@ fn a_call_to_a_parent_that_is_gone_ends_though_a_fork_of_it_has_the_socket() {
     let _fork = Left(lines.next().unwrap().unwrap().parse().unwrap());
     script.signal(rustix::process::Signal::KILL);
     script.wait_within(PATIENCE);
-    // One that the parent had read, and ones that nobody will.
+    // One call that the parent had read, and two that will never be read.
     for call in [waiting, client.start_call("greet", json!({})), client.start_call("greet", json!({}))] {
         let answer = client.answer(call);
         assert_error_type(&answer, "IPCConnectionError");
@@ -577,7 +578,7 @@ fn a_parent_that_has_left_its_socket_to_a_fork_is_served_by_the_fork() {
     script.wait_within(PATIENCE);
     let mut client = parent.client();
     assert_eq!(client.call_text("greet", json!({})), "served");
-    // Longer than a parent that is gone is waited for.
+    // Longer than the bridge waits for an answer after the parent has exited.
     assert_eq!(client.call_text("greet", json!({ "who": "slow" })), "served");
     parent.end(client);
 }
@@ -624,7 +625,7 @@ fn many_unfinished_big_answers_hold_up_no_other_call() {
     for _ in 0..16 {
         let id = client.start_call("greet", json!({ "who": "unfinished" }));
         let (n, _) = parent.next_request();
-        // Few enough to be sent even when nobody reads them.
+        // Small enough for the socket buffer, even when they are not read.
         parent.wire(n).send_bytes(&whole[..64 * 1024]);
         unfinished.push((id, n));
     }
@@ -659,7 +660,7 @@ fn without_a_parent_a_call_is_an_error_until_one_appears() {
     for _ in 0..3 {
         assert_error_type(&client.call("greet", json!({})), "IPCConnectionError");
     }
-    // A socket file that nobody listens on any more is no parent either.
+    // A socket file without a listener is no parent either.
     drop(UnixListener::bind(parent.socket()).unwrap());
     assert_error_type(&client.call("greet", json!({})), "IPCConnectionError");
     std::fs::remove_file(parent.socket()).unwrap();
@@ -834,17 +835,17 @@ fn an_extra_frame_never_becomes_another_calls_answer() {
     let mut parent = Parent::start();
     let mut client = parent.client();
 
-    // Behind the answer, in the same write.
+    // After the answer, in the same write.
     let id = client.start_call("greet", json!({}));
     let (n, _) = parent.next_request();
     let mut bytes = frame(text_result("mine").to_string());
-    bytes.extend(frame(text_result("nobody's").to_string()));
+    bytes.extend(frame(text_result("stray").to_string()));
     parent.wire(n).send_bytes(&bytes);
     assert_eq!(client.answer(id)["result"], text_result("mine")["result"]);
     parent.serve_one(&mut client, "next");
 
-    // Later, while the connection is idle; whole, and in part.
-    let stray = frame(text_result("nobody's").to_string());
+    // Later, while the connection is idle; in whole and in part.
+    let stray = frame(text_result("stray").to_string());
     for cut in [stray.len(), stray.len() / 2, 4, 1] {
         let n = parent.serve_one(&mut client, "before");
         parent.wire(n).send_bytes(&stray[..cut]);
@@ -904,7 +905,7 @@ fn every_kind_of_content_passes_unchanged() {
     parent.end(client);
 }
 
-/// A bridge whose answer is read as the line it is: a parsed number has lost what this is about.
+/// Calls through a bridge and returns the answer as text: parsing would change the numbers.
 fn answer_line(parent: &mut Parent, params: &str, answer: &str) -> (Vec<u8>, String) {
     let (mut near, far) = UnixStream::pair().unwrap();
     near.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -960,7 +961,7 @@ fn an_error_frame_is_its_message_and_type() {
         parent.answer(n, &error_frame(message, type_name));
         assert_eq!(error_text(&client.answer(id)), format!("{message} (type: {type_name})"));
     }
-    // Unknown fields are ignored, and the connection has served all of them.
+    // Unknown fields are ignored; one connection has served all of these.
     let id = client.start_call("greet", json!({}));
     let (n, _) = parent.next_request();
     let extended = json!({ "error": { "message": "a", "type": "B", "traceback": [1] }, "id": 7 });
@@ -1035,7 +1036,8 @@ fn progress_without_a_token_never_reaches_the_client() {
     let mut bytes = frame(json!({ "progress": { "progress": 1 } }).to_string());
     bytes.extend(frame(text_result("done").to_string()));
     parent.wire(n).send_bytes(&bytes);
-    // Against the document, so an error will do as well as the answer: but one of them, and nothing else.
+    // The parent violates the protocol, so the client may get an error or the answer, but exactly one of
+    // them.
     let answer = client.receive();
     assert_eq!(answer["id"], id, "{answer}");
     assert_eq!(messages_so_far(&mut client), Vec::<Value>::new());
@@ -1066,14 +1068,14 @@ fn a_cancelled_call_closes_its_connection_and_is_never_answered() {
 }
 
 #[test]
-fn an_answer_that_crosses_a_cancellation_is_nobodys() {
+fn an_answer_that_crosses_a_cancellation_never_goes_to_another_call() {
     let mut parent = Parent::start();
     let mut client = parent.client();
     for n in 0..50 {
         let id = client.start_call("greet", json!({ "who": "cancelled" }));
         let (wire, _) = parent.next_request();
         client.cancel(id);
-        // The bridge may have closed it already.
+        // The bridge may already have closed the connection.
         _ = rustix::net::send(
             parent.wire(wire),
             &frame(text_result("late").to_string()),
@@ -1090,7 +1092,7 @@ fn an_answer_that_crosses_a_cancellation_is_nobodys() {
                 assert_eq!(message["result"], text_result(&own)["result"]);
                 break;
             }
-            // It may have been on its way when the cancellation came, but then it is its own.
+            // The answer may have been sent before the cancellation arrived; then it has the call's own id.
             assert_eq!(message["id"], id, "{message}");
             assert_eq!(message["result"], text_result("late")["result"]);
         }
@@ -1156,7 +1158,7 @@ except ConnectionResetError:
 print('asked' if asked else 'refused', flush=True)
 ";
 
-/// What a listener prints about a bridge's call, and what the client of the bridge gets.
+/// What a listener prints about a bridge's call, and what the bridge's client gets.
 fn call_to(command: &mut Command) -> (String, Value) {
     let parent = Parent::absent();
     std::fs::set_permissions(parent.dir.path(), Permissions::from_mode(0o777)).unwrap();
@@ -1177,7 +1179,7 @@ fn a_parent_of_another_user_is_never_asked() {
     let (seen, answer) = call_to(&mut stranger);
     assert_eq!(seen, "refused");
     assert_error_type(&answer, "IPCConnectionError");
-    // The same listener run by this user is asked: it is the user that was refused.
+    // The same listener run by this user gets the call, so the refusal was for the user.
     let (seen, _) = call_to(&mut python(LISTEN));
     assert_eq!(seen, "asked");
 }

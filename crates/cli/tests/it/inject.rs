@@ -1,4 +1,4 @@
-//! Each system call of a host and of a bridge fails, one at a time.
+//! Makes each system call of a host and of a bridge fail, one at a time.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use toolbridge_scripted::{Run, STAND_IN, by_halves, fail_each_call};
 
 use crate::support::{PATIENCE, Process, eventually, toolbridge};
 
-/// The bridge, which may end at any time.
+/// A client and its bridge, which may end at any time.
 struct Talk {
     process: Process,
     stream: UnixStream,
@@ -29,7 +29,7 @@ impl Talk {
         Self { process: Process(child), stream: near, lines }
     }
 
-    /// Sends lines, unless there is nobody any more.
+    /// Sends lines; ignores a bridge that has ended.
     fn say(&mut self, lines: &[Value]) {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         if let Err(error) = self.stream.write_all(text.as_bytes()) {
@@ -37,7 +37,7 @@ impl Talk {
         }
     }
 
-    /// The next line; none is an end, and so is half of one.
+    /// The next line; `None` at the end of the stream, also after an incomplete line.
     fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
@@ -48,7 +48,8 @@ impl Talk {
         }
     }
 
-    /// Calls a tool. An error is an answer, a wrong answer is not, and no answer is the end.
+    /// Calls a tool. `Some(true)` is the right answer, `Some(false)` an error, `None` the end; a wrong answer
+    /// panics.
     fn echo(&mut self, id: usize, text: &str) -> Option<bool> {
         let call = json!({ "name": "echo", "arguments": { "text": text } });
         self.say(&[json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call })]);
@@ -74,22 +75,22 @@ impl Talk {
     }
 }
 
-/// The process ends by itself, and says why unless all is well.
+/// Waits for the process to exit and checks that a failure has a message.
 fn end(process: &mut Process) -> (bool, String) {
     let status = process.wait_within(PATIENCE);
     let mut stderr = String::new();
     process.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert!(status.code().is_some() && !stderr.contains("panicked"), "{status}: {stderr}");
-    assert!(status.success() || !stderr.is_empty(), "{status}, and not a word");
+    assert!(status.success() || !stderr.is_empty(), "{status}, without a message");
     (status.success(), stderr)
 }
 
-/// A host, a bridge to it, and calls, where those system calls fail that `command` makes. Returns whether the host has
-/// ended well.
+/// Runs a host, a bridge to it, and calls, with failing system calls in `command`. Returns whether the host
+/// has ended successfully.
 fn calls(run: &Run, command: &str) -> bool {
     let variables = run.variables(command);
     let mut command = toolbridge();
-    // To a file: whoever closes a pipe does not wait for what comes out of it.
+    // To a file: a close of a pipe does not wait for the output.
     let stdout = tempfile::NamedTempFile::new().unwrap();
     command.stdin(Stdio::piped()).stdout(stdout.reopen().unwrap()).stderr(Stdio::piped());
     command
@@ -120,7 +121,8 @@ fn calls(run: &Run, command: &str) -> bool {
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }),
     ]);
-    // More than a socket holds; then until a call is good, because each thread has its own failure.
+    // More than a socket buffer holds; then repeat until a call succeeds, because each thread has its own
+    // failure.
     let mut last = talk.echo(2, &"grüß dich ".repeat(40_000));
     for id in 3..7 {
         if last.is_none() || last == Some(true) && id > 4 {
@@ -163,12 +165,12 @@ fn a_host_survives_the_failure_of_any_system_call() {
 fn a_bridge_survives_the_failure_of_any_system_call() {
     let known = ["connect", "epoll_create1", "open", "read", "sendmsg", "socket"];
     fail_each_call("cli", &known, |run| {
-        assert!(calls(run, "bridge"), "the host minds");
+        assert!(calls(run, "bridge"), "the host failed");
         true
     });
 }
 
-/// A request, where those system calls fail that `command` makes. Returns whether the answer is the right one.
+/// Makes a request with failing system calls in `command`. Returns whether the answer is the right one.
 fn ask(run: &Run, transport: &str, command: &str) -> bool {
     let home = tempfile::tempdir().unwrap();
     let cli = home.path().join("claude");
@@ -209,7 +211,7 @@ fn a_guardian_survives_the_failure_of_any_system_call() {
 }
 
 #[test]
-fn what_is_read_and_written_by_halves_arrives_whole() {
+fn short_reads_and_writes_lose_nothing() {
     for transport in ["sdk", "stdio"] {
         by_halves(|run| assert!(ask(run, transport, ""), "there is no good answer"));
     }

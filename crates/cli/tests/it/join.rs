@@ -1,4 +1,4 @@
-//! One table of calls to a function of this process, a server from `PyPI` and one from npm, through every front.
+//! The same calls to a function of this process, a server from `PyPI` and one from npm, through every front.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -24,11 +24,11 @@ fn add(a: f64, b: f64) -> f64 {
     a + b
 }
 
-/// What `examples/join.rs` offers.
+/// The tools that `examples/join.rs` offers.
 const NAMES: [&str; 5] =
     ["add", "convert_time", "npm_echo", "npm_get-structured-content", "npm_get-tiny-image"];
 
-/// Tool, arguments, and something that is in the result.
+/// Tool, arguments, and a part of the expected result.
 fn table() -> Vec<(&'static str, Value, Value)> {
     let text = |text: &str| json!([{ "type": "text", "text": text }]);
     vec![
@@ -54,7 +54,7 @@ fn table() -> Vec<(&'static str, Value, Value)> {
             json!({}),
             json!({ "content": [{}, { "type": "image", "mimeType": "image/png" }] }),
         ),
-        // Errors of each.
+        // An error of each source.
         ("add", json!({ "a": "x", "b": 1 }), json!({ "isError": true })),
         (
             "convert_time",
@@ -86,7 +86,7 @@ async fn joined() -> Arc<dyn ToolSource> {
     Arc::new(Selection::new(all, NAMES).unwrap())
 }
 
-/// The result of the source itself, in the words of the MCP front.
+/// The result of calling the source directly, as the MCP front would write it.
 async fn directly(source: &dyn ToolSource, tool: &str, arguments: &Value) -> Value {
     let call = ToolCall::new(tool, RawJson::parse(arguments.to_string()).unwrap());
     match source.call(call, CallContext::default()).await {
@@ -110,7 +110,7 @@ fn example(world: &World) -> McpClient {
     McpClient::start_command(command)
 }
 
-/// Clients of every front, each on its own thread or task.
+/// A client of every front, each on its own thread or task.
 struct Fronts {
     /// The bridge, the example and `toolbridge serve`.
     lines: Vec<(&'static str, Arc<Mutex<McpClient>>)>,
@@ -139,7 +139,7 @@ impl Fronts {
     }
 }
 
-/// Begins a session over HTTP; its clients are older than those that need none.
+/// Starts a session over HTTP, for clients of a protocol version that needs one.
 fn http_session(url: &str) -> String {
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
@@ -172,7 +172,7 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
     let (served, said) = world.start(&["--session", "all", "--http", "127.0.0.1:0"]);
     let url = said["url"].as_str().unwrap().to_owned();
     let mut sdk = ControlChannel::new(world.0.path());
-    // A model that can read files sees the tools as they are.
+    // With the builtin tool `Read`, the model sees the tools' results unchanged.
     let builder = ClaudeCodeModel::builder().cli(sdk.program()).builtin_tools(["Read"]);
     let model = builder.session_dir(world.sessions()).build().unwrap();
     model.set_agent_toolsets(Arc::clone(&tools), "tools", Transport::Sdk).unwrap();
@@ -186,7 +186,7 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
             let want = directly(&*tools, tool, &arguments).await;
             assert!(is_in(&part, &want), "{tool} {arguments}: {want}");
             let results = fronts.results(tool, &arguments).await;
-            // The day is in some of them, and may have changed.
+            // Some results contain the date, which may have changed.
             if directly(&*tools, tool, &arguments).await != want {
                 continue;
             }
@@ -201,7 +201,7 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
     world.nothing_is_left();
 }
 
-/// What a model in the real CLI is shown of each call in the table.
+/// What a model in the real CLI sees for each call in the table.
 async fn shown(world: &World, tools: &Arc<dyn ToolSource>, transport: Transport) -> Vec<ToolResultBlock> {
     let calls = table();
     let scripted = ScriptedModel::start_with(move |request| match calls.get(request.turn()) {

@@ -1,4 +1,4 @@
-//! Kill -9 of anything at any moment: the rest ends, and the next start leaves nothing.
+//! Kill -9 of any process at any moment: the others end, and the next start leaves no files.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
@@ -72,17 +72,17 @@ fn a_bridge_killed_at_any_moment_cancels_its_calls_and_the_host_lives() {
         client.bridge.signal(Signal::KILL);
         client.bridge.wait_within(PATIENCE);
     }
-    // All those handlers have gone: the exclusive lane is free.
+    // All those handlers have ended, so the exclusive lane is free.
     assert_eq!(host.client().call_text("write_note", json!({ "text": "free" })), "note 1: free");
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", host.process.pid())).unwrap().count();
     eventually("the host closes what the dead left", PATIENCE, || descriptors() < 30);
     host.process.signal(Signal::KILL);
-    // Only when it is dead are its files left to the next start.
+    // The next start removes its files only if it is dead.
     host.process.wait_within(PATIENCE);
     assert_next_start_is_clean(host.dir);
 }
 
-/// One more start and a proper end: no file and no process is left.
+/// Starts one more host and ends it normally: no file and no process may be left.
 fn assert_next_start_is_clean(dir: TempDir) {
     let path = dir.path().to_owned();
     let mut host = Host::start_in(dir);

@@ -1,4 +1,4 @@
-//! The real executable, as its users meet it: over socket pairs and pipes, with real signals.
+//! The real executable, over socket pairs and pipes, with real signals.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod support;

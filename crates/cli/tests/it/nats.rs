@@ -1,4 +1,5 @@
-//! Tools of other machines, with a real NATS server: `serve --nats` on each host, `serve --nats-tools` wherever they are called.
+//! Tools of other machines, with a real NATS server: `serve --nats` on each host, `serve --nats-tools` for
+//! the callers.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use serde_json::json;
 use crate::support::{McpClient, PATIENCE, Process, eventually, run, text};
 use crate::world::World;
 
-/// A NATS server, and its address.
+/// Starts a NATS server; returns it and its address.
 fn server() -> (Process, String) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new(toolbridge_scripted::nats_server());
@@ -53,7 +54,7 @@ fn a_client_calls_the_tools_of_two_hosts_with_two_commands() {
     let results = joined["result"]["structuredContent"]["results"].as_array().unwrap();
     assert_eq!(results.iter().map(|result| &result["host"]).collect::<Vec<_>>(), ["one", "two"]);
 
-    // A host that is ended leaves the rest to the other.
+    // After one host has ended, the other one gets all calls.
     one.signal(Signal::TERM);
     assert!(one.wait_within(PATIENCE).success());
     for number in 0..20 {
@@ -70,7 +71,7 @@ fn a_client_calls_the_tools_of_two_hosts_with_two_commands() {
 }
 
 #[test]
-fn what_cannot_begin_says_why() {
+fn a_failed_start_says_why() {
     let world = World::new();
     let (_server, url) = server();
     let tools = format!("{url}/gpu");
@@ -81,7 +82,7 @@ fn what_cannot_begin_says_why() {
             1,
             "would offer its own tools to itself",
         ),
-        (&["--nats-tools", &url], 1, "there is no name behind it"),
+        (&["--nats-tools", &url], 1, "it has no name at its end"),
         (&["--demo", "--nats", &url], 2, "--name"),
         (&["--demo", "--nats", &url, "--name", "a.b"], 1, "name `a.b` is empty or has characters other than"),
         (

@@ -1,4 +1,4 @@
-//! `toolbridge serve` with the real executable and real servers: each source, each front, and every way to go wrong.
+//! `toolbridge serve` with the real executable and real servers: each source, each front, and each error.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ impl World {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// On stdin and stdout, with a client that has said hello.
+    /// On stdin and stdout, with a client that has done the handshake.
     fn client(&self, args: &[&str]) -> McpClient {
         let mut command = self.toolbridge(&["serve"]);
         command.args(args);
@@ -32,10 +32,10 @@ impl World {
         client
     }
 
-    /// A front that says where it is.
+    /// Starts a front that prints where it listens.
     pub(crate) fn start(&self, args: &[&str]) -> (Process, Value) {
         let mut command = self.toolbridge(&["serve"]);
-        // No end of stdin ends these.
+        // An ended stdin must not end these.
         let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -43,14 +43,14 @@ impl World {
         (Process(child), said)
     }
 
-    /// How it ends that cannot begin.
+    /// The exit code and stderr of a start that fails.
     fn fails(&self, args: &[&str]) -> (i32, String) {
         let (code, stdout, stderr) = run(self.toolbridge(&["serve"]).args(args));
         assert_eq!(stdout, "", "{args:?}: {stderr}");
         (code, stderr)
     }
 
-    /// Servers that live, by a part of their command line.
+    /// The running servers whose command line contains `part`.
     pub(crate) fn servers(&self, part: &str) -> Vec<String> {
         processes_of(self.0.path()).filter(|process| process.contains(part)).collect()
     }
@@ -73,7 +73,7 @@ pub(crate) fn everything() -> String {
     everything_server().to_str().unwrap().to_owned()
 }
 
-/// Sends one message over HTTP: the status and the headers, and the answer.
+/// Sends one message over HTTP; returns status and headers, and the answer.
 pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value) {
     let port = url.strip_suffix("/mcp").unwrap().rsplit(':').next().unwrap();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
@@ -88,13 +88,13 @@ pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value)
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    // A slow answer is an event.
+    // A slow answer comes as a server-sent event.
     let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let answer = lines.filter_map(|line| serde_json::from_str(line).ok()).find(Value::is_object);
     (head.to_owned(), answer.unwrap_or_default())
 }
 
-/// A request of 2026-07-28, which needs no session.
+/// A request of protocol version 2026-07-28, which needs no session.
 fn over_http(url: &str, method: &str, mut params: Value, token: Option<&str>) -> (String, Value) {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -129,12 +129,12 @@ fn a_command_is_served_on_stdin_and_stdout_and_both_end_with_the_client() {
     let world = World::new();
     let mut client = McpClient::start_command(world.toolbridge(&["serve", "--", &time()]));
     let hello = client.initialize();
-    // It introduces itself as the server does.
+    // Its server info is that of the server.
     assert_eq!(hello["result"]["serverInfo"]["name"], "mcp-time", "{hello}");
     assert_eq!(listed(&mut client), ["get_current_time", "convert_time"]);
     let answer = client.call("convert_time", noon());
     assert_eq!(answer["result"]["structuredContent"]["time_difference"], "-9.0h", "{answer}");
-    assert_eq!(world.servers("mcp-server-time").len(), 2, "toolbridge, and its server");
+    assert_eq!(world.servers("mcp-server-time").len(), 2, "toolbridge and its server");
     client.end_input();
     assert!(client.bridge.wait_within(PATIENCE).success());
     world.nothing_is_left();
@@ -176,7 +176,7 @@ fn documents_sessions_and_a_file_of_servers_are_one_server() {
     client.hang_up();
     assert!(client.bridge.wait_within(PATIENCE).success());
 
-    // Some of them, in the order of their sources; what was not named is not called either.
+    // Only some tools, in the order of their sources; the others cannot be called either.
     let only = ["--only", "add", "--only", "time_convert_time"];
     let mut client = world.client(&[&all[..], &only].concat());
     assert_eq!(self::listed(&mut client), ["time_convert_time", "add"]);
@@ -200,7 +200,7 @@ fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
     std::fs::create_dir(&saved).unwrap();
     let (notes_dir, saved_dir) = (notes.to_str().unwrap(), saved.to_str().unwrap());
     let mut client = world.client(&["--demo", "--docs", notes_dir, "--park=1000", "--park-save", saved_dir]);
-    // `echo` itself says that half a million characters may be read.
+    // `echo` itself allows results of half a million characters.
     let text = "日本 \"quoted\" \\ line\n".repeat(40_000);
     let note: Value = serde_json::from_str(&client.call_text("echo", json!({ "text": text }))).unwrap();
     assert_eq!(note["bytes"], text.len(), "{note}");
@@ -213,7 +213,7 @@ fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
         serde_json::from_str(&client.call_text("result_read", json!({ "handle": handle, "end_line": 1 })))
             .unwrap();
     assert_eq!(read["text"], "日本 \"quoted\" \\ line\n");
-    // Another server knows nothing of it.
+    // Another server does not have the result.
     let mut other = world.client(&["--demo", "--park"]);
     assert!(other.call_text("echo", json!({ "text": handle })).contains("there is no result `parked:"));
     let (code, stderr) = world.fails(&["--demo", "--park", "--park-save", "/no/such/folder"]);
@@ -221,7 +221,7 @@ fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
 }
 
 #[test]
-fn a_command_has_the_name_that_its_server_has_for_a_prefix() {
+fn a_commands_prefix_is_the_name_of_its_server() {
     let world = World::new();
     let mut client = world.client(&["--demo", "--prefix", "--", &time()]);
     let listed = listed(&mut client);
@@ -246,7 +246,7 @@ fn http_clients_call_a_server_until_a_signal_ends_all() {
     world.nothing_is_left();
 }
 
-/// A proxy that takes tunnels, whatever host they are to, to a port of this machine; and which it was asked for.
+/// A proxy that opens each tunnel to a port of this machine, whatever host was asked for; reports the host.
 fn proxy(port: u16) -> (String, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://ann:secret@{}", listener.local_addr().unwrap());
@@ -277,7 +277,7 @@ fn a_server_behind_a_proxy_is_reached_through_it() {
     let (_served, said) = world.start(&["--demo", "--http", "127.0.0.1:0", "--allow-host", "shop.invalid"]);
     let port = said["url"].as_str().unwrap().trim_end_matches("/mcp").rsplit(':').next().unwrap();
     let (proxy, seen) = proxy(port.parse().unwrap());
-    // No resolver knows this name, so there is no other way to it.
+    // No resolver knows this name, so it is reached only through the proxy.
     let config = json!({ "mcpServers": { "shop": { "type": "http", "url": "http://shop.invalid/mcp" } } });
     let config = world.write("mcp.json", config.to_string());
     let mut command = world.toolbridge(&["serve", "--stdio", "--mcp-config", &config]);
@@ -305,7 +305,7 @@ fn over_http_other_machines_need_a_token() {
 }
 
 #[test]
-fn a_name_is_there_for_everybody_until_a_signal_whatever_stdin_is() {
+fn a_named_session_lasts_until_a_signal_whatever_stdin_is() {
     let world = World::new();
     let (mut served, said) = world.start(&["--name", "time", "--", &time()]);
     let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(said[key].as_str().unwrap()));
@@ -319,7 +319,7 @@ fn a_name_is_there_for_everybody_until_a_signal_whatever_stdin_is() {
         client.call("convert_time", noon())["result"].clone()
     });
     assert_eq!(answers[0], answers[1]);
-    // Its stdin was at its end from the beginning.
+    // Its stdin was at its end from the start.
     assert!(served.0.try_wait().unwrap().is_none());
     drop((bridge, attached));
     served.signal(Signal::TERM);
@@ -327,13 +327,13 @@ fn a_name_is_there_for_everybody_until_a_signal_whatever_stdin_is() {
     world.nothing_is_left();
 }
 
-/// An MCP server that ends only when it is killed.
+/// An MCP server that only SIGKILL ends.
 fn stubborn(world: &World) -> String {
     world.write("stubborn.sh", format!("trap '' TERM INT\n'{}'\nwhile :; do sleep 1000; done\n", time()))
 }
 
 #[test]
-fn a_server_that_does_not_want_to_end_is_gone_when_toolbridge_is() {
+fn a_server_that_ignores_signals_is_gone_when_toolbridge_is() {
     let world = World::new();
     let script = stubborn(&world);
     let (mut served, _) = world.start(&["--name", "stubborn", "--", "sh", &script]);
@@ -346,7 +346,7 @@ fn a_server_that_does_not_want_to_end_is_gone_when_toolbridge_is() {
 #[test]
 fn a_signal_while_servers_are_started_ends_them_too() {
     let world = World::new();
-    // It says nothing, and does not want to end.
+    // It writes nothing, and ignores signals.
     let script = world.write("mute.sh", "trap '' TERM INT\nwhile :; do sleep 1000; done\n");
     let config = json!({ "mcpServers": {
         "mute": { "command": "sh", "args": [script] }, "time": { "command": time() },
@@ -372,7 +372,7 @@ fn a_server_ends_when_toolbridge_is_killed() {
     eventually("no process is left", PATIENCE, || processes_of(world.0.path()).next().is_none());
 }
 
-/// What is wrong, with which exit code, and what to do.
+/// Checks the exit code, the error and the hint.
 #[track_caller]
 fn refused(world: &World, args: &[&str], want: (i32, &str, &str)) {
     let (code, stderr) = world.fails(args);
@@ -386,7 +386,7 @@ fn refused(world: &World, args: &[&str], want: (i32, &str, &str)) {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anything_is_started() {
+fn wrong_usage_is_reported_before_anything_is_started() {
     let world = World::new();
     for (args, want) in [
         (&[][..], "required arguments were not provided"),
@@ -426,14 +426,14 @@ fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
         &cat,
         (1, "MCP server `echo` ended before it had answered", "try the command in a shell"),
     );
-    // Whatever else was started is not left behind.
+    // The servers that were started are not left behind.
     let config = json!({ "mcpServers": { "time": { "command": time() }, "none": { "command": missing } } });
     let config = world.write("mcp.json", config.to_string());
     refused(&world, &["--mcp-config", &config], (1, "MCP server `none`: there is no file", "check the path"));
 }
 
 #[test]
-fn a_file_of_servers_that_is_wrong_is_told_with_the_place() {
+fn an_invalid_server_file_is_reported_with_the_position() {
     let world = World::new();
     let missing = world.path("missing.json").to_str().unwrap().to_owned();
     refused(&world, &["--mcp-config", &missing], (1, "No such file or directory", "as the CLI has it"));
@@ -448,7 +448,7 @@ fn a_file_of_servers_that_is_wrong_is_told_with_the_place() {
 }
 
 #[test]
-fn names_that_clash_and_tools_that_are_not_there_are_told() {
+fn clashing_names_and_missing_tools_are_reported() {
     let world = World::new();
     let config = json!({ "mcpServers": { "a": { "command": time() }, "b": { "command": time() } } });
     let config = world.write("mcp.json", config.to_string());
@@ -461,7 +461,7 @@ fn names_that_clash_and_tools_that_are_not_there_are_told() {
     let both = ["a_get_current_time", "a_convert_time", "b_get_current_time", "b_convert_time"];
     assert_eq!(listed(&mut client), both);
     drop(client);
-    // It has been said; it is no good advice any more.
+    // With --prefix given, the hint must not suggest it again.
     let twice = ["--mcp-config", &config, "--mcp-config", &config, "--prefix"];
     refused(&world, &twice, (1, "two tools are called `a_get_current_time`", "rename one"));
     let only = ["--demo", "--only", "echoo"];
@@ -481,7 +481,7 @@ fn names_that_clash_and_tools_that_are_not_there_are_told() {
 }
 
 #[test]
-fn an_address_that_cannot_be_used_is_told_before_a_server_is_started() {
+fn an_unusable_address_is_reported_before_a_server_is_started() {
     let world = World::new();
     let marker = world.path("started").to_str().unwrap().to_owned();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

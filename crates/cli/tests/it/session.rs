@@ -1,4 +1,4 @@
-//! Sessions against the system: modes, full and read-only disks, descriptors.
+//! Sessions and system limits: modes, full and read-only disks, descriptors.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn no_file_is_ever_open_to_others_whatever_the_umask() {
         assert!(process.wait_within(PATIENCE).success());
     }
     drop(done);
-    assert!(watch.join().unwrap() > 100, "nobody looked");
+    assert!(watch.join().unwrap() > 100, "the watcher did not look often enough");
 }
 
 /// Runs `toolbridge demo --serve` inside a private mount namespace, on a tmpfs with these options.
@@ -49,7 +49,7 @@ fn start_on_tmpfs(options: &str, before: &str) -> (i32, String, String) {
         env!("CARGO_BIN_EXE_toolbridge"),
     );
     let mut command = Command::new("unshare");
-    // Who is not root becomes root of a user namespace first, which may mount a tmpfs too.
+    // Without root, become root of a user namespace, which may mount a tmpfs too.
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
@@ -75,7 +75,7 @@ fn a_directory_that_is_full_read_only_or_out_of_inodes_is_one_clear_error_and_no
 }
 
 #[test]
-fn running_out_of_descriptors_pauses_accepting_and_disturbs_nobody() {
+fn running_out_of_descriptors_pauses_accepting_and_disturbs_no_open_connection() {
     let dir = TempDir::new().unwrap();
     let mut command = Command::new("prlimit");
     command
@@ -88,7 +88,7 @@ fn running_out_of_descriptors_pauses_accepting_and_disturbs_nobody() {
     client.initialize();
     let open_call = client.start_call("wait", json!({ "ms": 2_000 }));
     client.call("echo", json!({ "text": "" }));
-    // More connections than it has descriptors for; the rest wait unaccepted.
+    // More connections than descriptors; the rest stay unaccepted.
     let crowd: Vec<_> =
         (0..60).map(|_| std::os::unix::net::UnixStream::connect(path("socket")).unwrap()).collect();
     let cpu = || {
@@ -137,7 +137,8 @@ fn a_host_with_few_descriptors_answers_every_call() {
     let started = Instant::now();
     for round in 0..3 {
         for client in &mut clients {
-            // Answers that fit into a socket and ones that do not, which take a descriptor more while they wait.
+            // Answers that fit into a socket buffer, and answers that do not and need one more descriptor
+            // while they wait.
             for (tool, arguments, length) in [
                 ("wait", json!({ "ms": 20 }), "waited 20 ms".len()),
                 ("blob", json!({ "bytes": 400_000 }), 400_000),
@@ -151,7 +152,7 @@ fn a_host_with_few_descriptors_answers_every_call() {
             }
         }
     }
-    // Nobody waited until connections were given up for their age alone.
+    // No call waited until connections were closed for their age.
     assert!(started.elapsed() < 2 * PATIENCE, "{:?}", started.elapsed());
     drop(stdin);
     assert!(process.wait_within(PATIENCE).success());

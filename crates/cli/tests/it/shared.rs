@@ -1,4 +1,4 @@
-//! One server for many CLIs: `toolbridge serve --name`, and a real CLI for each who uses it.
+//! One server for many CLIs: `toolbridge serve --name`, used by several real CLIs.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::world::World;
 
 const CLIS: usize = 10;
 
-/// The processes of the server itself, whoever else has its name on a command line.
+/// Matches the processes of the server itself, and no others with its name on their command line.
 const SERVER: &str = "/python ";
 
-/// Converts a time, as each CLI is told to.
+/// Checks the converted time.
 #[track_caller]
 fn check(converted: &str) {
     let converted: Value =
@@ -32,7 +32,7 @@ fn check(converted: &str) {
 async fn ten_clis_use_one_server_and_none_notices_that_it_is_killed() {
     let world = Arc::new(World::new());
     let (mut served, _) = world.start(&["--name", "time", "--", &time()]);
-    // Who is last kills the server; then all go on.
+    // The last CLI to arrive kills the server; then all continue.
     let (meeting, killed) = (
         Arc::new([Barrier::new(CLIS), Barrier::new(CLIS)]),
         Arc::new(Mutex::new(None::<(Instant, Vec<String>)>)),
@@ -77,7 +77,7 @@ async fn ten_clis_use_one_server_and_none_notices_that_it_is_killed() {
         assert_eq!(met, "met");
         check(before);
         check(later);
-        // It was told of no error either.
+        // No CLI saw an error.
         for result in requests.iter().flat_map(toolbridge_scripted::ModelRequest::tool_results) {
             assert!(!result.is_error, "{result:?}");
         }
@@ -94,7 +94,7 @@ async fn ten_clis_use_one_server_and_none_notices_that_it_is_killed() {
     );
     assert_eq!(world.servers(SERVER).len(), 1);
 
-    // The same without a CLI: how long a call takes that comes at once.
+    // The same without a CLI: the time of a call right after the kill.
     let mut client = world.attach(&["time"]);
     eventually("the session shows", PATIENCE, || !client.call("convert_time", noon())["result"].is_null());
     kill(&world.servers(SERVER)[0]);

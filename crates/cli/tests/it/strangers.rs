@@ -1,4 +1,4 @@
-//! A temporary directory that other users share: their files, and users whom a namespace does not map.
+//! A temporary directory shared with other users: their files, and users that a namespace does not map.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -17,14 +17,14 @@ use crate::wire::{frame, python, python_as_another_user, request};
 
 const EXECUTABLE: &str = env!("CARGO_BIN_EXE_toolbridge");
 
-/// Us and somebody else, both without any right.
+/// Our user and another one, both without privileges.
 const US: u32 = 54_321;
 const STRANGER: u32 = 54_322;
 
-/// Ids of sessions, ours by their version, in the order in which they are looked at.
+/// Session ids of ours (by their version), in the order in which the sweep visits them.
 const EARLY: &str = "000000000000800080000000000000aa";
 const LATE: &str = "ffffffffffff8fff8fffffffffffffff";
-/// Another implementation's.
+/// The id of another implementation's session.
 const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
 
 fn socket(dir: &Path, id: &str) -> PathBuf {
@@ -35,14 +35,14 @@ fn schema(dir: &Path, id: &str) -> PathBuf {
     dir.join(format!("claudecode_ipc_schema_{id}.json"))
 }
 
-/// A directory like `/tmp`: everybody may make files there, and remove their own.
+/// A directory like `/tmp`: every user may create files there, and remove their own.
 fn shared_dir() -> TempDir {
     let dir = TempDir::new().unwrap();
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
     dir
 }
 
-/// A socket at which nobody listens.
+/// A socket without a listener.
 fn dead_socket(path: &Path, owner: u32) {
     drop(UnixListener::bind(path).unwrap());
     chown(path, Some(owner), Some(owner)).unwrap();
@@ -54,13 +54,14 @@ fn plain_file(path: &Path, owner: u32) {
     chown(path, Some(owner), Some(owner)).unwrap();
 }
 
-/// What a killed session of `owner` leaves.
+/// Creates the files that a killed session of `owner` leaves.
 fn leave_behind(dir: &Path, id: &str, owner: u32) {
     dead_socket(&socket(dir, id), owner);
     plain_file(&schema(dir, id), owner);
 }
 
-/// Whether there can be processes of `uid`, and inside a user namespace that maps only them. Says so if not.
+/// Whether processes can run as `uid`, and inside a user namespace that maps only that user. Reports it if
+/// not.
 fn can_be(uid: u32, map: Option<u32>) -> bool {
     if !rustix::process::geteuid().is_root() {
         say_unchecked("only root can start a process of another user");
@@ -73,7 +74,7 @@ fn can_be(uid: u32, map: Option<u32>) -> bool {
     code == 0
 }
 
-/// What is run by `uid`, inside a user namespace that maps only them, as user `map`, if there is one.
+/// A command run by `uid`, inside a user namespace that maps only that user, as user `map`, if that is given.
 fn command_as(uid: u32, map: Option<u32>, command: &[&str]) -> Command {
     let mut setpriv = Command::new("setpriv");
     let uid = uid.to_string();
@@ -85,7 +86,7 @@ fn command_as(uid: u32, map: Option<u32>, command: &[&str]) -> Command {
     setpriv
 }
 
-/// Removes what is dead of user `uid`, with the real executable.
+/// Removes the files of dead sessions of user `uid`, with the real executable.
 fn clean(dir: &Path, uid: u32, map: Option<u32>) -> String {
     let mut command = command_as(uid, map, &[EXECUTABLE, "sessions", "--clean"]);
     let (code, stdout, stderr) = run(command.env("TMPDIR", dir));
@@ -94,7 +95,7 @@ fn clean(dir: &Path, uid: u32, map: Option<u32>) -> String {
 }
 
 #[test]
-fn a_strangers_file_costs_a_start_one_question_and_is_never_opened() {
+fn a_strangers_file_costs_a_start_one_stat_and_is_never_opened() {
     if !can_be(STRANGER, None) {
         return;
     }
@@ -112,7 +113,7 @@ fn a_strangers_file_costs_a_start_one_question_and_is_never_opened() {
             let id = format!("{number:012x}{version}0008000{number:012x}");
             let other = format!("{number:012x}{version}0008001{number:012x}");
             leave_behind(dir.path(), &id, STRANGER);
-            // Such as are not what they are called need not even be asked about.
+            // Files of the wrong type for their name are skipped without a `stat`.
             plain_file(&socket(dir.path(), &other), STRANGER);
             dead_socket(&schema(dir.path(), &other), STRANGER);
             strangers.extend([socket(dir.path(), &id), schema(dir.path(), &id)].map(|path| (path, 1)));
@@ -133,7 +134,7 @@ fn a_strangers_file_costs_a_start_one_question_and_is_never_opened() {
         let calls = calls(&path);
         assert!(calls.len() <= most && calls.iter().all(|call| call.contains("stat")), "{calls:#?}");
     }
-    // It is they who are passed over: what is ours behind them was opened and removed.
+    // Only the stranger's files are skipped: ours, which come later, were opened and removed.
     let ours = [socket(dir.path(), LATE), schema(dir.path(), LATE)].map(|path| calls(&path));
     assert!(ours.iter().flatten().any(|call| call.contains("open")), "{ours:#?}");
     assert!(ours.iter().all(|calls| calls.iter().any(|call| call.contains("unlink"))), "{ours:#?}");
@@ -153,7 +154,7 @@ fn strangers_files_do_not_stop_the_sweep_and_stay() {
         let folder = socket(dir.path(), &EARLY.replace("aa", "bb"));
         std::fs::create_dir(&folder).unwrap();
         let strangers = files(dir.path());
-        // One of ours alone, and one beside whose files the stranger has put some.
+        // One session of ours alone, and one whose files have a stranger's files beside them.
         leave_behind(dir.path(), LATE, US);
         let beside = EARLY.replace("aa", "cc");
         plain_file(&schema(dir.path(), &beside), US);
@@ -173,7 +174,7 @@ fn strangers_files_do_not_stop_the_sweep_and_stay() {
 }
 
 #[test]
-fn a_file_that_nobody_can_remove_does_not_stop_the_sweep_and_is_not_said_to_be_gone() {
+fn an_unremovable_file_does_not_stop_the_sweep_and_is_not_reported_as_removed() {
     let dir = shared_dir();
     let us = rustix::process::geteuid().as_raw();
     leave_behind(dir.path(), LATE, us);
@@ -195,7 +196,7 @@ fn a_file_that_nobody_can_remove_does_not_stop_the_sweep_and_is_not_said_to_be_g
     assert!(rows[1].starts_with("removed ") && rows[1].contains(LATE), "{stdout}");
 }
 
-/// How a bridge of user `uid` ends whose client says nothing: its code, and what it says.
+/// The exit code and stderr of a bridge of user `uid` whose client sends nothing.
 fn bridge(dir: &Path, uid: u32, map: Option<u32>) -> (i32, String) {
     let (socket, schema) = (socket(dir, LATE), schema(dir, LATE));
     let paths = [socket.to_str().unwrap(), schema.to_str().unwrap()];
@@ -217,7 +218,7 @@ fn a_bridge_refuses_the_schema_file_of_another_user() {
         (US, 0o600, (0, String::new())),
         (0, 0o644, (0, String::new())),
         (STRANGER, 0o644, refusal("belongs to user 54322, not to this user or root")),
-        // Whose it is matters more than that it cannot be read.
+        // The owner is checked before readability.
         (STRANGER, 0o600, refusal("belongs to user 54322, not to this user or root")),
         (US, 0o666, refusal("can be written by other users, its mode is 0666; `chmod 600` it")),
     ];
@@ -236,19 +237,19 @@ fn an_unmapped_users_schema_file_is_nobodys() {
     let dir = shared_dir();
     let path = schema(dir.path(), LATE);
     plain_file(&path, US);
-    // Inside, only the one user is mapped; as somebody else than nobody, they are who they are.
+    // Only this user is mapped inside; mapped to another id than `nobody`, the owner is recognised.
     assert_eq!(bridge(dir.path(), US, Some(1000)), (0, String::new()));
     for stranger in [STRANGER, 0] {
         chown(&path, Some(stranger), None).unwrap();
         let (code, stderr) = bridge(dir.path(), US, Some(1000));
         let want = "belongs to user 65534, not to this user or root\n";
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
-        // As nobody, a stranger's files look like their own.
+        // Mapped to `nobody`, a stranger's files look like the user's own.
         let (code, stderr) = bridge(dir.path(), US, Some(65534));
         let want = "belongs to user 65534, who may be anybody: it stands for all users that this user namespace does not map\n";
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
     }
-    // Where all are mapped, nobody is a user like any other.
+    // With all users mapped, `nobody` is a user like any other.
     chown(&path, Some(65534), None).unwrap();
     assert_eq!(bridge(dir.path(), 65534, None), (0, String::new()));
 }
@@ -259,7 +260,7 @@ fn an_unmapped_users_remains_are_nobodys() {
         return;
     }
     let dir = TempDir::new().unwrap();
-    // Not even sticky: whoever takes the files for their own can remove them.
+    // Not sticky: a process that takes the files for its own could remove them.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
     leave_behind(dir.path(), EARLY, STRANGER);
     leave_behind(dir.path(), LATE, US);
@@ -279,7 +280,7 @@ fn an_unmapped_peer_is_refused_though_it_seems_to_be_this_user() {
     if !can_be(US, Some(65534)) {
         return;
     }
-    // Who the parent is outside and inside; whether a process of nobody and one of ours are served.
+    // The parent's user outside and inside; whether a process of `nobody` and one of ours are served.
     for (uid, map, nobody_is_served, we_are_served) in [
         (US, Some(65534), false, false),
         (US, Some(1000), false, true),

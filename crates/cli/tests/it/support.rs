@@ -1,7 +1,7 @@
-//! What the tests share: the executable, a host of the demo tools, an MCP client, bounded waits.
+//! Shared test helpers: the executable, a host of the demo tools, an MCP client, bounded waits.
 //!
-//! Every test has a temporary directory of its own as TMPDIR, and whatever it starts is killed when it
-//! is dropped.
+//! Every test has its own temporary directory as TMPDIR, and each process is killed when its handle is
+//! dropped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine. A test that runs into it has failed.
+/// A test that waits this long has failed, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The executable under test, with a clean environment.
 pub(crate) fn toolbridge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolbridge"));
-    // What hosts say of the faults that tests make would only hide what the tests say.
+    // Hosts log the faults that tests cause, which would hide the output of the tests.
     command.stderr(Stdio::null());
     for variable in ["TOOLBRIDGE_LOG", "TOOLBRIDGE_BRIDGE", "TOOLBRIDGE_TRACE"] {
         command.env_remove(variable);
@@ -28,7 +28,7 @@ pub(crate) fn toolbridge() -> Command {
     command
 }
 
-/// Waits until `what` holds; fails with `name` when it does not in time.
+/// Waits until `what` holds; panics with `name` if it does not in time.
 #[track_caller]
 pub(crate) fn eventually(name: &str, within: Duration, mut what: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -71,7 +71,7 @@ impl Drop for Process {
 /// A process that hosts the demo tools: `toolbridge demo --serve`.
 pub(crate) struct Host {
     pub(crate) process: Process,
-    /// Dropping it ends the host in good order.
+    /// Dropping it ends the host normally.
     pub(crate) stdin: Option<ChildStdin>,
     pub(crate) socket: PathBuf,
     pub(crate) schema: PathBuf,
@@ -79,12 +79,12 @@ pub(crate) struct Host {
     pub(crate) dir: TempDir,
 }
 
-/// A path as a host says it.
+/// A path in a host's first line.
 pub(crate) fn path(said: &Value) -> &Path {
     Path::new(said.as_str().unwrap())
 }
 
-/// The whole config for a CLI that is to start that bridge of a host.
+/// The MCP config that makes a CLI start that bridge of a host.
 pub(crate) fn config_of(bridge: &Path, socket: &Path, schema: &Path) -> Value {
     let args = json!(["bridge", socket, schema]);
     json!({ "mcpServers": { "tools": { "type": "stdio", "command": bridge, "args": args } } })
@@ -99,7 +99,7 @@ impl Host {
         Self::start_with(dir, |_| {})
     }
 
-    /// The same, with something to be said about the command.
+    /// Like `start_in`, with changes to the command.
     pub(crate) fn start_with(dir: TempDir, with: impl FnOnce(&mut Command)) -> Self {
         let mut command = toolbridge();
         with(command.env("TMPDIR", dir.path()));
@@ -114,19 +114,19 @@ impl Host {
         }
     }
 
-    /// A bridge to this host, with a client that has said hello.
+    /// A bridge to this host, with a client that has done the handshake.
     pub(crate) fn client(&self) -> McpClient {
         let mut client = self.silent_client();
         client.initialize();
         client
     }
 
-    /// A bridge to this host, with a client that has said nothing yet.
+    /// A bridge to this host, with a client that has sent nothing yet.
     pub(crate) fn silent_client(&self) -> McpClient {
         McpClient::start(&self.socket, &self.schema)
     }
 
-    /// The names of the session's files that exist.
+    /// The names of the files in the session's directory.
     pub(crate) fn files(&self) -> Vec<String> {
         files(self.dir.path())
     }
@@ -137,7 +137,7 @@ pub(crate) fn start_host(command: &mut Command) -> (Process, ChildStdin, Value) 
     start_host_with(command, &[])
 }
 
-/// The same with more arguments.
+/// Like `start_host`, with more arguments.
 pub(crate) fn start_host_with(command: &mut Command, args: &[&str]) -> (Process, ChildStdin, Value) {
     let mut child = command
         .args(["demo", "--serve"])
@@ -170,7 +170,7 @@ pub(crate) struct McpClient {
     stream: Option<UnixStream>,
     lines: BufReader<UnixStream>,
     last_id: i64,
-    /// Messages that came while another one was waited for.
+    /// Messages that arrived while waiting for another one.
     put_aside: VecDeque<Value>,
 }
 
@@ -217,7 +217,7 @@ impl McpClient {
         self.lines.fill_buf().unwrap();
     }
 
-    /// The next message, whatever it is.
+    /// The next message of any kind.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
         if let Some(message) = self.put_aside.pop_front() {
@@ -229,7 +229,7 @@ impl McpClient {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON: {error}: {line:?}"))
     }
 
-    /// The answer to request `id`; other messages are put aside.
+    /// The answer to request `id`; other messages are kept for later.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: i64) -> Value {
         let mut aside = VecDeque::new();
@@ -279,19 +279,19 @@ impl McpClient {
         self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
     }
 
-    /// Closes the client's end for good, as a client that is gone.
+    /// Closes the client's end, as a client that has exited.
     pub(crate) fn hang_up(&mut self) {
         if let Some(stream) = self.stream.take() {
             _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
-    /// Closes only the bridge's stdin, as a client that has said its last word.
+    /// Closes only the bridge's stdin, as a client that sends nothing more.
     pub(crate) fn end_input(&mut self) {
         self.stream.as_ref().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// What the bridge has written to stderr; only once it has ended.
+    /// The bridge's stderr; only once it has ended.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.bridge.0.stderr.take() {
@@ -309,7 +309,7 @@ pub(crate) fn text(answer: &Value) -> String {
     text.unwrap_or_else(|| panic!("no text in {answer}")).to_owned()
 }
 
-/// How a command ended: exit code, stdout, stderr.
+/// Runs a command; returns exit code, stdout and stderr.
 pub(crate) fn run(command: &mut Command) -> (i32, String, String) {
     let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -14,10 +14,10 @@ use crate::support::{Host, McpClient, PATIENCE, config_of, eventually, files, ru
 
 const EXECUTABLE: &str = env!("CARGO_BIN_EXE_toolbridge");
 
-/// What no trace may hold.
+/// Must not appear in any trace.
 const SECRET: &str = "hunter2-in-the-payload";
 
-/// A host that writes a trace, and where.
+/// A host that writes a trace, and the trace's path.
 fn traced_host() -> (Host, PathBuf) {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("trace.jsonl");
@@ -30,7 +30,7 @@ fn traced_host() -> (Host, PathBuf) {
     (host, file)
 }
 
-/// A bridge started as the MCP config says, with a client that has said hello.
+/// A bridge started as in the MCP config, with a client that has done the handshake.
 fn client_of(host: &Host) -> McpClient {
     let server = &host.config["mcpServers"]["tools"];
     let mut command = Command::new(server["command"].as_str().unwrap());
@@ -53,7 +53,7 @@ fn ends<'a>(events: &'a [Value], process: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["event"] == "call_end" && event["process"] == process).collect()
 }
 
-/// Waits until so many calls have ended on both sides.
+/// Waits until that many calls have ended on each side.
 fn wait_for_ends(file: &Path, bridge: usize, parent: usize) -> Vec<Value> {
     let counts = || {
         let events = events(file);
@@ -101,7 +101,7 @@ fn both_sides_of_parallel_calls_match_up() {
         let order = ["began_ns", "ended_ns", "written_ns", "total_ns"].map(|key| at(parent, key));
         assert!(order.is_sorted(), "{parent}");
         assert!(at(parent, "ended_ns") - at(parent, "began_ns") >= 20_000_000, "{parent}");
-        // The parent may see that its answer is written only after the bridge has passed it on.
+        // The parent may learn that its answer is written only after the bridge has passed it on.
         assert!(at(bridge, "total_ns") >= at(parent, "ended_ns"), "{bridge} {parent}");
     }
     let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
@@ -115,7 +115,7 @@ fn both_sides_of_parallel_calls_match_up() {
 }
 
 #[test]
-fn sizes_and_outcomes_are_told_and_payloads_are_not() {
+fn sizes_and_outcomes_are_recorded_and_payloads_are_not() {
     let (mut host, file) = traced_host();
     let mut client = client_of(&host);
     let echo = json!({ "text": SECRET });
@@ -146,7 +146,7 @@ fn sizes_and_outcomes_are_told_and_payloads_are_not() {
         (&json!(result.len()), &json!(result.len()))
     );
 
-    // Taken back by the client, the parent told by the connection's end.
+    // Cancelled by the client; the parent learns it from the closed connection.
     let call = client.start_call("wait", json!({ "ms": 600_000 }));
     eventually("the parent has it", PATIENCE, || {
         self::events(&file).iter().filter(|event| event["event"] == "call_start").count() == 13
@@ -278,7 +278,7 @@ fn the_demo_is_shown_as_a_table_and_a_waterfall() {
 
     let (_, everything, _) = show(&file, &["--all"]);
     assert!(everything.lines().count() > 1000);
-    // A reader that has seen enough is no error.
+    // A closed pipe is no error.
     let mut head = toolbridge().arg("trace").arg(&file).arg("--all").stdout(Stdio::piped()).spawn().unwrap();
     drop(head.stdout.take());
     assert!(head.wait().unwrap().success());
@@ -299,7 +299,7 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
     let (_, rest) = html.split_once(r#"<script type="application/json" id="data">"#).unwrap();
     let (data, _) = rest.split_once("</script>").unwrap();
     assert_eq!(serde_json::from_str::<Value>(data).unwrap(), shown(&file));
-    // Never over the trace itself.
+    // The page must not overwrite the trace itself.
     let lines = std::fs::read(&file).unwrap();
     let link = file.with_extension("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
@@ -307,7 +307,7 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
     for itself in [file.clone(), link, roundabout.join(file.file_name().unwrap())] {
         let (code, _, stderr) = show(&file, &["--html", itself.to_str().unwrap()]);
         assert_eq!(code, 1, "{}", itself.display());
-        assert!(stderr.starts_with("error: the page would take the place of the trace `"), "{stderr}");
+        assert!(stderr.starts_with("error: the page would overwrite the trace `"), "{stderr}");
         assert_eq!(std::fs::read(&file).unwrap(), lines);
     }
     let (code, _, stderr) = show(&file, &["--html", "/no/such/dir/page.html"]);
@@ -316,9 +316,9 @@ fn the_page_is_one_file_with_the_timeline_in_it() {
 }
 
 #[test]
-fn broken_lines_are_told_by_number_and_the_rest_is_shown() {
+fn broken_lines_are_reported_by_number_and_the_rest_is_shown() {
     let (host, file) = traced_host();
-    // A bridge that is ended right after its answer may not have written how the call went.
+    // A bridge that is killed right after its answer may not have written the end of the call.
     let mut client = client_of(&host);
     client.call("echo", json!({ "text": "x" }));
     wait_for_ends(&file, 1, 1);
@@ -335,7 +335,7 @@ fn broken_lines_are_told_by_number_and_the_rest_is_shown() {
         [
             format!("warning: {}:1: not an event of a trace: expected value", broken.display()),
             format!(
-                "warning: {}:{last}: the last line is not whole; whoever wrote it was ended",
+                "warning: {}:{last}: the last line is incomplete; its writer was killed",
                 broken.display()
             ),
         ]
@@ -356,7 +356,7 @@ fn broken_lines_are_told_by_number_and_the_rest_is_shown() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_is_said_at_the_start() {
+fn a_trace_that_cannot_be_written_is_reported_at_the_start() {
     let dir = TempDir::new().unwrap();
     let link = dir.path().join("link");
     symlink(dir.path().join("elsewhere"), &link).unwrap();
@@ -387,7 +387,7 @@ fn a_trace_that_cannot_be_written_is_said_at_the_start() {
 
 #[test]
 fn a_full_disk_later_harms_no_call() {
-    // A limit for the size of files stands for a full disk; it is the bridge's and the host's.
+    // A file size limit for bridge and host stands in for a full disk.
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("trace.jsonl");
     let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\"";

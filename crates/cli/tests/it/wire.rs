@@ -1,4 +1,4 @@
-//! The socket protocol spoken by hand, from its document alone: what somebody else's bridge or parent does.
+//! The socket protocol written by hand from its document alone, as another implementation's bridge or parent.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use crate::support::PATIENCE;
 /// The largest payload that the document allows.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;
 
-/// Long enough for something to arrive that must not.
+/// Long enough for an unwanted message to arrive.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
 /// One connection. Every read and write is bounded by [`PATIENCE`].
@@ -69,14 +69,14 @@ impl Wire {
         parse(&self.receive_bytes().expect("a frame, not a close"))
     }
 
-    /// The other side closes without another word.
+    /// Checks that the peer closes without sending anything more.
     #[track_caller]
     pub(crate) fn expect_closed(&mut self) {
         let extra = self.receive_bytes().map(|payload| String::from_utf8_lossy(&payload).into_owned());
         assert_eq!(extra, None, "a frame where a close was due");
     }
 
-    /// For a while nothing comes, and the connection stays open.
+    /// Checks that for a while nothing arrives, and the connection stays open.
     #[track_caller]
     pub(crate) fn expect_silence(&mut self) {
         self.0.set_read_timeout(Some(QUIET)).unwrap();
@@ -93,9 +93,9 @@ impl Wire {
         self.receive()
     }
 
-    /// False when the connection ends before the first byte; an end after it is a failure.
+    /// False when the connection ends before the first byte; an end after it panics.
     ///
-    /// A peer that closes with our bytes unread shows as a reset: that is a close too.
+    /// A peer that closes with our bytes unread causes a reset, which counts as a close.
     #[track_caller]
     fn fill(&mut self, buffer: &mut [u8]) -> bool {
         let mut filled = 0;
@@ -119,7 +119,7 @@ impl AsFd for Wire {
     }
 }
 
-/// A payload behind its length.
+/// A payload with its length before it.
 pub(crate) fn frame(payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes().to_vec();
@@ -150,7 +150,7 @@ pub(crate) fn error_frame(message: &str, type_name: &str) -> Value {
     json!({ "error": { "message": message, "type": type_name } })
 }
 
-/// Python scripts run with the system's interpreter: one in somebody's home is out of another user's reach.
+/// The system's interpreter: other users may have no access to one in a home directory.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A Python script run by this user.
@@ -160,8 +160,8 @@ pub(crate) fn python(script: &str) -> Command {
     command
 }
 
-/// A Python script run by user 65534; `None` when this user may not become another one. A user namespace is no
-/// way out: without root's help it holds this user alone.
+/// A Python script run by user 65534; `None` without root. A user namespace does not help: without root it
+/// maps only this user.
 pub(crate) fn python_as_another_user(script: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         say_unchecked("only root can start a process of another user");

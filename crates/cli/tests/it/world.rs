@@ -1,4 +1,4 @@
-//! The directories of a user who has nothing yet.
+//! The directories of a new user.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,10 +9,11 @@ use toolbridge_scripted::processes_of;
 
 use crate::support::{McpClient, eventually, files, toolbridge};
 
-/// How long anything may be there after the end; a little more than is promised, for a busy machine.
+/// How long files and processes may remain after the end; a little more than documented, for a busy machine.
 pub(crate) const AFTERWARDS: Duration = Duration::from_secs(4);
 
-/// A user's directories, of names and of sessions. Whatever is started here has their path in its environment.
+/// A user's directories for names and for sessions. Every process started here has their path in its
+/// environment.
 pub(crate) struct World(pub(crate) TempDir);
 
 impl World {
@@ -48,7 +49,7 @@ impl World {
     pub(crate) fn nothing_is_left(&self) {
         let is_left = || {
             let mut sessions = files(&self.sessions());
-            // The other directory of names.
+            // The other directory for names.
             sessions.retain(|name| !name.starts_with("toolbridge-"));
             let names = self.names();
             processes_of(self.0.path()).next().is_some()

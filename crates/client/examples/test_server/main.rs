@@ -1,5 +1,5 @@
-//! The server of the tests: `test_server` is our own front, `test_server pinned VERSION` a script that knows one version
-//! of MCP, and `test_server host ARGS` a program that starts such a server.
+//! The test server: `test_server` is our own front, `test_server pinned VERSION` a script that knows one
+//! version of MCP, and `test_server host ARGS` a program that starts such a server.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "servers talk to their clients")]
 
 mod pinned;
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Says which process it has started, and waits to be killed.
+/// Prints the pid of the server, and waits to be killed.
 async fn host(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let server = McpServer::command(std::env::current_exe()?).args(args).start().await?;
     println!("{}", server.process_id().unwrap_or_default());

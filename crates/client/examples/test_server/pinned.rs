@@ -1,12 +1,12 @@
-//! A server that knows one version of MCP, and lists its tools on three pages; or that does not behave.
+//! A server that knows one version of MCP and lists its tools on three pages; or one that misbehaves.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// `pinned VERSION`, `modern`, `rude VERSION` ends at `server/discover`, `deaf` never answers, `stubborn FILE` does not end
-/// when it should, `chatty VERSION` says other things than MCP on its stdout.
+/// `pinned VERSION`, `modern`; `rude VERSION` exits at `server/discover`, `deaf` never answers, `stubborn
+/// FILE` does not exit when it should, `chatty VERSION` writes lines to stdout that are not MCP.
 pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
     let version = rest.first().cloned().unwrap_or_else(|| "2026-07-28".into());
     match mode {

@@ -1,4 +1,4 @@
-//! Tools whose results are more than rmcp's types can hold, and that do what servers should not.
+//! Tools whose results do not fit into rmcp's types, and tools that misbehave.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use toolbridge_core::{
 
 const NAMES: [&str; 9] = ["echo", "fail", "wait", "steps", "grow", "exit", "say", "variable", "big"];
 
-/// All of them; what they do is decided by the raw call.
+/// All of the tools; each call is handled by its name.
 pub(crate) struct Tools(Toolset);
 
 impl Tools {
@@ -23,7 +23,7 @@ impl Tools {
     }
 }
 
-/// Written when the call is dropped.
+/// A file that is written when the call is dropped.
 struct Dropped(String);
 
 impl Drop for Dropped {

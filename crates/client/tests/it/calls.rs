@@ -22,7 +22,7 @@ async fn arguments_and_results_pass_as_they_were_written() {
 }
 
 #[tokio::test]
-async fn what_the_caller_says_about_a_call_goes_along() {
+async fn the_meta_of_a_call_reaches_the_server() {
     let server = started(&[]).await;
     let mut call = call_of("echo", "{}");
     call.meta = CallMeta {
@@ -100,12 +100,12 @@ async fn an_error_of_the_tool_is_a_result_and_one_of_the_server_an_error() {
 }
 
 #[tokio::test]
-async fn servers_of_every_version_are_spoken_to_in_theirs() {
+async fn every_protocol_version_is_spoken() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
         let args = if version == "2026-07-28" { vec!["modern"] } else { vec!["pinned", version] };
         let server = started(&args).await;
         assert_eq!(server.protocol_version().as_deref(), Some(version));
-        // All pages, and not what cannot be offered.
+        // All pages, without tools that cannot be offered.
         assert_eq!(names(&server), ["first", "refuse", "odd", "last"], "{version}");
         let meta = text(&call(&server, "first", "{}").await.unwrap());
         let is_told = meta.contains(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#);
@@ -115,19 +115,19 @@ async fn servers_of_every_version_are_spoken_to_in_theirs() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_at_an_unknown_method_is_greeted_in_the_old_way() {
+async fn a_server_that_ends_at_an_unknown_method_gets_the_old_handshake() {
     let server = started(&["rude", "2024-11-05"]).await;
     assert_eq!(server.protocol_version().as_deref(), Some("2024-11-05"));
 }
 
 #[tokio::test]
-async fn what_else_a_server_says_on_stdout_is_skipped() {
+async fn other_lines_on_a_servers_stdout_are_skipped() {
     let server = started(&["chatty", "2025-06-18"]).await;
     assert_eq!(names(&server).len(), 4);
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told() {
+async fn a_changed_list_is_reported() {
     let server = started(&[]).await;
     let mut changes = server.changes();
     let before = names(&server);

@@ -1,4 +1,4 @@
-//! Files that name servers.
+//! Config files.
 
 use toolbridge_client::McpServer;
 

@@ -13,7 +13,7 @@ async fn error(starting: impl Future<Output = Result<McpServer, ServerError>>) -
 }
 
 #[tokio::test]
-async fn a_command_that_is_nowhere_is_named_with_where_it_was_looked_for() {
+async fn a_missing_command_is_reported_with_the_path_that_was_searched() {
     let (said, hint) = error(McpServer::command("no-such-command-1").env("PATH", "/usr/bin").start()).await;
     assert_eq!(
         said,
@@ -29,7 +29,7 @@ async fn a_command_that_is_nowhere_is_named_with_where_it_was_looked_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_before_it_answers_is_told_with_its_last_words() {
+async fn a_server_that_ends_before_it_answers_is_reported_with_its_last_line() {
     let (said, _) = error(server(&["broken"]).start()).await;
     assert_eq!(
         said,

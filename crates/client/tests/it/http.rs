@@ -27,7 +27,7 @@ type Answer = Response<Either<Full<Bytes>, StreamBody<Pending<Result<Frame<Bytes
 /// A request: its method, its headers, its body.
 type Seen = (Method, HashMap<String, String>, String);
 
-/// A server on loopback. What it answers is decided by `answer`; it ends when it is dropped.
+/// A server on loopback that answers with `answer`; it stops when dropped.
 struct Web {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -47,7 +47,7 @@ impl Web {
     ) -> Self {
         let listener = within(async {
             loop {
-                // The port may still be taken by connections that end.
+                // The port may still be in use by closing connections.
                 match TcpListener::bind(address).await {
                     Ok(listener) => return listener,
                     Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
@@ -104,7 +104,7 @@ fn result(id: &Value, result: &str) -> Answer {
 
 const RESULT: &str = r#"{"zzz":1e400,"content":[{"type":"new","x":[1]}],"structuredContent":{"z":1,"a":12345678901234567890123},"_meta":{"m":1}}"#;
 
-/// A server of 2025-11-25 with a session, which answers calls with JSON, or with events if `calls_as_events`.
+/// A server of 2025-11-25 with a session, which answers calls with JSON or with events.
 fn legacy(
     session: &'static str,
     tool: &'static str,
@@ -113,7 +113,7 @@ fn legacy(
         if method != Method::POST {
             return status(405, "text/plain", "");
         }
-        // serde's numbers end before.
+        // serde cannot hold `1e400`.
         let message: Value = serde_json::from_str(&body.replace("1e400", "0")).unwrap();
         let (method, id) = (message["method"].as_str().unwrap_or_default(), &message["id"]);
         let is_mine = headers.get("mcp-session-id").is_some_and(|id| id == session);
@@ -211,7 +211,7 @@ async fn sixty_four_calls_at_once_are_answered() {
 async fn a_redirect_on_the_same_host_is_followed_and_another_is_not() {
     let target = legacy("one", "json");
     let web = Web::start(move |method, headers, body| {
-        // As many servers do that are mounted at a path.
+        // Like many servers that are mounted at a path.
         let is_asked = headers.get("x-path").is_some_and(|path| path == "/mcp/");
         let mut answer = if is_asked { target(method, headers, body) } else { status(307, "text/plain", "") };
         answer.headers_mut().insert("Location", "/mcp/".parse().unwrap());
@@ -231,7 +231,7 @@ async fn a_redirect_on_the_same_host_is_followed_and_another_is_not() {
     let before = web.seen.lock().unwrap().len();
     let error = start(other.url()).await.unwrap_err();
     assert!(error.to_string().contains("HTTP status 307"), "{error}");
-    assert_eq!(web.seen.lock().unwrap().len(), before, "the headers stay where they belong");
+    assert_eq!(web.seen.lock().unwrap().len(), before, "the headers must not go to another host");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn a_session_that_is_gone_is_begun_again() {
     let counted = Arc::clone(&calls);
     let (first, second) = (legacy("one", "json"), legacy("two", "json"));
     let web = Web::start(move |method, headers, body| {
-        // From the first call on the server is another one.
+        // From the first call on, the server has a new session.
         if body.contains("tools/call") {
             counted.fetch_add(1, Ordering::SeqCst);
         }
@@ -274,20 +274,21 @@ async fn a_server_that_was_away_is_connected_to_again_and_its_tools_are_listed_a
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_told_with_what_to_do() {
+async fn unusable_servers_are_reported_with_a_hint() {
     let refused = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         format!("http://{}/", listener.local_addr().unwrap())
     };
     let html = Web::start(|_, _, _| status(200, "text/html", "<html>Welcome</html>")).await;
-    let nobody = Web::start(|_, _, _| status(401, "application/json", r#"{"error":"secret-body"}"#)).await;
+    let unauthorized =
+        Web::start(|_, _, _| status(401, "application/json", r#"{"error":"secret-body"}"#)).await;
     let forbidden = Web::start(|_, _, _| status(403, "text/plain", "no")).await;
     let elsewhere = Web::start(|_, _, _| status(404, "text/html", "<html>not here</html>")).await;
     let failing = Web::start(|_, _, _| status(502, "text/plain", "secret-body")).await;
     let rows = [
         (refused.clone(), "cannot connect to `http://127.0.0.1:", "check that the server runs"),
         (html.url(), "is no MCP server, it sent text/html", "many servers are at `/mcp`"),
-        (nobody.url(), "answered with HTTP status 401", "give a token with `bearer`"),
+        (unauthorized.url(), "answered with HTTP status 401", "give a token with `bearer`"),
         (forbidden.url(), "answered with HTTP status 403", "give a token with `bearer`"),
         (elsewhere.url(), "answered with HTTP status 404", "many servers are at `/mcp`"),
         (failing.url(), "answered with HTTP status 502", "log"),
@@ -298,8 +299,8 @@ async fn what_cannot_be_used_is_told_with_what_to_do() {
         ),
         ("nonsense".into(), "the URL cannot be used", "https://example.com/mcp"),
         (
-            nobody.url().replace("http:", "https:"),
-            "no safe connection to `https://127.0.0.1:",
+            unauthorized.url().replace("http:", "https:"),
+            "no secure connection to `https://127.0.0.1:",
             "begins with `https` only if",
         ),
     ];
@@ -338,7 +339,7 @@ async fn a_call_that_is_dropped_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_server_of_2026_07_28_is_spoken_to_in_its_version() {
+async fn the_protocol_version_2026_07_28_is_spoken() {
     let web = Web::start(|method, _, body| {
         assert_eq!(method, Method::POST);
         let message: Value = serde_json::from_str(body).unwrap();

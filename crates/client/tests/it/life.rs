@@ -1,4 +1,4 @@
-//! Servers that end, and the end of servers.
+//! Servers that end, and how servers are stopped.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use crate::support::{call, call_of, is_alive, kill, names, server, started, text
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_call_that_a_killed_server_has_not_read_gets_to_the_next_one() {
     let server = started(&[]).await;
-    // Not more often: then it would be started again too late for the call.
+    // Not more often: the pause before the next restart would be too long for the call.
     for _ in 0..5 {
-        // Not waited for: it may still look alive when the call is sent.
+        // Without waiting for its end: the server may still look alive when the call is sent.
         kill(server.process_id().unwrap());
         assert_eq!(text(&call(&server, "steps", "{}").await.unwrap()), "done");
     }
@@ -74,7 +74,7 @@ async fn the_list_is_read_again_after_a_restart() {
 #[tokio::test]
 async fn a_start_that_has_begun_is_waited_for_however_long_it_takes() {
     let dir = tempfile::tempdir().unwrap();
-    // Longer than a call waits for a start that has not begun.
+    // Longer than a call waits for a start that is not under way.
     let script = format!(
         "mkdir {} 2>/dev/null || sleep 4; exec {}",
         dir.path().join("once").display(),
@@ -90,7 +90,7 @@ async fn a_server_that_does_not_come_back_fails_calls_clearly() {
     let dir = tempfile::tempdir().unwrap();
     let once = dir.path().join("once");
     let program = crate::support::test_server();
-    // The first two times, for both greetings, and never again.
+    // It starts the first time, and fails ever after.
     let script = format!(
         "mkdir {0} 2>/dev/null || {{ echo gone for good >&2; exit 5; }}; exec {1}",
         once.display(),
@@ -129,7 +129,7 @@ async fn dropping_a_server_ends_its_process_and_what_that_has_started() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_end_by_itself_is_made_to() {
+async fn a_server_that_does_not_exit_by_itself_is_killed() {
     let server = started(&["stubborn", "2025-11-25"]).await;
     let pid = server.process_id().unwrap();
     within(server.stop()).await;
@@ -142,7 +142,7 @@ async fn a_server_ends_when_the_program_that_started_it_is_killed() {
     use std::io::BufRead as _;
     use std::process::{Command, Stdio};
 
-    // The one ends with its stdin, the other only when it is told to.
+    // One exits when its stdin is closed, the other only on a signal.
     for args in [&["tools"][..], &["stubborn", "2025-11-25"]] {
         let mut host = Command::new(crate::support::test_server())
             .arg("host")
@@ -161,7 +161,7 @@ async fn a_server_ends_when_the_program_that_started_it_is_killed() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_on_stderr_goes_to_the_log_line_by_line() {
+async fn a_servers_stderr_goes_to_the_log_line_by_line() {
     let (log, subscriber) = crate::support::log();
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = server(&[]).name("talker").start().await.unwrap();

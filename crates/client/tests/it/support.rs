@@ -8,10 +8,10 @@ use serde_json::Value;
 use toolbridge_client::{CommandTarget, McpServer, McpServerBuilder};
 use toolbridge_core::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
 
-/// How long anything may take.
+/// The limit for every wait.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// The server of the tests. Cargo builds the examples before it runs the tests, beside their executables.
+/// The test server. Cargo builds the examples before it runs the tests, beside their executables.
 pub(crate) fn test_server() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     tests.parent().unwrap().parent().unwrap().join("examples/test_server")
@@ -50,7 +50,7 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(LONG, future).await.expect("it takes far too long")
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     within(async {
         while !is_so() {
@@ -60,7 +60,7 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// What has been logged.
+/// The captured log.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -81,14 +81,14 @@ impl std::io::Write for Log {
     }
 }
 
-/// A log, and what writes it.
+/// A log, and a subscriber that writes to it.
 pub(crate) fn log() -> (Log, impl tracing::Subscriber + Send + Sync) {
     let log = Log::default();
     let writer = log.clone();
     (log, tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish())
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! Who is let in, and what those are told who are not.
+//! Authentication and permissions, and the errors without them.
 
 use toolbridge_core::{Hint as _, NoArgs, Toolset};
 use toolbridge_nats::{self as nats, Access, NatsError, Tools};
@@ -22,7 +22,7 @@ async fn fails(url: &str, access: Access) -> NatsError {
 }
 
 #[tokio::test]
-async fn a_token_or_a_user_may_stand_in_the_address() {
+async fn a_token_or_a_user_may_be_in_the_address() {
     let server = Server::with("authorization { token: \"s3cr3t/x\" }\n");
     let address = |who: &str| format!("nats://{who}@127.0.0.1:{}", server.port);
     works(&address("s3cr3t%2Fx"), Access::new()).await;
@@ -53,7 +53,7 @@ async fn an_nkey_is_read_from_its_file() {
 }
 
 #[tokio::test]
-async fn a_credentials_file_says_who_and_in_which_account() {
+async fn a_credentials_file_determines_user_and_account() {
     let (operator, account, user) =
         (nkeys::KeyPair::new_operator(), nkeys::KeyPair::new_account(), nkeys::KeyPair::new_user());
     let operator_token = jwt(&operator, &operator.public_key(), r#""type":"operator","version":2"#);
@@ -83,7 +83,7 @@ async fn a_credentials_file_says_who_and_in_which_account() {
     assert!(matches!(&error, NatsError::File { path, .. } if *path == missing), "{error:?}");
 }
 
-/// A token as NATS has it.
+/// A JWT in the format of NATS.
 fn jwt(by: &nkeys::KeyPair, of: &str, claims: &str) -> String {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
@@ -108,7 +108,7 @@ async fn hosts_and_callers_need_no_more_than_the_page_says() {
     let tools =
         within(Tools::connect(server.url(), "gpu").access(caller.clone()).into_future()).await.unwrap();
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
-    // A caller cannot be a host, nor call what it may not.
+    // A caller cannot be a host, nor call other names.
     let error = nats::serve(own(), "gpu").at(server.url()).access(caller.clone()).await.unwrap_err();
     assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
     assert!(error.hint().unwrap().contains("docs/NATS.md"));
@@ -118,7 +118,7 @@ async fn hosts_and_callers_need_no_more_than_the_page_says() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_named_without_secrets() {
+async fn an_unreachable_server_is_named_without_secrets() {
     let port = free_port();
     let error = fails(&format!("nats://ann:hidden@127.0.0.1:{port}"), Access::new()).await;
     assert!(matches!(error, NatsError::Connect { .. }), "{error:?}");
@@ -130,7 +130,7 @@ async fn who_cannot_be_reached_is_named_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_safe_connection_needs_the_right_authority() {
+async fn a_tls_connection_needs_the_right_authority() {
     let tls = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls");
     let server =
         Server::with(&format!("tls {{ cert_file: \"{tls}/server.pem\", key_file: \"{tls}/server.key\" }}\n"));
@@ -147,7 +147,7 @@ async fn a_safe_connection_needs_the_right_authority() {
         .await;
     let error = fails(&url, known).await;
     assert!(matches!(error, NatsError::Tls { .. } | NatsError::Connect { .. }), "{error:?}");
-    // A server without it is refused by who insists on it.
+    // A client that requires TLS refuses a server without it.
     let plain = Server::start();
     let error = fails(&plain.url(), Access::new().require_tls()).await;
     assert!(matches!(error, NatsError::Tls { .. }), "{error:?}");

@@ -37,7 +37,7 @@ async fn the_list_is_what_the_host_has() {
     let host = nats::serve(own.clone(), "shop").at(server.url()).host("gpu.lan").await.unwrap();
     let tools = connect(&server, "shop").await;
     let mut want = own.tools().to_vec();
-    // The host decides which calls take turns.
+    // The host decides which calls are exclusive.
     for tool in &mut want {
         tool.exclusive = false;
     }
@@ -64,13 +64,13 @@ async fn an_error_says_what_the_tool_said() {
 }
 
 #[tokio::test]
-async fn progress_and_who_calls_come_through() {
+async fn progress_and_the_clients_name_come_through() {
     let server = Server::start();
     let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
     let tools = connect(&server, "shop").await;
     let mut asked = call_of("count", "{}");
     asked.meta.progress_token = Some(RawJson::empty_object());
-    // The caller's own front listens, as any does.
+    // Listen to progress as any front does.
     let dispatcher = Dispatcher::new(Arc::new(tools), Tracer::without_file(Process::Server));
     let mut counting = dispatcher.run(asked, CancellationToken::new(), None);
     let mut reports = Vec::new();
@@ -93,7 +93,7 @@ async fn progress_and_who_calls_come_through() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_wants_any_more_is_cancelled_at_its_host() {
+async fn a_dropped_call_is_cancelled_at_its_host() {
     let server = Server::start();
     let log = Log::new(&server);
     let _host = HostProcess::start(&server.url(), "shop", "a", &["--log", log.path()]);
@@ -107,14 +107,14 @@ async fn a_call_that_nobody_wants_any_more_is_cancelled_at_its_host() {
 }
 
 #[tokio::test]
-async fn what_is_larger_than_a_message_comes_in_parts_both_ways() {
+async fn large_payloads_are_sent_in_parts_both_ways() {
     let server = Server::start();
     let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
     let tools = connect(&server, "shop").await;
     let nine = 9_000_000;
     let blob = call(&tools, "blob", &format!(r#"{{"bytes":{nine}}}"#)).await.unwrap();
     assert_eq!(text(&blob), "x".repeat(nine));
-    // About what one message takes, and on both sides of it.
+    // Around the size limit of one message.
     for bytes in [1, 262_144, 1_000_000, 1_040_000, 1_048_576, 1_100_000, nine] {
         let size = call(&tools, "size", &format!(r#"{{"text":"{}"}}"#, "y".repeat(bytes))).await.unwrap();
         assert_eq!(text(&size), bytes.to_string());
@@ -128,7 +128,7 @@ async fn what_is_larger_than_a_message_comes_in_parts_both_ways() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_says_so() {
+async fn payloads_over_the_limit_are_errors() {
     let server = Server::start();
     let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
     let tools = connect(&server, "shop").await;
@@ -161,7 +161,7 @@ async fn any_client_of_nats_can_call() {
     let answer = client.request("toolbridge.shop.at.a.echo", "nonsense".into()).await.unwrap();
     let headers = answer.headers.unwrap();
     assert_eq!(headers.get("Nats-Service-Error-Code").unwrap().as_str(), "500");
-    // One after the other: the host takes one at a time, and such clients do not look for another.
+    // One after the other: the host runs one call at a time, and plain clients do not try another host.
     let asked = (0..8).map(|_| client.request("toolbridge.shop.call.nap", r#"{"id":"1","ms":5}"#.into()));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(
@@ -169,7 +169,7 @@ async fn any_client_of_nats_can_call() {
             br#"{"content":[{"type":"text","text":"1 a"}],"isError":false}"#
         );
     }
-    // What the services API says.
+    // The statistics of the services API.
     let stats = client.request("$SRV.STATS.shop", "".into()).await.unwrap();
     let stats: Value = serde_json::from_slice(&stats.payload).unwrap();
     let nap = stats["endpoints"].as_array().unwrap().iter().find(|one| one["name"] == "nap").unwrap();

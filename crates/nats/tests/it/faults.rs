@@ -1,4 +1,4 @@
-//! Hosts and servers that die, freeze, are full, or go.
+//! Hosts and servers that die, freeze, are full, or leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use toolbridge_nats::Tools;
 
 use crate::support::{HostProcess, Log, Server, call, connect_to, free_port, text, until, within, work};
 
-/// Calls `tool` so often, so many at a time; how each call went.
+/// Makes many calls of `tool` with a limited number in parallel; returns the outcome of each.
 async fn load(
     tools: &Arc<Tools>,
     tool: &'static str,
@@ -40,7 +40,7 @@ async fn load(
     all
 }
 
-/// Every answer is the one to its call.
+/// Checks that every answer belongs to its call.
 fn check_answers(went: &[(usize, Result<String, ToolError>)]) {
     for (id, answer) in went {
         if let Ok(text) = answer {
@@ -121,7 +121,7 @@ async fn a_host_that_freezes_is_noticed() {
     let tools = connect_to(&server, "shop", 1).await;
     let freezing = async {
         until(|| !log.lines().is_empty()).await;
-        // It has said that it has the call.
+        // Enough time for the host to confirm the call.
         tokio::time::sleep(Duration::from_secs(1)).await;
         host.freeze();
     };
@@ -249,7 +249,7 @@ async fn in_a_cluster_hosts_and_callers_may_be_at_different_servers_and_outlive_
         if let Err(error) = answer {
             assert!(is_in_doubt(error), "{error}");
         }
-        // The ids of both kinds are the same.
+        // Calls of both kinds have the same ids.
         assert!(begun[&id.to_string()] <= 4);
     }
     let lines = log.lines();

@@ -93,7 +93,7 @@ async fn the_list_follows_hosts_and_their_tools() {
     until(|| tools.hosts().len() == 1 && !names(&tools).contains(&"echo".into())).await;
     assert_eq!(text(&call(&tools, "late", "{}").await.unwrap()), "late");
 
-    // One that dies without a word is missed after a while.
+    // A host that dies without notice is removed after a while.
     let mut third = HostProcess::start(&server.url(), "shop", "c", &[]);
     until(|| tools.hosts().len() == 2).await;
     third.kill();
@@ -111,7 +111,7 @@ async fn of_hosts_that_disagree_the_newest_version_is_listed_and_called() {
     let [about] = &disagreements[..] else { panic!("{disagreements:?}") };
     assert_eq!((&*about.tool, &*about.listed), ("echo", "1.10.0"));
     assert_eq!(about.others, [("old".to_owned(), "1.9.0".to_owned())]);
-    // What they agree about both are asked for.
+    // Tools that they agree on are called on both.
     let mut who = BTreeSet::new();
     while who.len() < 2 {
         who.insert(text(&call(&tools, "who", "{}").await.unwrap()));

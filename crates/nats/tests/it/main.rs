@@ -1,4 +1,4 @@
-//! Real NATS servers, and hosts that are processes of their own.
+//! Real NATS servers, and hosts in separate processes.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod access;

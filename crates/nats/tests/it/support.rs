@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use toolbridge_core::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
 use toolbridge_nats::Tools;
 
-/// How long anything may take.
+/// The limit for every wait.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// A port that is free.
+/// A free port.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -29,7 +29,7 @@ impl Process {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Kills it, so that it cannot do anything about it.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -43,7 +43,7 @@ impl Drop for Process {
     }
 }
 
-/// A NATS server, with a configuration of its own.
+/// A NATS server with its own configuration.
 pub(crate) struct Server {
     process: Process,
     pub(crate) port: u16,
@@ -55,7 +55,7 @@ impl Server {
         Self::with("")
     }
 
-    /// With more in its configuration.
+    /// With additional configuration.
     pub(crate) fn with(more: &str) -> Self {
         Self::at(free_port(), more)
     }
@@ -75,7 +75,7 @@ impl Server {
         self.process.kill();
     }
 
-    /// Starts it again, at the same port.
+    /// Restarts it on the same port.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
         self.process = start_server(self.folder.path(), self.port);
@@ -101,7 +101,7 @@ fn start_server(folder: &Path, port: u16) -> Process {
     panic!("the NATS server does not listen");
 }
 
-/// A host, a process of its own.
+/// A host in a separate process.
 pub(crate) struct HostProcess(Process);
 
 impl HostProcess {
@@ -122,23 +122,23 @@ impl HostProcess {
         self.0.kill();
     }
 
-    /// Has it end when its calls have ended.
+    /// Makes it end after its running calls.
     pub(crate) fn drain(&self) {
         self.0.signal(Signal::TERM);
     }
 
-    /// Has it add a tool and remove another.
+    /// Makes it add a tool and remove another.
     pub(crate) fn change(&self) {
         self.0.signal(Signal::USR1);
     }
 
-    /// Stops it without ending it.
+    /// Stops it with SIGSTOP.
     pub(crate) fn freeze(&self) {
         self.0.signal(Signal::STOP);
     }
 
     pub(crate) fn ended(&mut self) {
-        // `wait` would close it, and the host ends with it at once.
+        // `wait` would close stdin, which ends the host at once.
         let _stdin = self.0.0.stdin.take();
         assert!(self.0.0.wait().unwrap().success());
     }
@@ -148,7 +148,7 @@ pub(crate) async fn connect(server: &Server, name: &str) -> Tools {
     within(Tools::connect(server.url(), name).into_future()).await.unwrap()
 }
 
-/// Connects when so many hosts are there.
+/// Connects, and waits until that many hosts are live.
 pub(crate) async fn connect_to(server: &Server, name: &str, hosts: usize) -> Tools {
     let tools = connect(server, name).await;
     until(|| tools.hosts().iter().filter(|host| host.tools > 0).count() == hosts).await;
@@ -167,7 +167,7 @@ pub(crate) async fn call(
     within(source.call(call_of(name, arguments), CallContext::default())).await
 }
 
-/// Calls a tool that works.
+/// Calls a tool that succeeds.
 pub(crate) async fn work(
     source: &impl ToolSource,
     tool: &str,
@@ -190,7 +190,7 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(LONG, future).await.expect("it takes far too long")
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     within(async {
         while !is_so() {
@@ -200,7 +200,7 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// What hosts have noted: of each call, how often it began, ended and was cancelled.
+/// What hosts have logged: how often each call began, ended and was cancelled.
 pub(crate) struct Log(PathBuf);
 
 impl Log {

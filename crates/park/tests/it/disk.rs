@@ -1,5 +1,5 @@
-//! More than fits into memory, and disks that are full. The test binary starts itself again as a child, which has a small
-//! disk of its own.
+//! More results than fit into memory, and full disks. The test binary starts itself again as a child with a
+//! small disk of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,26 +12,26 @@ use crate::parked::{call, said, text, tools};
 
 const DIR: &str = "TOOLBRIDGE_PARK_DISK";
 
-/// Not a test of its own: what the child does.
+/// Not a test of its own: it runs in the child.
 #[tokio::test]
 async fn job() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let dir = Path::new(&dir);
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap().memory_bytes(0).spill_to(dir);
-    // A small one fits, and is whole.
+    // A small result fits, and is complete.
     let small = said(&call(&source, "give", &json!({ "size": 30_000 })).await.unwrap());
     call(&source, "store", &json!({ "text": small["handle"] })).await.unwrap();
     assert_eq!(kept.lock().unwrap()[0]["text"], text(30_000));
-    assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0, "it has no name");
-    // A large one does not. The tool has run: its result is not an error, and what is lost is said.
+    assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0, "the file must be unnamed");
+    // A large one does not. The tool has run, so the result is not an error, but it says what is lost.
     let large = call(&source, "give", &json!({ "size": 2_000_000 })).await.unwrap();
     let said_of_it = large["content"][0]["text"].as_str().unwrap();
     assert_eq!(large["isError"], false);
-    assert!(said_of_it.starts_with(&text(25_000)), "its start is there");
+    assert!(said_of_it.starts_with(&text(25_000)), "its start must be there");
     let end = &said_of_it[text(25_000).len()..];
     assert!(end.contains("The rest is lost") && end.contains("No space left on device"), "{end}");
-    // Nothing that was kept before is lost by it, and what fits is kept again.
+    // Results that were kept before are not lost, and further ones that fit are kept.
     call(&source, "store", &json!({ "text": small["handle"] })).await.unwrap();
     let again = said(&call(&source, "give", &json!({ "size": 30_000 })).await.unwrap());
     call(&source, "store", &json!({ "text": again["handle"] })).await.unwrap();
@@ -56,9 +56,9 @@ fn a_full_disk_loses_only_what_does_not_fit_and_says_so() {
     assert!(output.status.success() && said.contains("job done"), "{said}");
 }
 
-/// What is in files is still there, byte for byte, and costs no memory.
+/// Results in files are complete, and use no memory.
 #[tokio::test]
-async fn what_does_not_fit_into_memory_is_passed_on_from_a_file() {
+async fn results_beyond_the_memory_limit_are_passed_on_from_a_file() {
     let dir = tempfile::TempDir::new().unwrap();
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap().memory_bytes(100_000).spill_to(dir.path());

@@ -1,4 +1,4 @@
-//! Results that stay in the process: what a model gets, what it can do with it, and what it cannot.
+//! Kept results: what the model gets, and what it can do with it.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod disk;

@@ -13,7 +13,7 @@ pub(crate) fn text(size: usize) -> String {
     "Größe, \"quoted\" \\ and a tab\t日本語\u{2028}\r\n".chars().cycle().take(size).collect()
 }
 
-/// Gives a text of some size; takes a text, an object or a list and keeps it.
+/// Tools that return a text of some size, and tools that store a text, an object or a list.
 pub(crate) fn tools(kept: &Arc<Mutex<Vec<Value>>>) -> Toolset {
     let keep = |kept: &Arc<Mutex<Vec<Value>>>| {
         let kept = Arc::clone(kept);
@@ -63,7 +63,7 @@ pub(crate) async fn call(source: &impl ToolSource, tool: &str, arguments: &Value
     call_as(source, None, tool, arguments).await
 }
 
-/// What a tool says in its first block.
+/// The JSON in a result's first block.
 #[track_caller]
 pub(crate) fn said(result: &Value) -> Value {
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"));
@@ -87,7 +87,7 @@ async fn five_megabytes_pass_from_tool_to_tool_and_the_model_sees_a_few_hundred_
 }
 
 #[tokio::test]
-async fn what_is_short_or_an_error_is_not_kept() {
+async fn short_results_and_errors_are_not_kept() {
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap();
     for (tool, size) in [("give", 25_000), ("fail", 100_000)] {
@@ -95,7 +95,7 @@ async fn what_is_short_or_an_error_is_not_kept() {
         assert_eq!(result["content"][0]["text"], text(size), "{tool}");
     }
     assert_eq!(said(&call(&source, "give", &json!({ "size": 25_001 })).await.unwrap())["kind"], "text");
-    // What a tool says of itself goes first.
+    // The tool's own limit takes precedence.
     let own = Tool::new("own", "", |_: NoArgs| text(60_000)).max_result_chars(60_000);
     let source = Parked::new(Toolset::builder().with(own).build().unwrap()).unwrap();
     assert_eq!(call(&source, "own", &json!({})).await.unwrap()["content"][0]["text"], text(60_000));
@@ -128,7 +128,7 @@ async fn text_where_an_object_is_taken_is_an_error_and_the_tool_does_not_run() {
 }
 
 #[tokio::test]
-async fn what_is_kept_can_be_read_found_and_saved() {
+async fn kept_results_can_be_read_searched_and_saved() {
     let dir = tempfile::TempDir::new().unwrap();
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap().save_to(dir.path()).unwrap();
@@ -155,15 +155,15 @@ async fn what_is_kept_can_be_read_found_and_saved() {
         said(&call(&source, "result_save", &json!({ "handle": handle, "name": "out.txt" })).await.unwrap());
     assert_eq!(saved["bytes"], whole.len());
     assert_eq!(std::fs::read_to_string(dir.path().join("out.txt")).unwrap(), whole);
-    // No more at once than a model may read.
+    // At most as much as the model may read.
     let most = json!({ "handle": handle, "max_chars": 1_000_000 });
     let part = said(&call(&source, "result_read", &most).await.unwrap());
     assert!(part["text"].as_str().unwrap().chars().count() <= 25_000);
 }
 
-/// A handle is its session's, whoever else knows it.
+/// A handle is valid only in its own session.
 #[tokio::test]
-async fn a_handle_of_another_session_is_none() {
+async fn a_handle_of_another_session_is_refused() {
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap();
     let client = |set: fn(&mut Client, u32), number| {
@@ -193,7 +193,7 @@ async fn a_handle_of_another_session_is_none() {
             }
         }
         call_as(&source, client(set, 1), "store", &json!({ "text": handle })).await.unwrap();
-        // Nor does another source know it.
+        // Another source does not know it either.
         let elsewhere = Parked::new(tools(&kept)).unwrap();
         call_as(&elsewhere, client(set, 1), "store", &json!({ "text": handle })).await.unwrap_err();
     }
@@ -219,7 +219,7 @@ async fn the_tools_for_results_are_listed_at_once_or_when_there_is_one() {
     changes.next().await;
     assert_eq!(names(&late), [&own[..], &["result_read", "result_find"]].concat());
     call(&late, "result_read", &json!({ "handle": note["handle"] })).await.unwrap();
-    // What has such a tool itself keeps it.
+    // A source that has such a tool itself is refused.
     let taken = Toolset::builder().tool("result_read", "", |_: NoArgs| "mine").build().unwrap();
     assert_eq!(Parked::new(taken).unwrap_err().to_string(), "two tools are called `result_read`");
 }

@@ -1,7 +1,9 @@
-//! Has each system call of a scenario fail that another process plays: `fail-each-call NAME SOCKET EVERY KNOWN…`
+//! Makes each system call of a scenario fail that another process runs: `fail-each-call NAME SOCKET EVERY
+//! KNOWN…`
 //!
-//! For each run a line of JSON goes to the socket, with what the player needs for it. One line comes back: what was wrong,
-//! nothing if all went well, or `error`. NAME is said where strace may not trace. One call in EVERY fails, and KNOWN are calls that the scenario must make.
+//! For each run, a line of JSON with the settings goes to the socket. One line comes back: what was wrong, an
+//! empty line if all went well, or `error`. NAME is reported if strace may not trace. One call in EVERY
+//! fails, and KNOWN are calls that the scenario must make.
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -12,7 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolbridge_scripted::{Run, fail_every};
 
-/// Longer than the player waits for a run.
+/// Longer than the other process waits for a run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn main() {
@@ -33,7 +35,7 @@ fn main() {
         assert!(["\n", "error\n"].contains(&&*wrong), "{wrong}");
         wrong == "\n"
     };
-    // Under the name of the test.
+    // In a thread with the name of the test.
     let all = || fail_every("python", every, &known, scenario);
     let ended = thread::scope(|scope| {
         thread::Builder::new().name(name.clone()).spawn_scoped(scope, all).unwrap().join()

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use serde_json::json;
 use toolbridge_scripted::{Script, ScriptedModel, Turn};
 
-/// What the model says past the script's end.
+/// The model's answer past the script's end.
 const ENDED: &str = "(the script has ended)";
 
 const USAGE: &str = "usage: scripted-model [--log FILE] SCRIPT_FILE";

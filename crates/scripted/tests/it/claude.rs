@@ -1,4 +1,4 @@
-//! The real CLI takes the scripted model for a real one.
+//! The real CLI accepts the scripted model as a real one.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

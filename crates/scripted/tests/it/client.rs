@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longer than any answer takes, so that a test fails and does not hang.
+/// Longer than any answer takes; a test fails instead of hanging.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Client {
@@ -38,7 +38,7 @@ impl Client {
         ));
     }
 
-    /// Asks for the turn after these answers.
+    /// Requests the answer of that turn.
     pub(crate) fn ask(&mut self, turn: usize, prompt: &str) {
         self.post("/v1/messages?beta=true", &request(turn, prompt, true));
     }
@@ -80,9 +80,9 @@ impl Client {
         Answer { status, body }
     }
 
-    /// Whether the model has closed the connection, and nothing is left to read.
+    /// Whether the model has closed the connection, with nothing left to read.
     pub(crate) fn is_closed(&mut self) -> bool {
-        // It goes on where a signal interrupts a plain `read` that has a time-out.
+        // Unlike `read`, it continues after an interrupting signal.
         matches!(self.stream.read_to_end(&mut Vec::new()), Ok(0))
     }
 }

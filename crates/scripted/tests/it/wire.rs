@@ -1,4 +1,4 @@
-//! What a client sees on the wire.
+//! The scripted model as a client sees it on the wire.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -57,7 +57,7 @@ fn without_stream_the_answer_is_one_message() {
 
 #[test]
 fn each_event_is_sent_as_it_is_written() {
-    // The model sleeps far longer than the test may take: what comes, comes before.
+    // The model sleeps far longer than the test may take: what arrives was sent before.
     let model = ScriptedModel::start("text now\nsleep 600000\ntext later");
     let mut client = Client::connect(&model.url());
     client.ask(0, "hi");
@@ -194,7 +194,7 @@ fn a_closure_answers_by_the_prompt() {
     let model = ScriptedModel::start_with(|request| match &*request.prompt() {
         "add" => Turn::blocks(vec![Block::text("Now."), Block::call("add", json!({"a": 1}))]),
         "fail" => Turn::error(429, "slow down"),
-        prompt => panic!("nobody expected `{prompt}`"),
+        prompt => panic!("unexpected prompt `{prompt}`"),
     });
     let mut client = Client::connect(&model.url());
     client.ask(0, "add");
@@ -204,7 +204,7 @@ fn a_closure_answers_by_the_prompt() {
     client.ask(0, "surprise");
     let answer = client.answer();
     assert_eq!(answer.status, 500);
-    assert_eq!(answer.json()["error"]["message"], "the script panicked: nobody expected `surprise`");
+    assert_eq!(answer.json()["error"]["message"], "the script panicked: unexpected prompt `surprise`");
     client.ask(0, "add");
     assert_eq!(client.answer().status, 200);
 }

@@ -1,4 +1,4 @@
-//! The pages that show what the examples print: each command is run again.
+//! Runs each command on the pages about the examples again and compares its output.
 //!
 //! Covered here: every `console` block of `docs/first-steps/rust.md`, that its programs are the examples, and the block of
 //! the README that runs a program. The Rust code in the README is a doctest of this crate.
@@ -37,7 +37,7 @@ fn programs_of_the_readme() {
     assert_eq!(page("README.md").only(&["cargo run --quiet"]).repeat(), 1);
 }
 
-/// Without the lines that only our lints and our documentation need.
+/// The pages leave out lines that only our lints and our documentation need.
 #[test]
 fn the_programs_shown_are_the_examples() {
     let rust = "docs/first-steps/rust.md";

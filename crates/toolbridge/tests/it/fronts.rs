@@ -1,4 +1,4 @@
-//! One table of calls, run through every front.
+//! The same calls through every front.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn table() -> Vec<(&'static str, String, Value)> {
     ]
 }
 
-/// Asks a source itself, and words its errors as the MCP front does.
+/// Calls a source directly, and formats its errors as the MCP front does.
 pub(crate) async fn ask_source(source: &dyn ToolSource, tool: &str, arguments: &str) -> String {
     let call = ToolCall::new(tool, RawJson::parse(arguments.to_owned()).unwrap());
     match source.call(call, CallContext::default()).await {
@@ -146,7 +146,7 @@ impl Client {
         client
     }
 
-    /// The text of the result; nothing of it has been decoded.
+    /// The text of the result, not decoded.
     pub(crate) async fn ask(&mut self, method: &str, params: &str) -> String {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n");
         self.writer.write_all(line.as_bytes()).await.unwrap();
@@ -160,7 +160,7 @@ impl Client {
 pub(crate) struct HttpClient {
     address: std::net::SocketAddr,
     headers: String,
-    /// What serves it; nothing for a second client of the same server.
+    /// The server's task; `None` for a second client of the same server.
     server: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -216,7 +216,7 @@ impl HttpClient {
         (head.to_owned(), body.to_owned())
     }
 
-    /// The text of the result; nothing of it has been decoded.
+    /// The text of the result, not decoded.
     pub(crate) async fn ask(&self, method: &str, params: &str) -> String {
         let (_, answer) = self.send(method, params).await;
         let result = answer.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#);
@@ -227,7 +227,7 @@ impl HttpClient {
 /// The MCP server on the control channel of a request with those tools.
 pub(crate) async fn over_sdk(tools: impl ToolSource, dir: &Path) -> (ControlChannel, ResponseStream) {
     let mut channel = ControlChannel::new(dir);
-    // A model that can read files sees the tools as they are.
+    // With the builtin tool `Read`, the model sees the tools' results unchanged.
     let builder = ClaudeCodeModel::builder().cli(channel.program()).builtin_tools(["Read"]);
     let model = builder.session_dir(dir).build().unwrap();
     model.set_agent_toolsets(tools, "tools", Transport::Sdk).unwrap();
@@ -257,12 +257,12 @@ async fn every_front_gives_the_same_result_for_the_same_call() {
         let directly = ask_source(&tools, tool, &arguments).await;
         let seen: Value = serde_json::from_str(&directly).unwrap();
         assert_eq!(seen, want, "{tool}, directly");
-        // From here on byte for byte.
+        // From here on, byte for byte.
         assert_eq!(ask_source(&over_the_socket, tool, &arguments).await, directly, "{tool}, over the socket");
         assert_eq!(over_mcp.ask("tools/call", &params).await, directly, "{tool}, over MCP");
         assert_eq!(through_a_bridge.ask("tools/call", &params).await, directly, "{tool}, through a bridge");
         assert_eq!(over_http.ask("tools/call", &params).await, directly, "{tool}, over HTTP");
-        // The newest MCP says this in each result, and it is passed on like everything that a server says.
+        // The newest MCP adds this to each result, and it is passed on like everything else in a result.
         let said = format!(r#"{{"resultType":"complete",{}"#, &directly[1..]);
         assert_eq!(
             ask_source(&*of_another_server, tool, &arguments).await,
@@ -296,7 +296,7 @@ async fn a_filtered_toolset_is_filtered_on_both_sides() {
     assert!(refused.contains("there is no tool `weather` (type: ToolNotFoundError)"), "{refused}");
 }
 
-/// Returns what no client could use, to whoever calls anything.
+/// A source whose result no client could use.
 struct Odd(Toolset, &'static str);
 
 impl ToolSource for Odd {
@@ -310,7 +310,7 @@ impl ToolSource for Odd {
 }
 
 #[tokio::test]
-async fn no_front_passes_on_a_result_that_is_none() {
+async fn no_front_passes_on_an_invalid_result() {
     for (result, want) in [
         ("[]", "it is not an object"),
         ("{}", "it has no `content`"),

@@ -1,4 +1,4 @@
-//! Functions and methods as tools. This file names neither serde nor schemars where a user would not have to.
+//! Functions and methods as tools. This file uses serde and schemars only where a user would have to.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -28,7 +28,7 @@ fn text(text: impl Display) -> Value {
     json!({ "content": [{ "type": "text", "text": text.to_string() }], "isError": false })
 }
 
-/// What a client gets to know of the tools.
+/// What a client sees of the tools.
 fn shown(source: &dyn ToolSource) -> Value {
     let member = |value: &Option<RawJson>| value.as_ref().map(|raw| raw.decode::<Value>().unwrap());
     let list = source.tools();
@@ -205,7 +205,7 @@ async fn a_tool_is_still_a_function() {
     assert_eq!(shown(&renamed)[0]["title"], "Sum");
 }
 
-/// Not ours, though it has the name: where a parameter comes from goes by its type.
+/// Not our type, though it has the same name: only the type decides where a parameter comes from.
 mod impostor {
     use toolbridge::{CallContext as Call, FromContext, ToolError};
 
@@ -213,7 +213,7 @@ mod impostor {
     #[serde(transparent)]
     pub(crate) struct CallContext(pub(crate) String);
 
-    /// Of ours, though it has another name.
+    /// Our type under another name.
     pub(crate) type Anything = Call;
 
     pub(crate) struct Caller(pub(crate) bool);
@@ -243,7 +243,7 @@ fn each(
 }
 
 #[tokio::test]
-async fn what_comes_from_the_call_is_told_by_its_type_and_not_by_its_name() {
+async fn context_parameters_are_recognised_by_type_and_not_by_name() {
     let tools = Toolset::builder().with(each {}).state("the").build().unwrap();
     let want = json!({
         "type": "object",
@@ -276,7 +276,7 @@ impl IntoToolResult for Celsius {
     }
 }
 
-/// serde can write it, and it wants to be something else.
+/// It implements `Serialize`, but also its own conversion.
 #[derive(serde::Serialize)]
 struct Picture(&'static str);
 
@@ -294,7 +294,7 @@ impl IntoToolError for Refusal {
     }
 }
 
-/// No `Result`, though it has its name and its variants.
+/// Not a `Result`, though it has the same name and variants.
 mod other {
     #[derive(serde::Serialize)]
     pub(crate) enum Result {
@@ -302,7 +302,7 @@ mod other {
     }
 }
 
-/// An error that serde can write.
+/// An error that implements `Serialize`.
 #[derive(Debug, serde::Serialize)]
 struct Written;
 
@@ -325,7 +325,7 @@ macro_rules! returning {
         )*
 
         #[tokio::test]
-        async fn what_a_function_returns_goes_by_its_traits() {
+        async fn the_result_of_a_function_depends_on_its_traits() {
             let tools = Toolset::builder()$(.with($name {}))*.build().unwrap();
             $({
                 let want: Result<Value, &str> = $want;
@@ -472,7 +472,7 @@ async fn methods_functions_and_closures_go_together_and_closures_may_capture() {
 }
 
 #[test]
-fn two_tools_with_one_name_are_refused_as_ever() {
+fn two_tools_with_one_name_are_refused() {
     let error = Toolset::builder().with(add {}).with(add {}).build().unwrap_err();
     assert_eq!(error.to_string(), "two tools are called `add`");
 }

@@ -1,4 +1,4 @@
-//! The parts put together: the same call gives the same result through every front, a program can be its
+//! The parts together: the same call gives the same result through every front, a program can be its
 //! own bridge, and a model in the real CLI calls tools of this process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

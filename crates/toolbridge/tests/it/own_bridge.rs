@@ -1,4 +1,4 @@
-//! `run_bridge_if_asked`, in a program of somebody's own.
+//! `run_bridge_if_asked` in a user's program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};

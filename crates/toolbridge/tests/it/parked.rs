@@ -1,4 +1,4 @@
-//! Results that stay in the process, through every front.
+//! Kept results, through every front.
 
 use std::sync::{Arc, Mutex};
 
@@ -68,7 +68,7 @@ async fn a_handle_works_through_every_front_and_for_its_client_alone() {
         client.ask("tools/call", &params("store", &json!({ "text": given }))).await;
         clients.push((client, given));
     }
-    // Two clients of one source: what one got is not the other's.
+    // Two clients of one source: a handle of one is not valid for the other.
     let other = clients[1].1.clone();
     let refused = clients[0].0.ask("tools/call", &params("store", &json!({ "text": other }))).await;
     assert!(refused.contains("there is no result") && refused.contains("ParkedHandleError"), "{refused}");
@@ -87,7 +87,7 @@ async fn a_handle_works_through_every_front_and_for_its_client_alone() {
     let refused = another.ask("tools/call", &params("store", &json!({ "text": given }))).await;
     assert!(refused.contains("there is no result"), "{refused}");
 
-    // The tools of another server, kept here.
+    // The tools of another server, kept here too.
     let url = format!("http://{}/mcp", one.address());
     let server = McpServer::url(url).start().await.unwrap();
     let around =
@@ -95,7 +95,7 @@ async fn a_handle_works_through_every_front_and_for_its_client_alone() {
     let given = ask_source(&around, "dump", "{}").await;
     let note: Value = serde_json::from_str(&given).unwrap();
     let note: Value = serde_json::from_str(note["content"][0]["text"].as_str().unwrap()).unwrap();
-    // It has its own note of what is kept there, which is long enough to be kept once more.
+    // The outer source keeps the inner one's note too, because it is longer than the limit.
     let inner: Value = {
         let read = ask_source(
             &around,

@@ -1,4 +1,4 @@
-//! The example whose functions come and go.
+//! The example with tools that change at run time.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -27,7 +27,7 @@ async fn called(remote: &Remote, tool: &str, arguments: Value) -> Result<String,
     Ok(result["content"][0]["text"].as_str().unwrap().trim().to_owned())
 }
 
-/// Waits until just those tools are there.
+/// Waits until exactly those tools are listed.
 async fn lists(remote: &Remote, names: &[&str]) {
     let mut changes = remote.changes();
     let wait = async {
@@ -45,7 +45,8 @@ async fn a_plugin_is_loaded_called_and_unloaded() {
     for dir in [&plugins, &sessions] {
         fs::create_dir(dir).unwrap();
     }
-    // Written by another process: one that is forked here meanwhile would hold it open for writing.
+    // Written by another process: a child forked meanwhile by another thread would hold it open for writing,
+    // and exec would fail.
     let plugin = plugins.join("shout");
     let written =
         Command::new("sh").args(["-c", r#"printf %s "$1" > "$2""#, "-", SHOUT]).arg(&plugin).status();

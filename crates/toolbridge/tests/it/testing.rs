@@ -1,4 +1,4 @@
-//! What users test their agents with: the real CLI, without an account, and nothing of the machine's.
+//! The library for testing agents: the real CLI, without an account, isolated from the machine.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn with_add(prompt: &str) -> Request {
     Request::new(prompt).tools(Toolset::builder().with(add {}).build().unwrap())
 }
 
-/// The CLI of our tests is where no user has it.
+/// The CLI of our tests is not where users have it.
 fn builder(scripted: &ScriptedModel) -> ClaudeCodeModelBuilder {
     scripted.builder().cli(claude_cli())
 }
@@ -31,7 +31,7 @@ fn example(name: &str) -> std::path::PathBuf {
 async fn a_tool_is_called_and_what_the_model_saw_is_recorded() {
     for transport in [Transport::Auto, Transport::Stdio] {
         let scripted = ScriptedModel::start("call add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.");
-        // The test's executable is no bridge: without one, only the other transport works.
+        // The test's executable is no bridge: without one, only the SDK transport works.
         let model = match transport {
             Transport::Stdio => builder(&scripted).bridge(example("own_bridge")),
             _ => builder(&scripted),
@@ -48,7 +48,7 @@ async fn a_tool_is_called_and_what_the_model_saw_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_bare_name_is_a_tool_of_whatever_server_has_it() {
+async fn a_bare_name_is_a_tool_of_the_server_that_has_it() {
     let scripted = ScriptedModel::start("call add {\"a\": 1, \"b\": 2}\n---\ntext {result}");
     let model = builder(&scripted).build().unwrap();
     let answer = model.request(with_add("go").server_name("desk")).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_request_past_the_scripts_end_fails_and_says_so() {
     let model = builder(&scripted).build().unwrap();
     let error = model.request(with_add("go")).await.unwrap_err().to_string();
     assert!(error.contains("the script has ended: it has no turn 2"), "{error}");
-    // The CLI may ask again.
+    // The CLI may retry.
     let overruns = scripted.overruns();
     assert!(overruns >= 1 && scripted.requests().len() == 1 + overruns, "{overruns}");
 }
@@ -77,7 +77,7 @@ async fn the_cli_sees_nothing_of_the_machine_but_the_path() {
         .build()
         .unwrap();
     let seen = model.request(Request::new("go")).await.unwrap().text();
-    // Cargo sets it for every test.
+    // Cargo sets this variable for every test.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some() && !seen.contains("CARGO_MANIFEST_DIR"));
     let home = scripted.home().to_owned();
     assert!(seen.lines().any(|line| Path::new(line.trim_start_matches("HOME=")) == home), "{seen}");

@@ -1,4 +1,4 @@
-//! What a program's own session and its own bridge write to a trace.
+//! The traces of a program's own session and bridge.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -57,7 +57,7 @@ fn outcomes(file: &Path, process: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_outs_and_errors_of_every_kind_are_told_by_both_sides() {
+async fn timeouts_and_errors_of_every_kind_are_recorded_by_both_sides() {
     let tests = std::env::current_exe().unwrap();
     let bridge = tests.parent().unwrap().parent().unwrap().join("examples/own_bridge");
     let dir = tempfile::TempDir::new().unwrap();
