@@ -1,4 +1,4 @@
-//! Progress reports on their way from a handler to its caller.
+//! Progress reports from a handler to its caller.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use tokio::sync::Notify;
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// How much is done; grows from report to report.
+    /// How much is done; increases from report to report.
     #[serde(serialize_with = "whole_if_possible")]
     pub progress: f64,
-    /// How much there is in all, where that is known.
+    /// How much there is in all, if known.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "whole_if_possible_opt")]
     pub total: Option<f64>,
-    /// A line for people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// `3`, not `3.0`: counts are what is reported most.
+/// `3`, not `3.0`: most reports are counts.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn whole_if_possible<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -41,12 +41,12 @@ fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> 
     }
 }
 
-/// Reports that a caller has not read yet. When there are many, the newest replaces the one before it:
-/// what counts is how far the call is now.
+/// Reports that the caller has not read yet. When there are too many, a new one replaces the last: only the current
+/// state matters.
 #[derive(Debug, Default)]
 struct Backlog {
     reports: Mutex<VecDeque<Progress>>,
-    news: Notify,
+    added: Notify,
 }
 
 impl Backlog {
@@ -71,14 +71,14 @@ pub(crate) fn channel() -> (Reporter, ProgressReceiver) {
 }
 
 impl Reporter {
-    /// Never waits.
+    /// Never blocks.
     pub(crate) fn report(&self, report: Progress) {
         let mut reports = self.0.lock();
         if reports.len() == Backlog::MOST {
             reports.pop_back();
         }
         reports.push_back(report);
-        self.0.news.notify_one();
+        self.0.added.notify_one();
     }
 }
 
@@ -88,7 +88,7 @@ impl ProgressReceiver {
             if let Some(report) = self.try_next() {
                 return report;
             }
-            self.0.news.notified().await;
+            self.0.added.notified().await;
         }
     }
 
@@ -97,7 +97,7 @@ impl ProgressReceiver {
     }
 }
 
-/// A call under way together with its progress reports.
+/// A running call together with its progress reports.
 #[derive(Debug)]
 pub struct Underway<F: Future> {
     call: Pin<Box<F>>,
@@ -105,28 +105,28 @@ pub struct Underway<F: Future> {
     result: Option<F::Output>,
 }
 
-/// What happens next in a call.
+/// The next event of a call.
 #[derive(Debug)]
 pub enum Step<T> {
-    /// It has come this far.
+    /// Progress was reported.
     Progress(Progress),
-    /// It is over; nothing comes after this.
+    /// The call has ended; nothing follows.
     Done(T),
 }
 
 impl<F: Future> Underway<F> {
-    /// A call, and its reports if anybody wants them.
+    /// A call, with its reports if the caller asked for them.
     pub fn new(call: F, reports: Option<ProgressReceiver>) -> Self {
         Self { call: Box::pin(call), reports, result: None }
     }
 
-    /// Runs the call up to its next report or its end. All reports come before the end.
+    /// Runs the call up to its next report or its end. All reports are returned before the end.
     ///
     /// Cancel-safe.
     ///
     /// # Panics
     ///
-    /// When asked for more after the end.
+    /// When called again after the end.
     pub async fn next(&mut self) -> Step<F::Output> {
         let Some(reports) = &self.reports else { return Step::Done(self.call.as_mut().await) };
         if self.result.is_none() {
