@@ -245,7 +245,8 @@ fn an_unmapped_users_schema_file_is_nobodys() {
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
         // As nobody, a stranger's files look like their own.
         let (code, stderr) = bridge(dir.path(), US, Some(65534));
-        let want = "belongs to user 65534, who may be anybody: it stands for all users that this user namespace does not map\n";
+        let want =
+            "belongs to user 65534, which stands for every user that this user namespace does not map\n";
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
     }
     // Where all are mapped, nobody is a user like any other.
