@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_names_are_those_with_the_fewest_typing_errors() {
+    fn the_nearest_names_are_those_with_the_fewest_slips() {
         let known = ["add", "and", "adder", "search_orders", "search_order", "get_weather", "x"];
         let long = "x".repeat(10_000);
         let rows: [(&str, &[&str]); 12] = [

@@ -313,7 +313,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_split_at_any_byte_are_read_unchanged(
+        fn any_messages_in_any_pieces_come_out_as_they_went_in(
             messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..300), 0..8),
             piece in 1_usize..64,
         ) {
