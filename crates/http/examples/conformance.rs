@@ -1,5 +1,6 @@
-//! The server that MCP's conformance suite wants, as far as it is about tools. It prints its address, and ends with its stdin.
-#![allow(clippy::print_stdout, reason = "whoever starts it reads the address")]
+//! The server for the tool scenarios of MCP's conformance suite. It prints its address, and ends when its stdin
+//! ends.
+#![allow(clippy::print_stdout, reason = "the process that starts it reads the address")]
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use toolbridge_http::{serve, service};
 /// A red pixel.
 const PIXEL: &[u8] = include_bytes!("pixel.png");
 
-/// No sound.
+/// An empty sound.
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 #[derive(Deserialize, schemars::JsonSchema)]
 struct Region {
-    /// Stands in a header, too.
+    /// Repeated in a header.
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
 }
@@ -32,8 +33,8 @@ fn resource(uri: &str, mime_type: &str, text: &str) -> Result<Content, ToolError
     Ok(Content::Resource { resource })
 }
 
-/// A tool whose schema names its draft. A toolset leaves that out, because many clients refuse every draft but theirs; what
-/// a source lists, the server passes on as it is.
+/// A tool whose schema names its draft. A toolset removes that, because many clients refuse every draft but theirs;
+/// here the server lists the schema of the source unchanged.
 struct Schema(ToolList);
 
 impl Schema {
@@ -86,14 +87,14 @@ fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
             "done"
         })
         .tool("test_custom_headers", "Has an argument in a header", async |args: Region| args.region)
-        // These would send logs, or ask the client something, if anything here did.
+        // The suite expects these to send logs or to ask the client something, which is not supported.
         .tool("test_logging_tool", "Logs nothing", async |_: NoArgs| "no log")
         .tool("test_streaming_elicitation", "Asks nothing", async |_: NoArgs, context: CallContext| {
             context.progress(1.0, None, None);
             "no question"
         })
         .build()?;
-    // A tool that changes the list that it is in.
+    // A tool that changes its own list.
     let changed = tools.clone();
     tools.add(Tool::new("test_trigger_tool_change", "Changes the list", async move |_: NoArgs| {
         if !changed.remove("test_more") {

@@ -1,4 +1,4 @@
-//! Calls.
+//! Runs calls and writes their responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::service::Shared;
 use crate::session::Session;
 use crate::stream::KEEP_ALIVE;
 
-/// A call that takes longer is answered by a stream, which shows that somebody is there.
+/// A call that takes longer is answered with a stream, whose comments keep the connection alive.
 const QUICK: Duration = Duration::from_secs(5);
 
 /// A call, and how it is to be answered.
@@ -41,8 +41,9 @@ enum Said {
     Answer(Bytes),
 }
 
-/// Runs a call. It is answered by one message if it is quick and has no progress to tell of, else by a stream of events. When
-/// the client closes the request, and so this future or the response's body is dropped, the call is cancelled.
+/// Runs a call. It is answered with one message if it is quick and reports no progress, and otherwise with a stream
+/// of events. When the client closes the request, this future or the response's body is dropped, and the call is
+/// cancelled.
 pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Response, Refusal> {
     let Asked { era, id, call, meta, received, session } = asked;
     let parts = (call.name.as_str(), &call.arguments, &meta);
@@ -85,7 +86,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Result<Respons
     Ok(reply.response().await)
 }
 
-/// The client's request; dropped before the call has ended, it cancels the call.
+/// The client's request; if it is dropped before the call has ended, the call is cancelled.
 struct OpenRequest {
     cancelled: CancellationToken,
     of: Option<(Arc<Session>, IdKey)>,
@@ -100,7 +101,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// What the client is told.
+/// The client's end of a call.
 struct Reply {
     said: mpsc::Receiver<Said>,
     _request: OpenRequest,
@@ -111,7 +112,7 @@ impl Reply {
         let first = match tokio::time::timeout(QUICK, self.said.recv()).await {
             Ok(Some(Said::Answer(answer))) => return json(StatusCode::OK, answer),
             Ok(Some(Said::Progress(line))) => Some(event(&line)),
-            // A call that was cancelled has no answer, and so the stream has no event.
+            // A cancelled call has no answer, so the stream has no event.
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
         };
@@ -133,7 +134,7 @@ impl Reply {
     }
 }
 
-/// A call under way.
+/// A running call.
 struct Run {
     shared: Arc<Shared>,
     era: Era,
@@ -144,7 +145,7 @@ struct Run {
 }
 
 impl Run {
-    /// Runs the call to its answer, or to its cancellation.
+    /// Runs the call to its answer, or until it is cancelled.
     async fn run(self, call: Call, meta: CallMeta, mut trace: Option<CallTrace>) {
         let mut counted = self.shared.metrics.begin(&call.name);
         let outcome = tokio::select! {
@@ -180,7 +181,7 @@ impl Run {
         }
     }
 
-    /// Runs the call to its result, and passes its progress on.
+    /// Runs the call to its result, and forwards its progress.
     async fn outcome(
         &self,
         call: Call,
@@ -191,7 +192,7 @@ impl Run {
         let _running = self.shared.running.acquire().await;
         let call = ToolCall { name: call.name, arguments: call.arguments, meta };
         let mut call = self.shared.dispatcher.run(call, self.cancelled.clone(), trace);
-        // A client that does not read its reports keeps no tool waiting: a newer one takes the place of an older one.
+        // A client that does not read its reports does not block the tool: a newer report replaces an older one.
         let mut report: Option<Progress> = None;
         loop {
             tokio::select! {
@@ -217,12 +218,12 @@ impl Run {
     async fn answer(&self, result: &RawJson) {
         let (head, rest) = result_head(&self.id, self.era, "", result);
         let answer = [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat();
-        // If nobody waits for it any more, nobody misses it.
+        // Fails if the client has closed the request, and then the answer is not needed.
         _ = self.says.send(Said::Answer(answer.into())).await;
     }
 }
 
-/// Whether a result calls itself an error.
+/// Whether a result is marked as an error.
 fn says_error(result: &RawJson) -> bool {
     let found = members(result.as_str(), &["isError"]);
     matches!(found, Ok(Some([Some(value)])) if value.get() == "true")
