@@ -49,7 +49,8 @@ impl Parameter {
         let name = match (pattern, &self.type_) {
             (_, Type::Reference(reference)) => {
                 if reference.mutability.is_some() {
-                    let message = "a borrowed parameter cannot be `&mut`, because calls share it: take `&CallContext`, or an owned argument";
+                    let message = "a borrowed parameter cannot be `&mut`, because calls share it: take `&CallContext`, \
+                                   or an owned argument";
                     return Err(Error::new_spanned(&self.type_, message));
                 }
                 self.type_ = *reference.elem.clone();
