@@ -202,7 +202,7 @@ fn the_ends_of_the_clis_pipes_are_seen_though_the_guardian_lives() {
 }
 
 #[test]
-fn a_cli_that_ends_leaves_nobody_behind() {
+fn a_cli_that_ends_leaves_no_process_behind() {
     let mut started = Started::guarding(&leaving("read line; exit 7"));
     all_are_up(&started);
     drop(started.stdin.take());
@@ -211,7 +211,7 @@ fn a_cli_that_ends_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_killed_cli_leaves_nobody_behind() {
+fn a_killed_cli_leaves_no_process_behind() {
     let mut started = Started::guarding(&leaving("read line; kill -KILL $$"));
     all_are_up(&started);
     drop(started.stdin.take());
@@ -232,7 +232,7 @@ fn what_is_left_has_a_moment_to_end_in_good_order() {
 }
 
 #[test]
-fn a_hasty_end_leaves_nobody_behind() {
+fn an_immediate_end_leaves_no_process_behind() {
     for cli in ["SLEEP; :", "trap '' TERM; SLEEP; :", "kill -STOP $$"] {
         let mut started = Started::guarding(&leaving(cli));
         all_are_up(&started);
@@ -243,7 +243,7 @@ fn a_hasty_end_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_parent_that_is_killed_or_ends_leaves_nobody_behind() {
+fn a_parent_that_is_killed_or_ends_leaves_no_process_behind() {
     for signal in [Signal::KILL, Signal::TERM] {
         for cli in ["SLEEP; :", "trap '' TERM; SLEEP; :", "kill -STOP $$"] {
             let mut started = Started::guarding_for_another(&leaving(cli));
@@ -256,7 +256,7 @@ fn a_parent_that_is_killed_or_ends_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_parent_that_becomes_another_program_leaves_nobody_behind() {
+fn a_parent_that_becomes_another_program_leaves_no_process_behind() {
     let word = unique();
     // A thread of Python starts the guardian and waits for it, as our library does.
     let program = "import os, subprocess, sys, threading\n\

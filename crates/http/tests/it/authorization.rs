@@ -94,7 +94,7 @@ async fn a_file_of_tokens_must_be_ours_alone() {
 }
 
 #[tokio::test]
-async fn a_session_belongs_to_whoever_opened_it() {
+async fn a_session_belongs_to_the_caller_that_opened_it() {
     let builder = service(tools()).authorize(async |headers| {
         let user = headers.get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
         user.ok_or("the user is missing")
@@ -117,7 +117,7 @@ async fn a_session_belongs_to_whoever_opened_it() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_from_other_machines_unasked() {
+async fn other_machines_need_authorization() {
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
     let served = toolbridge_http::serve(listener, service(tools()).build(), std::future::pending());
     let error = crate::client::in_time(served).await.unwrap_err();

@@ -92,7 +92,7 @@ async fn a_body_that_is_too_large_is_not_read() {
 }
 
 #[tokio::test]
-async fn whoever_sends_slowly_is_ended() {
+async fn a_client_that_sends_slowly_is_disconnected() {
     let server = Server::start(service(tools()).read_timeout(Duration::from_secs(2))).await;
     // First the head of a request never ends, then the body.
     for start in [

@@ -124,7 +124,7 @@ impl AsyncWrite for Broken {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_written_ends_the_front_and_leaves_nobody_waiting() {
+async fn an_answer_that_cannot_be_written_ends_the_front() {
     // Nothing of the answer to `initialize` can be written, or half of it.
     for (taken, kind) in
         [(0, ErrorKind::BrokenPipe), (20, ErrorKind::BrokenPipe), (20, ErrorKind::StorageFull)]
@@ -273,7 +273,7 @@ async fn progress_that_is_no_number_is_not_reported_and_harms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protocol_requests_whose_answers_nobody_reads_are_refused_as_invalid() {
+async fn protocol_requests_with_unread_answers_are_refused_as_invalid() {
     let mut client = Client::start(chatty(), 256).await;
     let requests = 100;
     // The client does not read, so the answers are not sent.
