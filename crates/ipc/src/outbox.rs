@@ -23,7 +23,7 @@ const STALL: Duration = Duration::from_secs(2);
 ///
 /// The size of an answer is only known once it exists in memory. So calls begin only as fast as answers are read.
 /// If nothing is read at all, calls begin anyway, because others may need small answers; a large answer for which
-/// there is no room is then dropped.
+/// there is no room is then replaced by an error.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outbox(Arc<Inner>);
 

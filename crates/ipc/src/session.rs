@@ -344,7 +344,7 @@ impl Session {
         }
         let Some(server) = self.end() else { return };
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
-            tracing::warn!("a call did not end in time and was left behind");
+            tracing::warn!("a call did not end in time and was abandoned");
         }
     }
 

@@ -45,11 +45,11 @@ async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> i
     let work = move || {
         let _until_then = (turn, running);
         if let Err(error) = finish(search) {
-            tracing::warn!(%error, "cannot look for what dead sessions left");
+            tracing::warn!(%error, "cannot look for files of dead sessions");
         }
     };
     if let Err(error) = spawn(Box::new(work)) {
-        tracing::debug!(%error, "there is no thread to look for what dead sessions left");
+        tracing::debug!(%error, "cannot start a thread to look for files of dead sessions");
         sweep(dir)?;
         return Ok(());
     }
