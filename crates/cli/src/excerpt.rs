@@ -1,14 +1,30 @@
 //! The start of a text, for people.
 
-/// The start of a text on one line, at most that many characters of it.
-pub(crate) fn excerpt(text: &str, chars: usize) -> String {
-    let mut line = text.chars().map(|char| if char.is_control() { ' ' } else { char });
-    let mut start: String = line.by_ref().take(chars).collect();
-    if line.next().is_some() {
-        start.pop();
-        start.push('…');
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// The start of a text on one line, at most that many columns of a terminal.
+pub(crate) fn excerpt(text: &str, columns: usize) -> String {
+    let mut start = String::new();
+    let mut left = columns;
+    for char in text.chars().map(|char| if char.is_control() { ' ' } else { char }) {
+        let Some(rest) = left.checked_sub(char.width().unwrap_or_default()) else {
+            // The mark takes the last column.
+            while start.width() >= columns.max(1) {
+                start.pop();
+            }
+            return start + "…";
+        };
+        start.push(char);
+        left = rest;
     }
     start
+}
+
+/// The same, padded to that many columns.
+pub(crate) fn fit(text: &str, columns: usize) -> String {
+    let start = excerpt(text, columns);
+    let padding = columns.saturating_sub(start.width());
+    start + &" ".repeat(padding)
 }
 
 #[cfg(test)]
@@ -17,10 +33,26 @@ mod tests {
 
     #[test]
     fn what_is_left_out_leaves_a_mark_within_the_limit() {
-        let rows =
-            [("", ""), ("grüß", "grüß"), ("grüße", "grü…"), ("a\r\nb", "a  b"), ("a\tb\u{1b}[m", "a b…")];
+        let rows = [
+            ("", ""),
+            ("grüß", "grüß"),
+            ("grüße", "grü…"),
+            ("a\r\nb", "a  b"),
+            ("a\tb\u{1b}[m", "a b…"),
+            ("入館", "入館"),
+            ("入館時", "入…"),
+            ("a入館", "a入…"),
+        ];
         for (text, want) in rows {
             assert_eq!(excerpt(text, 4), want);
+        }
+    }
+
+    #[test]
+    fn columns_end_at_the_same_place_whatever_is_in_them() {
+        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a b "]);
+        for text in ["", "a", "grüß", "入館", "入館時", "a入館時"] {
+            assert_eq!(fit(text, 5).width(), 5, "{text}");
         }
     }
 }

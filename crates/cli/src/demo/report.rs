@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
+use unicode_width::UnicodeWidthStr as _;
 
-use crate::excerpt::excerpt;
+use crate::excerpt::fit;
 
 /// How much of a call is shown.
-const SHOWN_CALL_CHARS: usize = 44;
+const SHOWN_CALL_COLUMNS: usize = 44;
 
 pub(crate) struct Report {
     pub(crate) socket: PathBuf,
@@ -61,13 +62,13 @@ impl Report {
             self.socket.display(),
             ms(self.bridge_time),
         );
-        let width = self.rows.iter().map(|row| row.call.chars().count()).max().unwrap_or_default();
-        let width = width.min(SHOWN_CALL_CHARS);
+        let width = self.rows.iter().map(|row| row.call.width()).max().unwrap_or_default();
+        let width = width.min(SHOWN_CALL_COLUMNS);
         text += &format!("     {:width$}  {:>11}   answer\n", "call", "time");
         for row in &self.rows {
-            let call = excerpt(&row.call, SHOWN_CALL_CHARS);
+            let call = fit(&row.call, width);
             let mark = if row.ok { "ok  " } else { "FAIL" };
-            text += &format!("{mark} {call:width$}  {:>8.2} ms   {}\n", ms(row.time), row.answer);
+            text += &format!("{mark} {call}  {:>8.2} ms   {}\n", ms(row.time), row.answer);
         }
         text += &format!(
             "\nround trip of a small call: {:.0} µs, the median of many\n",

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::timeline::{Call, Timeline};
-use super::unit::{self, fit, size, time};
+use super::unit::{self, size, time};
+use crate::excerpt::fit;
 
 /// One of a call's times.
 type Time = fn(&Call) -> Option<u64>;

@@ -2,7 +2,8 @@
 
 use super::Style;
 use super::timeline::Call;
-use super::unit::{fit, maybe, size, time};
+use super::unit::{maybe, size, time};
+use crate::excerpt::fit;
 
 /// The columns after the names: title and width.
 const COLUMNS: [(&str, usize); 6] =

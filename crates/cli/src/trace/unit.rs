@@ -1,7 +1,5 @@
 //! Times, sizes and counts for people.
 
-use crate::excerpt::excerpt;
-
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 pub(super) fn time(ns: u64) -> String {
     let us = ns as f64 / 1e3;
@@ -34,11 +32,6 @@ pub(super) fn maybe(amount: Option<u64>, shown: fn(u64) -> String) -> String {
     amount.map_or_else(|| "–".into(), shown)
 }
 
-/// The text in that many columns, cut off if need be.
-pub(super) fn fit(text: &str, columns: usize) -> String {
-    format!("{:columns$}", excerpt(text, columns))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +45,5 @@ mod tests {
         assert_eq!(time(61_234_567_890), "61.23 s");
         assert_eq!([size(13), size(1_234), size(1_048_576)], ["13 B", "1.2 kB", "1.0 MB"]);
         assert_eq!([calls(0), calls(1), calls(2)], ["0 calls", "1 call", "2 calls"]);
-        assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a b "]);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Style;
 use super::timeline::{Call, Phase, Timeline};
-use super::unit::{fit, time};
+use super::unit::time;
+use crate::excerpt::fit;
 
 const NAME_COLUMNS: usize = 18;
 const TIME_COLUMNS: usize = 10;
