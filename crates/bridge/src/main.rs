@@ -1,7 +1,7 @@
-//! The bridge alone, also to sessions with names, and the CLI's guardian.
+//! The bridge alone, also for named sessions, and the CLI's guardian.
 //!
-//! `toolbridge` does the same. This executable has nothing else in it, so it starts in half the time
-//! and takes half the memory, and it can be linked statically; packages bring it along.
+//! `toolbridge` does the same. This executable contains nothing else, so it starts in half the time and takes half
+//! the memory, and it can be linked statically; packages include it.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     if let Some(names) = toolbridge::asked_to_attach() {
         return toolbridge::run_attach(names, None);
     }
-    #[expect(clippy::print_stderr, reason = "somebody has started it by hand")]
+    #[expect(clippy::print_stderr, reason = "it was started by hand")]
     {
         eprintln!(
             "error: this is the bridge that an MCP client starts\n\

@@ -1,4 +1,4 @@
-//! Schemas compiled once, arguments checked before a handler runs.
+//! Compiles schemas once, and checks arguments against them before a handler runs.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use crate::handler::{Handler, Prepared};
 use crate::leniency::Leniency;
 use crate::{RawJson, RegistrationError, Schema, ToolError, scan};
 
-/// Compiles the schema of an object, if it is to be checked, and leaves it as clients get it: many know one draft, and
-/// refuse a schema that names another one.
+/// Compiles the schema of an object if it is to be checked, and removes `$schema` from it: many clients know one
+/// draft only and refuse a schema that names another.
 pub(crate) fn compile(
     tool: &str,
     which: &'static str,
@@ -33,7 +33,8 @@ pub(crate) fn compile(
     Ok(compiled)
 }
 
-/// Where a value does not fit, and why; but for what a handler's type takes, if one is given.
+/// Where a value does not fit its schema, and why. Deviations that the handler's type accepts are not faults, if a
+/// handler is given.
 pub(crate) fn fault(schema: &Schema, value: &RawJson, handler: Option<&Handler>) -> Option<Fault> {
     if schema.surely_fits(value.as_str()) {
         return None;
@@ -69,7 +70,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// Reads arguments into the handler's type. `1.0` is an integer in JSON Schema and to models, and not to serde.
+/// Reads arguments into the handler's type. JSON Schema and models treat `1.0` as an integer, serde does not.
 pub(crate) fn read(handler: &Handler, arguments: &RawJson) -> Result<Prepared, serde_json::Error> {
     (handler.prepare)(arguments).or_else(|error| {
         let with_integers = with_integers(arguments.as_str()).and_then(|text| RawJson::parse(text).ok());
@@ -96,16 +97,16 @@ pub(crate) fn with_integers(text: &str) -> Option<String> {
     (copied > 0).then(|| written + &text[copied..])
 }
 
-/// The integer that is written as a fraction or with an exponent, if it is one that every number can hold.
+/// The integer that a number with a fraction or an exponent stands for, if an `f64` represents it exactly.
 fn as_integer(number: &[u8]) -> Option<String> {
-    /// Above this not every integer has a number of its own.
+    /// Above this limit not every integer has an exact `f64`.
     const MAX: f64 = 9_007_199_254_740_992.0;
     if !number.first()?.is_ascii_digit() && number.first() != Some(&b'-') {
         return None;
     }
     number.iter().find(|byte| matches!(byte, b'.' | b'e' | b'E'))?;
     let number: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    // Zero has no sign as an integer.
+    // `-0.0` becomes `0`.
     (number.fract() == 0.0 && number.abs() <= MAX).then(|| format!("{:.0}", number + 0.0))
 }
 

@@ -7,12 +7,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::RawJson;
 
-/// So many bytes of large messages may be held at a time; whoever reads more waits for room.
+/// Limits how many bytes of large messages are held at a time; readers of further ones wait.
 ///
-/// Bytes count when they arrive, not when they are announced, so a message that never ends takes no room
-/// from others. When all room is taken, one message at a time may go on beyond it: messages that are each
-/// half read cannot wait for each other for ever. Small messages are free; their number is bounded
-/// elsewhere.
+/// Bytes count when they arrive, not when they are announced, so a message that never ends takes no room from
+/// others. When the budget is used up, one message at a time may exceed it; otherwise messages that are each half
+/// read would wait for each other forever. Small messages are not counted; their number is limited elsewhere.
 #[derive(Debug, Clone)]
 pub struct Budget {
     room: Arc<Semaphore>,
@@ -37,7 +36,7 @@ impl Budget {
         Self { room: Arc::new(Semaphore::new(bytes)), overdraft: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Counts a text as `size` bytes, those of the message it stands in, if there is room right now.
+    /// Counts a text as `size` bytes (those of the message that contains it) if there is room right now.
     #[must_use]
     pub fn hold(&self, text: RawJson, size: usize) -> Option<RawJson> {
         if size <= Self::SMALL_BYTES {
@@ -73,7 +72,7 @@ impl Share {
         }
     }
 
-    /// Ties the share to its message: it is given back with the last span of it.
+    /// Ties the share to its message: it is released when the last slice of the message is dropped.
     #[must_use]
     pub fn hold(self, message: Bytes) -> Bytes {
         struct Held {
@@ -106,7 +105,7 @@ mod tests {
         let (mut first, mut second, mut third) = (budget.share(), budget.share(), budget.share());
         assert!(fits(&mut first, 60) && fits(&mut first, 40));
         let message = first.hold(Bytes::from_static(b"message"));
-        assert!(fits(&mut second, 60), "one message may go beyond");
+        assert!(fits(&mut second, 60), "one message may exceed the budget");
         assert!(!fits(&mut third, 60), "but only one");
         let span = message.slice(2..3);
         drop(message);
@@ -120,7 +119,7 @@ mod tests {
         let budget = Budget::new(100);
         let (mut first, mut second) = (budget.share(), budget.share());
         assert!(fits(&mut first, 50) && fits(&mut second, 50));
-        assert!(fits(&mut first, 50) && fits(&mut first, 50), "the first goes on beyond");
+        assert!(fits(&mut first, 50) && fits(&mut first, 50), "the first may exceed the budget");
         assert!(!fits(&mut second, 50));
         drop(first);
         assert!(fits(&mut second, 50));

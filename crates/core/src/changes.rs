@@ -6,38 +6,38 @@ use tokio::sync::watch;
 
 use crate::ToolList;
 
-/// Says when a source's list of tools has changed.
+/// Notifies when a source's list of tools has changed.
 #[derive(Debug, Clone, Default)]
 pub struct Changes(Vec<watch::Receiver<()>>);
 
 impl Changes {
-    /// A list that stays as it is.
+    /// For a list that never changes.
     #[must_use]
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Whether nothing can change any more.
+    /// Whether no further change is possible.
     #[must_use]
     pub fn is_never(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The changes that `receiver` is told of.
+    /// The changes that `receiver` is notified of.
     #[must_use]
     pub fn of(receiver: watch::Receiver<()>) -> Self {
         Self(vec![receiver])
     }
 
-    /// These and those.
+    /// Changes of either source.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
     }
 
-    /// Waits for the next change since the last call, or since this was made. Several changes may be one. Never returns
-    /// when no more can come.
+    /// Waits for the next change since the last call, or since this value was made. Several changes may be reported
+    /// as one. Never returns when no further change is possible.
     pub async fn next(&mut self) {
         loop {
             if self.0.is_empty() {
@@ -47,19 +47,19 @@ impl Changes {
             let (changed, place, _) = futures_util::future::select_all(waiting).await;
             match changed {
                 Ok(()) => return,
-                // Its source is gone.
+                // Its sender was dropped: this source cannot change any more.
                 Err(_) => _ = self.0.swap_remove(place),
             }
         }
     }
 }
 
-/// A list made from those of other sources; made anew when one of them has changed.
+/// A list derived from those of other sources; derived again when one of them has changed.
 #[derive(Debug, Default)]
 pub struct DerivedList(Mutex<(Vec<ToolList>, ToolList)>);
 
 impl DerivedList {
-    /// What `make` makes of `lists`.
+    /// Returns what `make` derives from `lists`, cached until one of them is another list.
     pub fn get(&self, lists: Vec<ToolList>, make: impl FnOnce(&[ToolList]) -> ToolList) -> ToolList {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, list) = &mut *kept;

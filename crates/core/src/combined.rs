@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::changes::DerivedList;
 use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolCall, ToolList, ToolSource};
 
-/// Several sources as one: your own functions beside a ready-made set, say.
+/// Several sources as one, for example your own functions and a ready-made set.
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
@@ -18,7 +18,7 @@ use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolC
 /// # Ok::<(), toolbridge_core::RegistrationError>(())
 /// ```
 ///
-/// Where two sources that change come to have tools of the same name, the first one's is called.
+/// If the sources change later and two tools get the same name, the tool of the first source is listed and called.
 #[derive(Debug, Default)]
 pub struct Combined {
     sources: Vec<Arc<dyn ToolSource>>,
@@ -32,7 +32,7 @@ impl Combined {
         Self::default()
     }
 
-    /// These, and the tools of `source` after them.
+    /// Adds the tools of `source` after the existing ones.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl Combined {
         Ok(self)
     }
 
-    /// These, and the tools of `source` after them, each as `<prefix>_<tool>`: `time_now` for the prefix `time`. See
-    /// [`Prefixed`].
+    /// Adds the tools of `source` after the existing ones, each as `<prefix>_<tool>`: `time_now` for the prefix
+    /// `time`. See [`Prefixed`].
     ///
     /// # Errors
     ///

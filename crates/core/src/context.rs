@@ -32,7 +32,7 @@ impl States {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -61,15 +61,15 @@ pub struct CallContext {
     clock: Option<Arc<Clock>>,
     tool_use_id: Option<String>,
     client: Option<Arc<Client>>,
-    /// The state that belongs to the caller; it goes before the toolset's.
+    /// The caller's state, which is searched before the toolset's.
     callers: Option<Arc<States>>,
     state: Option<Arc<States>>,
-    /// The turn of an exclusive call, on its way to whatever runs the handler. Handlers do not get it: it
-    /// ends when they return, however many clones of the context there are.
+    /// The turn of an exclusive call, passed to the code that runs the handler. Handlers do not get it: the turn
+    /// ends when they return, even if clones of the context are still alive.
     turn: Option<Turn>,
-    /// The same turn, once it has been taken.
+    /// The same turn, once the handler's runner has taken it.
     taken: Weak<OwnedMutexGuard<()>>,
-    /// Where moments of the call are noted, if anybody wants to know.
+    /// Where timestamps of the call are recorded, if tracing is on.
     marks: Option<Arc<Marks>>,
 }
 
@@ -77,7 +77,7 @@ impl CallContext {
     /// A context for a call that `cancelled` ends.
     #[must_use]
     pub fn new(cancelled: CancellationToken) -> Self {
-        // Each member by itself: a default token would be made, and thrown away.
+        // Every field is listed: `..Self::default()` would create a token only to drop it.
         Self {
             cancelled,
             reporter: None,
@@ -130,22 +130,22 @@ impl CallContext {
         self.marks = Some(marks);
     }
 
-    /// Notes that the call's turn has come, for a trace.
+    /// Records for a trace that the call's turn has come.
     pub(crate) fn mark_began(&self) {
         self.mark(|marks| &marks.began);
     }
 
-    /// Notes that the call has been passed on to another process, for a trace.
+    /// Records for a trace that the call was passed on to another process.
     pub fn mark_sent(&self) {
         self.mark(|marks| &marks.sent);
     }
 
-    /// Notes that the other process has answered, for a trace.
+    /// Records for a trace that the other process has answered.
     pub fn mark_answered(&self) {
         self.mark(|marks| &marks.answered);
     }
 
-    /// Notes the machine that has answered the call, where there are several, for a trace.
+    /// Records for a trace which machine answered the call, where there are several.
     pub fn answered_by(&self, host: &str) {
         if let Some(marks) = &self.marks {
             marks.span.record("host", host);
@@ -158,7 +158,7 @@ impl CallContext {
         }
     }
 
-    /// The call's span, to be entered by what runs elsewhere than the call; none when nobody listens.
+    /// The call's span, for work that runs outside of the call's own task; disabled when nothing subscribes.
     #[must_use]
     pub fn span(&self) -> Span {
         self.marks.as_ref().map_or_else(Span::none, |marks| marks.span.clone())
@@ -174,20 +174,20 @@ impl CallContext {
         Some(turn)
     }
 
-    /// Keeps the turn of an exclusive call, for a handler whose work goes on after its future was dropped: as long as
-    /// what is returned lives, no other exclusive call begins.
+    /// Keeps the turn of an exclusive call, for a handler whose work continues after its future was dropped: no
+    /// other exclusive call begins while the returned value lives.
     #[must_use]
     pub fn keep_turn(&self) -> Option<impl Send + Sync + use<>> {
         self.taken.upgrade()
     }
 
-    /// The same for one call of a toolset.
+    /// The context for one call of a toolset.
     pub(crate) fn with(self, meta: CallMeta, state: Arc<States>, cancelled: CancellationToken) -> Self {
         Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state: Some(state), ..self }
     }
 
-    /// Whether the caller no longer wants the answer. An asynchronous handler is dropped then anyway; a
-    /// handler that blocks its thread has to look.
+    /// Whether the call was cancelled. An asynchronous handler is dropped then anyway; a handler that blocks its
+    /// thread has to check this.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
@@ -199,14 +199,14 @@ impl CallContext {
         &self.cancelled
     }
 
-    /// Whether anybody listens to [`progress`](Self::progress).
+    /// Whether the caller asked for [`progress`](Self::progress).
     #[must_use]
     pub fn wants_progress(&self) -> bool {
         self.reporter.is_some()
     }
 
-    /// Reports progress. Never waits: when reports come faster than the caller reads, a newer one replaces
-    /// an older one. A report that nobody asked for, or that is not a number, is dropped.
+    /// Reports progress. Never blocks: when reports come faster than the caller reads them, a newer one replaces an
+    /// older one. A report is dropped if the caller did not ask for progress or the number is not finite.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         if let Some(reporter) = &self.reporter
             && progress.is_finite()
@@ -308,13 +308,13 @@ impl CallContext {
         self.tool_use_id.as_deref()
     }
 
-    /// Who calls, as far as it is known: one of the many clients that may share a session.
+    /// The calling client, as far as it is known; many clients may share a session.
     #[must_use]
     pub fn client(&self) -> Option<&Client> {
         self.client.as_deref()
     }
 
-    /// The state of type `T`: that of the request, where it brought one, else the toolset's.
+    /// The state of type `T`: the request's if it has one, otherwise the toolset's.
     ///
     /// # Panics
     ///

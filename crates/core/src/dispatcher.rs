@@ -1,4 +1,4 @@
-//! Between a front and a source.
+//! The layer between a front and a source.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher for the tools of `source`, which tells `tracer` of each call.
+    /// A dispatcher for the tools of `source` that reports each call to `tracer`.
     pub fn new(source: Arc<dyn ToolSource>, tracer: Tracer) -> Self {
         Self { source, lane: Lane::default(), tracer }
     }
@@ -28,13 +28,13 @@ impl Dispatcher {
         &*self.source
     }
 
-    /// Who is told of each call.
+    /// The tracer that each call is reported to.
     #[must_use]
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 
-    /// Follows a call that has arrived, if anybody wants to know; `received` is what the tracer's clock said then.
+    /// Starts tracing a call that has arrived, if tracing is on; `received` is the tracer's clock at that moment.
     #[must_use]
     pub fn trace(
         &self,
@@ -46,7 +46,7 @@ impl Dispatcher {
         Some(self.tracer.call(received?, NewCall { tool, meta, arguments_bytes, request_id }))
     }
 
-    /// Runs a call when it is its turn. Dropping it cancels it, and so does `cancelled`.
+    /// Runs a call when its turn comes. Dropping the returned value cancels the call, and so does `cancelled`.
     pub fn run<'a>(
         &'a self,
         mut call: ToolCall,

@@ -1,4 +1,4 @@
-//! How a call can fail, and how a registration can.
+//! Errors of calls and of registrations.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::name::nearest;
 use crate::trace::Outcome;
 
-/// Why a call has no result.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
@@ -18,7 +18,7 @@ pub enum ToolError {
     NotFound {
         /// The name asked for.
         name: String,
-        /// The names there are that are almost the same, the nearest first.
+        /// Similar names that exist, the nearest first.
         nearest: Vec<String>,
     },
     /// The arguments do not fit the tool's input schema.
@@ -26,7 +26,7 @@ pub enum ToolError {
     Arguments {
         /// The tool.
         tool: String,
-        /// Where in the arguments, as a JSON pointer; `/` is the whole.
+        /// Where in the arguments, as a JSON pointer; `/` is the root.
         path: String,
         /// What is wrong there.
         reason: String,
@@ -52,7 +52,7 @@ pub enum ToolError {
     Busy {
         /// The tool.
         tool: String,
-        /// The one that has the turn.
+        /// The tool that has the turn.
         by: String,
     },
     /// The handler's value is not what the tool promised.
@@ -63,27 +63,27 @@ pub enum ToolError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The handler, or whoever carried the call to it, failed with an error of its own.
+    /// The handler, or the transport that carried the call, failed with an error of its own.
     #[error("{message}")]
     Failed {
-        /// What it said.
+        /// The error's text.
         message: String,
-        /// What kind of error it is, as a class name.
+        /// The error's class name.
         type_name: Cow<'static, str>,
-        /// What a trace calls it.
+        /// How the error is classified in a trace.
         outcome: Outcome,
     },
 }
 
 impl ToolError {
-    /// An error of the kind `type_name` (a class name, such as `QuotaError`) that says `message`.
+    /// An error with the class name `type_name` (such as `QuotaError`) and the text `message`.
     #[must_use]
     pub fn new(type_name: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let outcome = Outcome::ToolError;
         Self::Failed { message: message.into(), type_name: type_name.into(), outcome }
     }
 
-    /// The same error, which a trace calls something else than an error of the tool.
+    /// The same error, classified in a trace as something else than an error of the tool.
     #[must_use]
     pub fn called(mut self, name: Outcome) -> Self {
         if let Self::Failed { outcome, .. } = &mut self {
@@ -92,7 +92,7 @@ impl ToolError {
         self
     }
 
-    /// What a trace calls it.
+    /// How the error is classified in a trace.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -103,9 +103,9 @@ impl ToolError {
         }
     }
 
-    /// A handler's own error `E`: its text with its causes, its kind from the name of the type.
+    /// A handler's own error `E`: its text with its causes, its class name from the name of the type.
     pub(crate) fn from_error<E: ?Sized>(error: &(dyn Error + 'static)) -> Self {
-        // A handler may also make one of these itself.
+        // A handler may also return a `ToolError`.
         if let Some(own) = error.downcast_ref::<Self>() {
             return own.clone();
         }
@@ -127,7 +127,8 @@ impl ToolError {
     }
 }
 
-/// `alloc::boxed::Box<dyn core::error::Error + …>` is an `Error`, `my::mod::Kind<T>` a `Kind`.
+/// The class name of `alloc::boxed::Box<dyn core::error::Error + …>` is `Error`, that of `my::mod::Kind<T>` is
+/// `Kind`.
 pub(crate) fn class_name(type_name: &str) -> &str {
     let inner = match type_name.split_once("dyn ") {
         Some((_, inner)) => inner,
@@ -141,7 +142,7 @@ pub(crate) fn class_name(type_name: &str) -> &str {
     }
 }
 
-/// What an error and its causes say, on one line; without hints, which are not for a model.
+/// The texts of an error and its causes on one line, without hints, which are not for a model.
 #[must_use]
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -154,7 +155,7 @@ pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What to do about an error, which may have one with a [`Hint`] as a cause.
+/// The hint of an error or of one of its causes.
 #[must_use]
 pub fn hint_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     causes(error).find_map(|cause| cause.downcast_ref()).map(|Advice(text)| *text)
@@ -164,16 +165,18 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// An error that may know what to do about it.
+/// An error that may have a hint.
 pub trait Hint {
-    /// What to do about it, where there is something to do.
+    /// What the user can do about the error, if anything.
     fn hint(&self) -> Option<&'static str>;
 }
 
-/// Has what [`Hint`] says shown wherever the error is shown: `main` prints its `Debug`, `anyhow` and `eyre` its causes, of
-/// which the hint is the last. Its `Display` is complete without, so a cause in a field is not among them: it would be said twice.
+/// Makes the [`Hint`] visible wherever the error is shown: `main` prints its `Debug`, `anyhow` and `eyre` print its
+/// causes, and the hint is the last of them. `Display` already includes causes held in fields, so these are not
+/// returned as sources; they would be printed twice.
 ///
-/// A macro, because thiserror only takes sources that are fields, and a trait of others cannot be implemented for all `T: Hint`.
+/// This is a macro because thiserror only takes fields as sources, and a foreign trait cannot be implemented for
+/// all `T: Hint`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! show_hint {
@@ -193,19 +196,19 @@ macro_rules! show_hint {
     };
 }
 
-/// A hint as a cause.
+/// A hint as an error source.
 #[derive(Debug, thiserror::Error)]
 #[error("hint: {0}")]
 struct Advice(&'static str);
 
-/// The cause that says `text`; one for each text there is.
+/// The source that shows `text`; created once for each text.
 pub fn advice(text: &'static str) -> &'static (dyn Error + 'static) {
     static ALL: Mutex<Vec<&'static Advice>> = Mutex::new(Vec::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(advice) = all.iter().find(|advice| advice.0 == text) {
         return *advice;
     }
-    // A source must live as long as its error; and there are not many texts.
+    // A source must live as long as its error, so it is leaked; there are few texts.
     let advice: &Advice = Box::leak(Box::new(Advice(text)));
     all.push(advice);
     advice
@@ -232,7 +235,7 @@ pub enum RegistrationError {
         /// The prefix.
         prefix: String,
     },
-    /// A full name that the CLI would leave out silently.
+    /// A full name so long that the CLI silently leaves the tool out.
     LongName {
         /// The server.
         server: String,
@@ -243,7 +246,7 @@ pub enum RegistrationError {
         /// How long it may be.
         limit: usize,
     },
-    /// Two tools of one name.
+    /// Two tools with the same name.
     Duplicate(crate::DuplicateName),
     /// A schema that is not a JSON Schema of an object.
     BadSchema {
@@ -254,11 +257,11 @@ pub enum RegistrationError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A filter names a tool that is not there.
+    /// A filter names a tool that does not exist.
     UnknownTool {
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: Vec<String>,
     },
 }
@@ -324,7 +327,7 @@ fn there_are(name: &str, known: &[String]) -> String {
     format!("{near}{link} there are: {}", known.join(", "))
 }
 
-/// Asks whether one of these was meant, if there are any.
+/// Asks whether one of these names was meant, if there are any.
 pub(crate) fn or_near(names: &[String]) -> String {
     let quoted = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match &quoted[..] {
@@ -334,7 +337,7 @@ pub(crate) fn or_near(names: &[String]) -> String {
     }
 }
 
-/// Something about a tool that works, but not as its author may think.
+/// Something about a tool that works, but perhaps not as its author expects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {

@@ -1,4 +1,4 @@
-//! What a function with `#[tool]` can take besides its arguments.
+//! What a function with `#[tool]` can take in addition to its arguments.
 
 use crate::{CallContext, CancellationToken, ToolError};
 
@@ -27,11 +27,11 @@ use crate::{CallContext, CancellationToken, ToolError};
     note = "a value that all calls share is `State(pool): State<Arc<Pool>>`"
 )]
 pub trait FromContext: Sized {
-    /// Takes it out of the call.
+    /// Extracts the value from the call.
     ///
     /// # Errors
     ///
-    /// When it is not there. The call is answered with this error, and the function does not run.
+    /// When it is missing. The call is answered with this error, and the function does not run.
     fn from_context(context: &CallContext) -> Result<Self, ToolError>;
 }
 
@@ -47,8 +47,9 @@ impl FromContext for CancellationToken {
     }
 }
 
-/// A value that calls share ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state), or a request's own), as a parameter
-/// of a function with `#[tool]`. It is cloned for each call, so it is something like an `Arc`.
+/// A value that calls share ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state), or the request's own), as a
+/// parameter of a function with `#[tool]`. It is cloned for each call, so it should be cheap to clone, such as an
+/// `Arc`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct State<T>(pub T);
 

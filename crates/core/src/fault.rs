@@ -1,4 +1,4 @@
-//! What is wrong with a value, in words that help whoever wrote it.
+//! Explains why a value does not fit its schema, in words that help the author of the value.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -10,16 +10,16 @@ use crate::error::or_near;
 use crate::name::nearest;
 use crate::schema::{Detail, Error, Errors, Keyword, Limit, Object, Schema};
 
-/// How many allowed values, or wrong members, are named.
+/// How many allowed values or unexpected members are listed.
 const MAX_NAMED: usize = 10;
 
-/// How much of a member's name is shown; it may be anything.
+/// How much of a member's name is shown; it comes from the caller and may be long.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Where a value does not fit, and why. The value itself is not told: it may be large, and it may be secret.
+/// Where a value does not fit, and why. The value itself is not shown: it may be large, and it may be secret.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// A JSON pointer; `/` is the whole.
+    /// A JSON pointer; `/` is the root.
     pub path: String,
     /// What is wrong there.
     pub reason: String,
@@ -31,7 +31,7 @@ impl Fault {
         Self { path: if path.is_empty() { "/".into() } else { path }, reason: reason.into() }
     }
 
-    /// That something does not fit, where to look for it would take too long.
+    /// The value does not fit, but finding out where would take too long.
     pub(crate) fn unknown() -> Self {
         Self::new("/", "the value does not fit the schema")
     }
@@ -44,7 +44,7 @@ impl Schema {
         self.fault_but_for(value, &mut |_| false)
     }
 
-    /// The same, but for errors that are none after all.
+    /// The same, except for errors that `is_none` accepts.
     pub(crate) fn fault_but_for<'a>(
         &'a self,
         value: &'a Value,
@@ -73,27 +73,27 @@ pub(crate) fn place(whole: &Value, part: &Value) -> Option<String> {
     }
 }
 
-/// How badly a branch of a choice fits: the less, the more likely it was meant.
+/// How badly a branch of `anyOf` or `oneOf` fits; the branch with the smallest distance was most likely meant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
-    /// Something in it is wrong; the deeper, the better it fits.
+    /// Something inside it is wrong; the deeper, the better it fits.
     Inside(Reverse<usize>),
-    /// Its tag is another one.
+    /// Its tag is different.
     Tag,
-    /// It is for another kind of value, such as null.
+    /// It is for another type of value, such as null.
     Kind,
 }
 
-/// The branches of a choice that fit best, all equally well.
+/// The best-fitting branches of `anyOf` or `oneOf`; all fit equally well.
 pub(crate) struct Choice<'a> {
-    /// Everything that is wrong in each of them.
+    /// All errors of each branch.
     pub(crate) branches: Vec<Errors<'a>>,
-    /// The innermost errors that say what is wrong, all of the same place.
+    /// The innermost errors to report, all at the same place.
     meant: Errors<'a>,
 }
 
 impl<'a> Choice<'a> {
-    /// Of branches that do not fit a value at that depth.
+    /// From the errors of branches that do not fit a value at that depth.
     pub(crate) fn new(branches: Vec<Errors<'a>>, value: &Value, depth: usize) -> Self {
         let judged = branches.into_iter().filter_map(|errors| {
             let (distance, meant) = judge(&errors, value, depth)?;
@@ -113,7 +113,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// How badly a branch fits, and what is told of it.
+/// How badly a branch fits, and which of its errors to report.
 fn judge<'a>(errors: &Errors<'a>, value: &Value, depth: usize) -> Option<(Distance, Errors<'a>)> {
     let told: Vec<_> = errors.iter().map(meant).collect();
     let is_here = |meant: &&Errors<'_>| std::ptr::eq(meant[0].value, value);
@@ -122,20 +122,20 @@ fn judge<'a>(errors: &Errors<'a>, value: &Value, depth: usize) -> Option<(Distan
         let choice = here(|keyword| matches!(keyword, Keyword::Enum(_)));
         return Some((Distance::Kind, choice.unwrap_or(kind).clone()));
     }
-    // A constant in a member is the tag of an enum, most likely.
+    // A constant in a direct member is most likely the tag of an enum.
     let is_tag = |error: &&Rc<Error<'_>>| {
         matches!(error.keyword, Keyword::Enum(one) if one.len() == 1) && error.depth == depth + 1
     };
     if let Some(tag) = errors.iter().find(is_tag) {
         return Some((Distance::Tag, vec![tag.clone()]));
     }
-    // Of a name that is wrong, that the right one is missing says more than that it is there.
+    // For a misspelt name, reporting the missing property says more than reporting the unexpected one.
     let is_extra = |error: &Error<'_>| matches!(error.detail, Detail::Extra(_));
     let innermost = told.into_iter().min_by_key(|meant| (Reverse(meant[0].depth), is_extra(&meant[0])))?;
     Some((Distance::Inside(Reverse(innermost[0].depth)), innermost))
 }
 
-/// The innermost errors that say what is wrong: one, or one for each branch that may have been meant.
+/// The innermost errors to report: one, or one for each branch that may have been meant.
 fn meant<'a>(error: &Rc<Error<'a>>) -> Errors<'a> {
     match &error.detail {
         Detail::Choice(choice) if !choice.meant.is_empty() => choice.meant.clone(),
@@ -143,7 +143,7 @@ fn meant<'a>(error: &Rc<Error<'a>>) -> Errors<'a> {
     }
 }
 
-/// What errors of one place say together: each is a way in which the value would have been right.
+/// One text for errors at the same place: each names something that would have been right.
 pub(crate) fn reason(errors: &[Rc<Error<'_>>]) -> String {
     let (mut values, mut types, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for error in errors {

@@ -1,43 +1,43 @@
-//! What can be wrong with a tool result, seen by its text alone.
+//! Finds what is wrong with a tool result from its JSON text, without decoding it.
 
 use crate::json::{Fault, Span, Walk};
 
-/// How deep a result may be nested, itself the first level. Many clients read JSON by recursion, and give up or
-/// overflow their stack a little deeper.
+/// How deep a result may be nested; the result itself is the first level. Many clients parse JSON recursively, and
+/// fail or overflow their stack a little deeper.
 pub const MAX_RESULT_DEPTH: usize = 128;
 
-/// Why a JSON text is no MCP `CallToolResult` that every client can read.
+/// Why a JSON text is not an MCP `CallToolResult` that every client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Whoever wrote it did not write JSON.
+    /// The text is not JSON.
     #[error("it is not JSON; {RIGHT}")]
     NotJson,
-    /// It is a number, say.
+    /// It is something else, such as a number.
     #[error("it is not an object; {RIGHT}")]
     NoObject,
     /// There is no `content`.
     #[error("it has no `content`; {RIGHT}")]
     NoContent,
-    /// The `content` is a string, say.
+    /// The `content` is something else, such as a string.
     #[error("its `content` is not a list; {RIGHT}")]
     NoList,
     /// The `content` has no blocks.
     #[error("its `content` is empty; {RIGHT}")]
     NoBlock,
-    /// A block is a string, say.
+    /// A block is something else, such as a string.
     #[error("`content[{place}]` is not an object; {RIGHT}")]
     NotABlock {
-        /// Which one; the first is 0.
+        /// Its index, from 0.
         place: usize,
     },
-    /// A block does not say what it is.
+    /// A block has no `type`.
     #[error("`content[{place}]` has no `type` that is a string; {RIGHT}")]
     NoType {
-        /// Which one; the first is 0.
+        /// Its index, from 0.
         place: usize,
     },
-    /// Objects and lists in objects and lists, without end.
+    /// Objects and lists are nested too deeply.
     #[error("it is nested {depth} levels deep, the limit is {MAX_RESULT_DEPTH}")]
     TooDeep {
         /// How deep it is.
@@ -48,12 +48,12 @@ pub enum Flaw {
 const RIGHT: &str =
     "a result is an object whose `content` is a list of at least one block, an object with a `type`";
 
-/// A tool result in a text, known to be one.
+/// A tool result inside a text, already checked.
 #[derive(Debug, Clone, Copy)]
 pub struct ResultSpan<'a>(pub(crate) Span<'a>);
 
-/// Goes over the value that comes next as a tool result. Nothing is decoded, and nothing is gone over twice: where a
-/// member stands more than once, each must be right, whichever of them a client takes.
+/// Checks the next value as a tool result. Nothing is decoded, and each byte is visited once. Where a member is
+/// duplicated, each occurrence must be right, since clients differ in which one they take.
 pub(crate) fn result<'a>(walk: &mut Walk<'a>) -> Result<Result<ResultSpan<'a>, Flaw>, Fault> {
     let begin = walk.skip_space();
     let Some(mut members) = walk.enter() else {
@@ -78,7 +78,7 @@ pub(crate) fn result<'a>(walk: &mut Walk<'a>) -> Result<Result<ResultSpan<'a>, F
     Ok(flaw.map_or_else(|| Ok(ResultSpan(walk.since(begin))), Err))
 }
 
-/// What is wrong with the list of blocks that comes next, and how deep it is nested.
+/// What is wrong with the next value as a list of blocks, and how deep it is nested.
 fn content(walk: &mut Walk<'_>) -> Result<(Option<Flaw>, usize), Fault> {
     if !walk.begin_list() {
         return Ok((Some(Flaw::NoList), walk.depth()?));
@@ -153,7 +153,7 @@ mod tests {
         {
             check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` has no `type` that is a string");
         }
-        // Whichever of them a client takes.
+        // Clients differ in which duplicate they take.
         check(r#"{"content":[{"type":"text"}],"content":[]}"#, "its `content` is empty");
         check(r#"{"content":[{"type":"text","type":5}]}"#, "`content[0]` has no `type` that is a string");
         check(r#"{"content":[{"type":5,"type":"text"}]}"#, "`content[0]` has no `type` that is a string");
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn nesting_has_a_limit_wherever_it_is() {
         let rows = [
-            // How deep the place is, and what stands around it.
+            // The depth of `DEEP`, and the text around it.
             (1, r#"{"content":[{"type":"text"}],"structuredContent":DEEP}"#),
             (1, r#"{"_meta":DEEP,"content":[{"type":"text"}]}"#),
             (3, r#"{"content":[{"type":"text"},{"type":"new","x":DEEP}]}"#),

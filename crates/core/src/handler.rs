@@ -1,7 +1,7 @@
-//! From closures to handlers: what a tool may take. `returned.rs` has what it may return.
+//! Turns closures into handlers: what a tool may take. What it may return is in `returned.rs`.
 //!
-//! The type parameters called `M` are never named by anybody; they let the compiler tell closures of
-//! different shapes apart.
+//! The type parameters called `M` are inferred and never written; they let the compiler tell closures of different
+//! shapes apart.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::{CallContext, IntoToolResult, RawJson};
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 pub struct NoArgs {}
 
-/// What a handler can take: any type that serde can read, or the arguments as they came ([`RawJson`]).
+/// What a handler can take: any type that serde can read, or the undecoded arguments ([`RawJson`]).
 pub trait FromArguments: Sized + Send + 'static {
     /// Reads the arguments.
     ///
@@ -28,13 +28,13 @@ pub trait FromArguments: Sized + Send + 'static {
     /// When they do not fit.
     fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error>;
 
-    /// Where in the arguments reading fails, and why. Slower than reading; for the error message.
+    /// Where in the arguments reading fails, and why. Slower than reading; only used for the error message.
     fn explain(arguments: &RawJson) -> Option<(String, String)>;
 }
 
 impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
     fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error> {
-        // The arguments as they came are not read.
+        // A handler that takes `RawJson` gets the arguments undecoded.
         let mut whole = Some(arguments.clone());
         let wanted = (&mut whole as &mut dyn Any).downcast_mut::<Option<T>>();
         wanted.and_then(Option::take).map_or_else(|| arguments.decode(), Ok)
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
         let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
         let step = |step: &Segment| match step {
             Segment::Seq { index } => format!("/{index}"),
-            // A JSON pointer has its own way of writing the two characters it needs itself.
+            // JSON pointers escape these two characters.
             other => format!("/{}", other.to_string().replace('~', "~0").replace('/', "~1")),
         };
         let path = error.path().iter().map(step).collect::<String>();
@@ -53,8 +53,8 @@ impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
     }
 }
 
-/// What serde says, without the value that it says it of, and without the line and column of it: that there is only one
-/// line is our doing.
+/// serde's error message without the value it refers to, and without its line and column: the JSON is always one
+/// line.
 fn without_values(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -63,17 +63,17 @@ fn without_values(error: &serde_json::Error) -> String {
     if !shows_one.iter().any(|start| text.starts_with(start)) {
         return text.to_owned();
     }
-    // The value may hold the words behind it, and those words never hold a value.
+    // The value may contain the words that follow it; those words never contain a value.
     match (text.find(['`', '"']), text.rfind(", expected ").or_else(|| text.rfind(", there are "))) {
         (Some(begin), Some(end)) if begin < end => format!("{}{}", text[..begin].trim_end(), &text[end..]),
         _ => text.to_owned(),
     }
 }
 
-/// A call whose arguments have been read, and that has not begun.
+/// A call whose arguments have been read, but which has not started.
 pub(crate) type Prepared = Box<dyn FnOnce(CallContext) -> Running + Send>;
 
-/// A call that has begun, or that a thread for blocking work must begin.
+/// A call that has started, or that must be started on a thread for blocking work.
 pub(crate) enum Running {
     Async(Pin<Box<dyn Future<Output = Outcome> + Send>>),
     Blocking(Box<dyn FnOnce() -> Outcome + Send>),
@@ -81,7 +81,7 @@ pub(crate) enum Running {
 
 type Prepare = dyn Fn(&RawJson) -> Result<Prepared, serde_json::Error> + Send + Sync;
 
-/// A closure made ready for any call.
+/// A closure that can answer any call.
 #[derive(Clone)]
 pub struct Handler {
     pub(crate) prepare: Arc<Prepare>,
@@ -105,10 +105,11 @@ impl Handler {
 
 /// Closures that can be tools: `Fn(Args)` or `Fn(Args, CallContext)`, asynchronous or not.
 ///
-/// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs
-/// on a thread for blocking work, so it may take its time.
+/// An asynchronous handler runs on the runtime and must not block it. One that is not asynchronous runs on a thread
+/// for blocking work and may block.
 ///
-/// A closure may capture. What an asynchronous one captures is cloned for each call, so it is something like an `Arc`.
+/// A closure may capture. The captures of an asynchronous one are cloned for each call, so they should be cheap to
+/// clone, such as an `Arc`.
 #[diagnostic::on_unimplemented(
     message = "this closure cannot be a tool",
     label = "not `Fn(Args) -> R` or `Fn(Args, CallContext) -> R`, asynchronous or not",
@@ -116,7 +117,7 @@ impl Handler {
     note = "`R` is text, a number, `Json(value)` of a type with `#[derive(serde::Serialize)]`, a `ToolResult`, a type that implements `IntoToolResult`, or a `Result` of these whose error implements `std::error::Error`"
 )]
 pub trait IntoHandler<A, M> {
-    /// Makes the closure ready for any call.
+    /// Converts the closure.
     fn into_handler(self) -> Handler;
 }
 
@@ -155,8 +156,8 @@ where
     }
 }
 
-// The future of an `async` closure that captures borrows from the closure, unless it is called as `FnOnce`: so each call has
-// a clone of it. `AsyncFn` sees to it that none of them changes what it has captured, for nobody would see that.
+// The future of an `async` closure borrows from the closure unless it is called as `FnOnce`, so each call gets a
+// clone. The `AsyncFn` bound keeps the closure from mutating its captures, since changes to a clone would be lost.
 impl<F, A, R, M> IntoHandler<A, Async1<M>> for F
 where
     F: AsyncFn(A) -> R::Output + FnOnce(A) -> R + Clone + Send + Sync + 'static,
@@ -191,7 +192,7 @@ impl<M> Sync2<M> {
             Box::new(|mut context| {
                 let turn = context.take_turn();
                 Running::Blocking(Box::new(move || {
-                    // Until the thread is done, even if the call is not waited for any more.
+                    // The turn is kept until the thread is done, even if the call is no longer awaited.
                     let _turn = turn;
                     f(arguments, context).into_tool_result()
                 }))

@@ -1,7 +1,7 @@
 //! JSON text that is passed on without being decoded.
 //!
-//! Payloads travel as [`RawJson`]: a checked span of the buffer they arrived in. [`envelope`] cuts the
-//! few members a protocol needs out of a message in one pass over it.
+//! Payloads are passed as [`RawJson`]: a checked slice of the buffer they arrived in. [`envelope`] extracts the few
+//! members that a protocol needs from a message in one pass.
 
 use std::borrow::Cow;
 use std::{fmt, io};
@@ -22,13 +22,13 @@ use crate::scan;
 #[derive(Clone)]
 pub struct RawJson {
     text: Bytes,
-    /// How many levels of objects and lists it has, where that is known.
+    /// The number of levels of objects and lists, if known.
     depth: Option<usize>,
-    /// Whether it is known to be a tool result, so that it need not be gone over again.
+    /// Whether it is known to be a tool result, so that it is not checked again.
     is_result: bool,
 }
 
-/// What is known besides makes no difference.
+/// Only the text is compared.
 impl PartialEq for RawJson {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -67,7 +67,7 @@ impl RawJson {
         Ok(Self { depth: Some(depth), ..Self::unknown(text) })
     }
 
-    /// Text of which nothing else is known.
+    /// Text that has not been measured or checked as a result.
     fn unknown(text: impl Into<Bytes>) -> Self {
         Self { text: text.into(), depth: None, is_result: false }
     }
@@ -82,7 +82,7 @@ impl RawJson {
         Self::unknown(buffer.slice_ref(value.into().get().as_bytes()))
     }
 
-    /// The same for a tool result, which need not be gone over again.
+    /// The same for a tool result, which is then not checked again.
     ///
     /// # Panics
     ///
@@ -92,8 +92,7 @@ impl RawJson {
         Self { is_result: true, ..Self::span(buffer, result.0) }
     }
 
-    /// Text that the caller has just written out of valid parts. It is not checked again, but in debug
-    /// builds.
+    /// Text that the caller has just written from valid parts. It is only checked in debug builds.
     ///
     /// # Panics
     ///
@@ -104,23 +103,23 @@ impl RawJson {
         Self::unknown(text)
     }
 
-    /// The same, for who knows how deep it is nested.
+    /// The same, for text of a known depth.
     pub(crate) fn written_to_depth(text: Vec<u8>, depth: usize) -> Self {
         Self { depth: Some(depth), ..Self::written(text) }
     }
 
-    /// The same, for who has written a tool result.
+    /// The same, for text that is a tool result.
     pub(crate) fn written_result(text: Vec<u8>) -> Self {
         let written = Self::written(text);
-        debug_assert_eq!(written.clone().into_result().err(), None, "what was written is no result");
+        debug_assert_eq!(written.clone().into_result().err(), None, "what was written is not a tool result");
         Self { is_result: true, ..written }
     }
 
-    /// The same text, if it is a tool result that every client can read. It is gone over at most once in its life.
+    /// The same text, if it is a tool result that every client can read. It is checked at most once.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// When it is not; says what is wrong with it.
     pub fn into_result(mut self) -> Result<Self, Flaw> {
         if !self.is_result {
             let mut walk = Walk { text: self.as_str(), at: 0, is_first: true };
@@ -136,7 +135,7 @@ impl RawJson {
         self.depth.unwrap_or_else(measured)
     }
 
-    /// The same text, which gives its share of a budget back when it is dropped.
+    /// The same text, which releases its share of a budget when it is dropped.
     pub(crate) fn held_by(self, share: crate::Share) -> Self {
         Self { text: share.hold(self.text), ..self }
     }
@@ -199,7 +198,7 @@ impl fmt::Display for RawJson {
     }
 }
 
-/// Short on purpose: payloads do not belong into logs.
+/// Short on purpose: payloads do not belong in logs.
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawJson({} bytes)", self.text.len())
@@ -213,7 +212,8 @@ impl Serialize for RawJson {
     }
 }
 
-/// From JSON text alone, and not from what serde keeps in memory on the way, as it does for a `flatten` and most tagged enums.
+/// Works from JSON text only, not from serde's in-memory buffers, which it uses for `flatten` and most tagged
+/// enums.
 impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text: Box<str> = Box::<RawValue>::deserialize(deserializer)?.into();
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for RawJson {
     }
 }
 
-/// Writes a value as JSON, as short as it can be; how many levels of objects and lists that has.
+/// Writes a value as compact JSON; returns how many levels of objects and lists it has.
 pub(crate) fn write<T: Serialize + ?Sized>(
     text: &mut Vec<u8>,
     value: &T,
@@ -232,13 +232,14 @@ pub(crate) fn write<T: Serialize + ?Sized>(
     Ok(deepest)
 }
 
-/// Writes text as a JSON string. Serde looks at one byte after the other, which would be a third of the time of a large call.
+/// Writes text as a JSON string. Serde handles one byte at a time, which would be a third of the time of a large
+/// call.
 pub(crate) fn write_text(into: &mut Vec<u8>, text: &str) {
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
     into.reserve(text.len() + 2);
     into.push(b'"');
     for mut chunk in text.as_bytes().chunks(64) {
-        // There is no branch in this, so that it is done for many bytes at once.
+        // Free of branches, so that the compiler vectorises it.
         if chunk.iter().fold(false, |found, byte| found | is_special(*byte)) {
             while let Some(place) = chunk.iter().position(|byte| is_special(*byte)) {
                 into.extend_from_slice(&chunk[..place]);
@@ -259,7 +260,7 @@ pub(crate) fn write_text(into: &mut Vec<u8>, text: &str) {
     into.push(b'"');
 }
 
-/// Counts levels while they are written, which costs next to nothing; to go over the text again would not.
+/// Counts levels while writing, which costs almost nothing; scanning the text again would.
 struct Measure<'a> {
     depth: usize,
     deepest: &'a mut usize,
@@ -278,7 +279,7 @@ impl Measure<'_> {
     }
 }
 
-/// What is not here is written as short as it can be.
+/// The default methods write compact JSON.
 impl Formatter for Measure<'_> {
     fn begin_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open(writer, b'[')
@@ -337,48 +338,48 @@ impl<'a> From<&'a RawValue> for Span<'a> {
 /// Members of a JSON object, in the order of the keys asked for.
 pub type Members<'a, const N: usize> = [Option<Span<'a>>; N];
 
-/// A message cut into spans by [`envelope`].
+/// A message split into spans by [`envelope`].
 #[derive(Debug)]
 pub struct Envelope<'a, const N: usize, const M: usize> {
-    /// The members asked for of the message itself.
+    /// The requested members of the message itself.
     pub outer: Members<'a, N>,
-    /// The member that holds the parameters.
+    /// The member that contains the parameters.
     pub inner: Inner<'a, M>,
 }
 
-/// What stood in an [`Envelope`]'s parameters.
+/// The parameters in an [`Envelope`].
 #[derive(Debug)]
 pub enum Inner<'a, const M: usize> {
     /// There were none.
     Missing,
-    /// An object, and its members asked for.
+    /// An object, with its requested members.
     Object(Members<'a, M>),
-    /// Something that is no object.
+    /// Not an object.
     Other,
 }
 
-/// Why a text cannot be cut.
+/// Why a text cannot be split.
 #[derive(Debug, thiserror::Error)]
 pub enum CutError {
     /// It is not JSON.
     #[error(transparent)]
     NotJson(serde_json::Error),
-    /// One of the members asked for is there more than once.
-    #[error("member `{key}` stands twice")]
+    /// One of the requested members is duplicated.
+    #[error("duplicate member `{key}`")]
     Twice {
         /// The member's key.
         key: String,
     },
 }
 
-/// Cuts the members `outer` out of the object `text`, and the members `inner` out of its member `nest`.
+/// Finds the members `outer` of the object `text`, and the members `inner` of its member `nest`.
 ///
-/// The text is gone through once and is checked as a whole. Other members are skipped; one of those
-/// asked for that stands twice is an error. `Ok(None)` means valid JSON that is not an object.
+/// The text is scanned once and checked as a whole. Other members are skipped; a duplicate of a requested one is an
+/// error. `Ok(None)` means valid JSON that is not an object.
 ///
 /// # Errors
 ///
-/// When `text` is not JSON, or names a member twice.
+/// When `text` is not JSON, or a requested member is duplicated.
 pub fn envelope<'a, const N: usize, const M: usize>(
     text: &'a str,
     outer: &[&str; N],
@@ -408,23 +409,23 @@ pub fn envelope<'a, const N: usize, const M: usize>(
     })
 }
 
-/// An answer cut into spans by [`answer`].
+/// A response split into spans by [`answer`].
 #[derive(Debug)]
 pub struct Answer<'a, const N: usize> {
-    /// The members asked for of the answer itself.
+    /// The requested members of the response itself.
     pub outer: Members<'a, N>,
     /// The tool result, or what is wrong with it.
     pub result: Option<Result<ResultSpan<'a>, Flaw>>,
 }
 
-/// Cuts the members `outer` out of the object `text`, and its member `result` as a tool result.
+/// Finds the members `outer` of the object `text`, and its member `result` as a tool result.
 ///
-/// The text is gone through once and is checked as a whole. Other members are skipped; one of those
-/// asked for that stands twice is an error. `Ok(None)` means valid JSON that is not an object.
+/// The text is scanned once and checked as a whole. Other members are skipped; a duplicate of a requested one is an
+/// error. `Ok(None)` means valid JSON that is not an object.
 ///
 /// # Errors
 ///
-/// When `text` is not JSON, or names a member twice.
+/// When `text` is not JSON, or a requested member is duplicated.
 pub fn answer<'a, const N: usize>(
     text: &'a str,
     outer: &[&str; N],
@@ -443,11 +444,11 @@ pub fn answer<'a, const N: usize>(
     })
 }
 
-/// Cuts the members `keys` out of the object `text`. `Ok(None)` means valid JSON that is not an object.
+/// Finds the members `keys` of the object `text`. `Ok(None)` means valid JSON that is not an object.
 ///
 /// # Errors
 ///
-/// When `text` is not JSON, or names a member twice.
+/// When `text` is not JSON, or a requested member is duplicated.
 pub fn members<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
@@ -455,8 +456,8 @@ pub fn members<'a, const N: usize>(
     cut(text, |walk| walk.members(keys))
 }
 
-/// Cuts the members `keys` out of each object of the list `text`; `None` when it is not a list of objects that have each of
-/// those once at most.
+/// Finds the members `keys` of each object of the list `text`; `None` when it is not a list of objects, or one of
+/// these members is duplicated.
 #[must_use]
 pub fn list_of_members<'a, const N: usize>(text: &'a str, keys: &[&str; N]) -> Option<Vec<Members<'a, N>>> {
     let mut walk = Walk { text, at: 0, is_first: true };
@@ -472,7 +473,7 @@ pub fn list_of_members<'a, const N: usize>(text: &'a str, keys: &[&str; N]) -> O
     (walk.skip_space() == text.len()).then_some(found)
 }
 
-/// Does `with` the object `text`, which must be all there is.
+/// Calls `with` on the object `text`; nothing may follow the object.
 fn cut<'a, T>(
     text: &'a str,
     with: impl FnOnce(&mut Walk<'a>) -> Result<T, Fault>,
@@ -489,30 +490,30 @@ fn cut<'a, T>(
     }
 }
 
-/// Why and where a text is not JSON, in the words that everybody knows.
+/// Why and where a text is not JSON, in serde's words.
 fn not_json(text: &str) -> serde_json::Error {
     let error = serde_json::from_str::<IgnoredAny>(text).err();
     error.unwrap_or_else(|| de::Error::custom("the text is not JSON"))
 }
 
-/// Goes over the members of an object, one after the other.
+/// Iterates over the members of an object.
 pub(crate) struct Walk<'a> {
     text: &'a str,
     at: usize,
     is_first: bool,
 }
 
-/// Why a walk cannot go on.
+/// Why a walk stops.
 pub(crate) enum Fault {
     NotJson,
     Twice(String),
 }
 
-/// A member's key as it was written, with its quotes.
+/// A member's key as it was written, including its quotes.
 pub(crate) struct Key<'a>(&'a str);
 
 impl Key<'_> {
-    /// The key, unless it has escapes that stand for no text.
+    /// The key, unless it has invalid escapes.
     pub(crate) fn name(&self) -> Option<Cow<'_, str>> {
         let plain = &self.0[1..self.0.len() - 1];
         if plain.contains('\\') {
@@ -528,40 +529,40 @@ impl Key<'_> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins with the object that stands at `at`; `None` when there is none.
+    /// Starts at the object at `at`; `None` when there is none.
     pub(crate) fn at(text: &'a str, at: usize) -> Option<Self> {
         Self { text, at, is_first: true }.enter()
     }
 
-    /// Where the walk has come to.
+    /// The current position.
     pub(crate) fn place(&self) -> usize {
         self.at
     }
 
-    /// To where the next value begins.
+    /// Moves to where the next value begins.
     pub(crate) fn skip_space(&mut self) -> usize {
         self.at = scan::skip_space(self.text.as_bytes(), self.at);
         self.at
     }
 
-    /// What stands between `begin` and here, which is one value.
+    /// The text from `begin` to the current position, which is one value.
     pub(crate) fn since(&self, begin: usize) -> Span<'a> {
         Span(&self.text[begin..self.at])
     }
 
-    /// Goes on where the walk over an object inside this one has ended.
+    /// Continues where the walk over a nested object ended.
     pub(crate) fn go_on_behind(&mut self, inside: &Self) {
         self.at = inside.at;
     }
 
-    /// Into the list that comes next; `false` when there is none.
+    /// Enters the list that comes next; `false` when there is none.
     pub(crate) fn begin_list(&mut self) -> bool {
         let is_list = self.text.as_bytes().get(self.skip_space()) == Some(&b'[');
         self.at += usize::from(is_list);
         is_list
     }
 
-    /// To the next item of a list; `false` behind its end. The item must be taken before the next one is asked for.
+    /// Moves to the next item of a list; `false` at its end. The item must be consumed before the next call.
     pub(crate) fn next_item(&mut self, is_first: bool) -> Result<bool, Fault> {
         match (self.text.as_bytes().get(self.skip_space()), is_first) {
             (Some(b']'), _) => {
@@ -582,14 +583,14 @@ impl<'a> Walk<'a> {
         self.text.as_bytes().get(self.skip_space()) == Some(&b'"')
     }
 
-    /// Takes the value that comes next; how many levels of objects and lists it has.
+    /// Consumes the next value; returns how many levels of objects and lists it has.
     pub(crate) fn depth(&mut self) -> Result<usize, Fault> {
         let (end, depth) = scan::value_extent(self.text.as_bytes(), self.at).ok_or(Fault::NotJson)?;
         self.at = end;
         Ok(depth)
     }
 
-    /// Into the object that comes next, if one does. The walk around it goes on where that one ends.
+    /// Enters the object that comes next, if there is one. The outer walk continues where the object ends.
     pub(crate) fn enter(&self) -> Option<Self> {
         let at = scan::skip_space(self.text.as_bytes(), self.at);
         (self.text.as_bytes().get(at) == Some(&b'{')).then_some(Self {
@@ -599,7 +600,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The next member's key; its value must be taken before the next one is asked for.
+    /// The next member's key; its value must be consumed before the next call.
     pub(crate) fn next_key(&mut self) -> Result<Option<Key<'a>>, Fault> {
         let bytes = self.text.as_bytes();
         let mut at = scan::skip_space(bytes, self.at);
@@ -621,20 +622,20 @@ impl<'a> Walk<'a> {
         Ok(Some(Key(&self.text[at..end])))
     }
 
-    /// The value that comes next.
+    /// Consumes the next value.
     pub(crate) fn value(&mut self) -> Result<Span<'a>, Fault> {
         let text = self.text.as_bytes();
         self.value_to(|begin| scan::value_end(text, begin))
     }
 
-    /// The value that comes next, up to where `end` says.
+    /// Consumes the next value, whose end is computed by `end`.
     pub(crate) fn value_to(&mut self, end: impl FnOnce(usize) -> Option<usize>) -> Result<Span<'a>, Fault> {
         let begin = scan::skip_space(self.text.as_bytes(), self.at);
         self.at = end(begin).ok_or(Fault::NotJson)?;
         Ok(Span(&self.text[begin..self.at]))
     }
 
-    /// Goes to the end of the object, and keeps the members asked for.
+    /// Walks to the end of the object and collects the requested members.
     fn members<const N: usize>(&mut self, keys: &[&str; N]) -> Result<Members<'a, N>, Fault> {
         let mut found = [None; N];
         while let Some(key) = self.next_key()? {
@@ -643,7 +644,7 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
-    /// Takes a value, and puts it to its place if it has one.
+    /// Consumes a value, and stores it if it is one of the requested members.
     fn put<const N: usize>(
         &mut self,
         key: &Key<'_>,
@@ -695,8 +696,8 @@ mod tests {
             ("[1,{}]", "no object"),
             ("7", "no object"),
             (r#"{"id":18446744073709551615,"method":1e400}"#, "18446744073709551615 1e400 | missing"),
-            (r#"{"id":1,"id":2}"#, "error: member `id` stands twice"),
-            (r#"{"params":{},"params":{}}"#, "error: member `params` stands twice"),
+            (r#"{"id":1,"id":2}"#, "error: duplicate member `id`"),
+            (r#"{"params":{},"params":{}}"#, "error: duplicate member `params`"),
             (r#"{"i\u0064":1}"#, "1 - | missing"),
         ];
         for (text, want) in rows {

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 use crate::panic::caught;
 use crate::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
 
-/// How long a handler may go on after its call has ended before those who wait for its turn are told.
+/// How long a handler may run after its call has ended before calls that wait for its turn fail.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the calls of one session: those of exclusive tools one at a time, in the order they came, all
@@ -20,17 +20,19 @@ pub(crate) struct Lane(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     turns: Arc<tokio::sync::Mutex<()>>,
-    /// The tool whose call has ended while its handler goes on, because it blocks its thread.
+    /// The tool whose call has ended while its handler still runs, because it blocks its thread.
     overdue: Mutex<Option<String>>,
-    news: Notify,
+    changed: Notify,
 }
 
-/// The right to run. It is shared by the call and by whatever runs its handler, and ends with both.
+/// The right to run. It is shared by the call and the code that runs its handler, and ends when both have dropped
+/// it.
 pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 impl Lane {
-    /// Calls a tool of `source` when it is this call's turn. It fails as the tool does; if its result is none that every
-    /// client can read; or if the turn does not come, because a handler whose call has ended does not return.
+    /// Calls a tool of `source` when this call's turn comes. It fails if the tool fails, if the result is not one
+    /// that every client can read, or if the turn does not come because a handler whose call has ended does not
+    /// return.
     pub(crate) async fn call(
         &self,
         source: &dyn ToolSource,
@@ -47,9 +49,9 @@ impl Lane {
         };
         context.mark_began();
         let span = context.span();
-        // Toolsets catch their handlers' panics; any other source must not take its front down either.
+        // Toolsets catch their handlers' panics; a panic in any other source must not end its front either.
         match caught(async { source.call(call, context).await }.instrument(span)).await {
-            // The one place that every front's results pass, whatever their source.
+            // The results of every source and front pass this check.
             Ok(Ok(result)) => {
                 result.into_result().map_err(|flaw| ToolError::Output { tool, reason: flaw.to_string() })
             }
@@ -69,13 +71,13 @@ impl Lane {
         }
     }
 
-    /// Waits until some handler has gone on for too long after its call ended; which tool's.
+    /// Waits until a handler has run for too long after its call ended; returns its tool.
     async fn blocked(&self) -> String {
         loop {
-            let news = self.0.news.notified();
+            let changed = self.0.changed.notified();
             let by = self.overdue().clone();
             match by {
-                None => news.await,
+                None => changed.await,
                 Some(by) => {
                     tokio::time::sleep(GRACE).await;
                     if self.overdue().as_ref() == Some(&by) {
@@ -102,7 +104,7 @@ impl Drop for InTurn<'_> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.turn) > 1 {
             *self.lane.overdue() = Some(std::mem::take(&mut self.tool));
-            self.lane.0.news.notify_waiters();
+            self.lane.0.changed.notify_waiters();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a handler's type takes, though its schema does not say so.
+//! Accepts what a handler's type accepts although its schema does not allow it.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -11,25 +11,26 @@ use crate::fault::place;
 use crate::handler::Handler;
 use crate::schema::{Detail, Error, Keyword};
 
-/// No type takes this text, and none has a member of that name, unless it takes any.
+/// No type accepts this text, and no type has a member of this name, unless it accepts anything.
 const NONSENSE: &str = "\u{1a} nothing is called so";
 
-/// Decides on errors of the schema in arguments that the handler's type takes.
+/// Decides about schema errors in arguments that the handler's type accepts.
 ///
-/// Serde knows more than the schema that is made from a type: an `alias`, a `deserialize_with` that reads numbers from
-/// strings. Where the type has looked at what the error is about, its word counts; where it would take anything, a
-/// schema of its author's own says more, and stands. To find out, nonsense is put there. What types do not check, such
-/// as bounds, lengths and patterns, is always for the schema to say.
+/// Serde knows more than the schema generated from a type, for example an `alias` or a `deserialize_with` that
+/// reads numbers from strings. If the type really checks the value in question, its decision counts. If the type
+/// would accept anything there, the schema was written by hand and its decision counts. To find out which, the
+/// value is replaced with nonsense. Constraints that types do not check, such as bounds, lengths and patterns, are
+/// always decided by the schema.
 pub(crate) struct Leniency<'a> {
     pub(crate) handler: &'a Handler,
     pub(crate) arguments: &'a Value,
-    /// What has been found out, by the keyword and whether something is missing: an array may have many such items. That of
-    /// a choice depends on the value.
+    /// Decisions so far, by keyword and by whether a property is missing, since an array may have many such items.
+    /// For a choice, the decision depends on the value too.
     pub(crate) known: HashMap<(*const Keyword, bool, *const Value), bool>,
 }
 
 impl Leniency<'_> {
-    /// Whether the type has decided what this error in the arguments is about.
+    /// Whether the type has checked what this error is about.
     pub(crate) fn allows(&mut self, error: &Error<'_>) -> bool {
         let choice = match &error.detail {
             Detail::Choice(choice) => Some(choice),
@@ -58,7 +59,7 @@ impl Leniency<'_> {
         };
         let refuses_nonsense = || !with(&|value| *value = NONSENSE.into());
         let refuses_others = |is_other: &dyn Fn(&str) -> bool| {
-            // Whatever the schema does not name, under another name.
+            // Renames every member that the schema does not name.
             let rename = |value: &mut Value| {
                 let Some(members) = value.as_object_mut() else { return };
                 let others: Vec<_> = members.keys().filter(|name| is_other(name)).cloned().collect();
@@ -69,11 +70,12 @@ impl Leniency<'_> {
             };
             !with(&rename)
         };
-        // Digits that no number of ours holds would make any change seem refused.
+        // If the unchanged arguments are refused, for example because of digits that do not fit a number, any
+        // change would seem to be refused too.
         Some(
             self.takes(self.arguments)
                 && match (error.keyword, &error.detail) {
-                    // An alias of this value, and not of another branch's.
+                    // It must be an alias of this value, and not of another branch's.
                     (Keyword::Enum(one), _) if one.len() == 1 => {
                         refuses_nonsense() && with(&|value| value.clone_from(&one[0]))
                     }

@@ -1,18 +1,18 @@
-//! What a tool and a server may be called, so that the CLI shows them to the model.
+//! Names of tools and servers that the CLI accepts.
 
 use crate::{RegistrationError, ToolList};
 
-/// The CLI leaves out tools whose full name, `mcp__<server>__<tool>`, is longer, and says nothing.
+/// The CLI silently leaves out tools whose full name, `mcp__<server>__<tool>`, is longer.
 pub const MAX_FULL_NAME_CHARS: usize = 128;
 
-/// What stands around server and tool in a full name.
+/// What a full name has besides the server and the tool.
 const FULL_NAME_FRAME_CHARS: usize = "mcp____".len();
 
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-/// Checks a tool's own name; the server's name, at least one character, comes on top.
+/// Checks a tool's own name; the full name also contains the server's name, which has at least one character.
 ///
 /// # Errors
 ///
@@ -28,12 +28,12 @@ pub fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
     check_shortest_full_name(name)
 }
 
-/// A server's name has one character at least.
+/// Checks the length with a server name of one character, the shortest possible.
 pub(crate) fn check_shortest_full_name(tool: &str) -> Result<(), RegistrationError> {
     check_full_name("s", tool)
 }
 
-/// What may stand before a tool's name.
+/// Checks what is put before a tool's name.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), RegistrationError> {
     if is_plain(prefix) { Ok(()) } else { Err(RegistrationError::BadPrefix { prefix: prefix.into() }) }
 }
@@ -64,17 +64,17 @@ pub fn check_server_name(server: &str, tools: &ToolList) -> Result<(), Registrat
     tools.iter().try_for_each(|tool| check_full_name(server, &tool.name))
 }
 
-/// How many names are shown to somebody who asked for another one.
+/// How many similar names are suggested.
 const MAX_NEAREST: usize = 3;
 
 /// The names among `known` that are almost `name`, the nearest first.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    // Nobody's slip, and comparing takes its time.
+    // Too long to be a typing error, and comparing would be slow.
     if name.len() > MAX_FULL_NAME_CHARS {
         return Vec::new();
     }
     let wanted = letters(name);
-    // A third of the letters may be wrong, and never all of them.
+    // At most a third of the letters may be wrong, and never all of them.
     let limit = (wanted.len() / 3).max(1).min(wanted.len().saturating_sub(1));
     let mut near: Vec<_> = known
         .filter(|known| known.len() <= MAX_FULL_NAME_CHARS)
@@ -89,9 +89,9 @@ fn letters(name: &str) -> Vec<char> {
     name.chars().map(|char| if char == '-' { '_' } else { char.to_ascii_lowercase() }).collect()
 }
 
-/// How many letters have to be put in, left out, changed or swapped with the next one to make `b` of `a`.
+/// How many letters have to be inserted, deleted, changed or swapped with the next one to turn `a` into `b`.
 fn distance(a: &[char], b: &[char]) -> usize {
-    // Three rows of the usual table: for one letter of `a` and the two before it.
+    // Three rows of the usual table: for a letter of `a` and the two letters before it.
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
     for (i, letter) in a.iter().enumerate() {
         let [before, last, row] = &mut rows;

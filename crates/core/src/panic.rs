@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 
-/// Runs `work`; a panic in it comes back as what it said.
+/// Runs `work`; a panic in it is returned as its message.
 ///
-/// Whatever the work was about to change is dropped with it, so nobody sees it half done.
+/// The future is dropped after a panic, so its half-finished state is never observed.
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| message(&*panic))
 }

@@ -62,7 +62,7 @@ impl<S: ToolSource> ToolSource for Prefixed<S> {
 
     fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
         match call.name.strip_prefix(&self.prefix) {
-            // What was left out is not called either.
+            // A tool that was left out cannot be called either.
             Some(name) if self.tools().get(&call.name).is_some() => {
                 call.name = String::from(name);
                 self.source.call(call, context)
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_of_the_characters_of_names() {
+    fn a_prefix_has_only_characters_of_names() {
         for prefix in ["", "a b", "a.", "é"] {
             let error = Prefixed::new(prefix, tools(&[])).unwrap_err();
             assert_eq!(

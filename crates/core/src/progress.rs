@@ -12,18 +12,18 @@ use crate::Asked;
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// How much is done; grows from report to report.
+    /// How much is done; increases from report to report.
     #[serde(serialize_with = "whole_if_possible")]
     pub progress: f64,
-    /// How much there is in all, where that is known.
+    /// How much there is in all, if known.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "whole_if_possible_opt")]
     pub total: Option<f64>,
-    /// A line for people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// `3`, not `3.0`: counts are what is reported most.
+/// `3`, not `3.0`: most reports are counts.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn whole_if_possible<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -89,7 +89,7 @@ impl Speaker {
             reports.pop_back();
         }
         reports.push_back(report);
-        self.0.news.notify_one();
+        self.0.added.notify_one();
     }
 
     /// Never waits. A question that comes after the call has ended is dropped, and so fails.
@@ -144,10 +144,10 @@ pub struct Underway<F: Future> {
     result: Option<F::Output>,
 }
 
-/// What happens next in a call.
+/// The next event of a call.
 #[derive(Debug)]
 pub enum Step<T> {
-    /// It has come this far.
+    /// Progress was reported.
     Progress(Progress),
     /// It asks somebody, and waits for the answer; or goes on meanwhile.
     Question(Asked),
@@ -172,7 +172,7 @@ impl<F: Future> Underway<F> {
     ///
     /// # Panics
     ///
-    /// When asked for more after the end.
+    /// When called again after the end.
     pub async fn next(&mut self) -> Step<F::Output> {
         let Some(said) = &self.said else { return Step::Done(self.call.as_mut().await) };
         if self.result.is_none() {

@@ -1,4 +1,4 @@
-//! What a tool gives back.
+//! Results of tools.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{MAX_RESULT_DEPTH, RawJson};
 
-/// A tool's result in full: blocks of content, perhaps structured content, perhaps marked as an error.
+/// A tool's complete result: blocks of content, optional structured content, and whether it is an error.
 ///
 /// Most handlers return plain text or a value instead, see [`IntoToolResult`](crate::IntoToolResult).
 ///
@@ -25,7 +25,7 @@ pub struct ToolResult {
     meta: Option<RawJson>,
 }
 
-/// A block of content, in MCP's words.
+/// A block of content, as MCP defines it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -51,12 +51,12 @@ pub enum Content {
         #[serde(rename = "mimeType")]
         mime_type: String,
     },
-    /// A document that is included.
+    /// An embedded resource.
     Resource {
         /// An object with `uri`, and `text` or `blob`.
         resource: RawJson,
     },
-    /// A document that is only named.
+    /// A link to a resource.
     ResourceLink {
         /// Where it is.
         uri: String,
@@ -75,7 +75,7 @@ impl ToolResult {
         Self::default().and_text(text)
     }
 
-    /// One block of text that says what went wrong; the model sees it as an error.
+    /// One block of text that explains an error; the model sees it as an error.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
@@ -106,7 +106,7 @@ impl ToolResult {
         self
     }
 
-    /// Sets the structured content; the CLI shows it to the model in place of the text.
+    /// Sets the structured content; the CLI shows it to the model instead of the text.
     #[must_use]
     pub fn structured(mut self, object: RawJson) -> Self {
         self.structured = Some(object);
@@ -135,12 +135,12 @@ impl ToolResult {
     /// The JSON text of the MCP `CallToolResult`.
     #[must_use]
     pub fn to_json(&self) -> RawJson {
-        // The protocol wants at least one block.
+        // The protocol requires at least one block.
         let empty = [Content::Text { text: String::new() }];
         let content = if self.content.is_empty() { &empty } else { &self.content[..] };
         let mut text = br#"{"content":"#.to_vec();
         serde_json::to_writer(&mut text, content).expect("strings and raw JSON can always be written");
-        // What is JSON already is not gone through again: it may be large.
+        // Raw JSON may be large, so it is copied and not parsed again.
         let mut raw = |key: &str, value: &[u8]| {
             text.reserve(key.len() + value.len());
             text.extend_from_slice(key.as_bytes());
@@ -157,7 +157,8 @@ impl ToolResult {
         if self.is_usable() { RawJson::written_result(text) } else { RawJson::written(text) }
     }
 
-    /// Whether it is surely what a front takes for a result. Of most it can be said without another look at the text.
+    /// Whether this is certainly a result that a front accepts. For most results that is known without scanning the
+    /// text.
     fn is_usable(&self) -> bool {
         let fits = |raw: &RawJson, around: usize| around + raw.depth() <= MAX_RESULT_DEPTH;
         let members = [&self.structured, &self.meta];
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_block_is_written_in_mcps_words() {
+    fn every_kind_of_block_is_written_as_mcp_defines_it() {
         let raw = |text: &'static str| RawJson::parse(text).unwrap();
         let rows = [
             (Content::Text { text: "a\n\"b\"".into() }, r#"{"type":"text","text":"a\n\"b\""}"#),

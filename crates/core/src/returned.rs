@@ -1,7 +1,7 @@
 //! What a tool may return.
 //!
-//! Everything here goes by traits that anybody can implement for types of their own. There is no impl for all that serde
-//! can write: a `Result` is among that, and nothing but its name would tell it from other types.
+//! These are traits that any crate can implement for its own types. There is no blanket impl for `Serialize`: a
+//! `Result` is `Serialize` too, and could not be told from other types.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::{RawJson, ToolError, ToolResult, json};
 
-/// A handler's value, written once: behind the head of a text block, where most of them stay.
+/// A handler's value, written once, directly after the beginning of a text block, which is where most values end
+/// up.
 #[derive(Debug)]
 pub struct Value {
     text: Vec<u8>,
@@ -45,13 +46,13 @@ impl Value {
         std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
     }
 
-    /// The same, on its own.
+    /// The same as a separate text.
     pub(crate) fn to_raw(&self) -> RawJson {
         RawJson::written_to_depth(self.json().into(), self.depth)
     }
 
-    /// A result with one block of text: a JSON string becomes the text itself, everything else becomes text that is
-    /// JSON.
+    /// A result with one block of text. A JSON string becomes the text itself; any other value becomes text that
+    /// contains JSON.
     pub(crate) fn into_text_block(mut self) -> RawJson {
         if !self.json().starts_with('"') {
             let quoted = serde_json::Value::from(self.json()).to_string();
@@ -63,18 +64,19 @@ impl Value {
     }
 }
 
-/// What a handler returned: the outcome of [`IntoToolResult::into_tool_result`].
+/// What a handler returned: the output of [`IntoToolResult::into_tool_result`].
 #[derive(Debug)]
 pub enum Returned {
     /// A value to be shown as text. [`Json`] makes it.
     Value(Value),
-    /// A result in full.
+    /// A complete result.
     Result(ToolResult),
-    /// A result in full, as JSON text.
+    /// A complete result as JSON text.
     Json(RawJson),
 }
 
-/// A result that is JSON text already, as other systems give it: that of an MCP `CallToolResult`. It is sent as it is.
+/// A complete result that is already JSON text of an MCP `CallToolResult`, for example from another system. It is
+/// sent unchanged.
 #[derive(Debug, Clone)]
 pub struct ResultJson(pub RawJson);
 
@@ -95,7 +97,7 @@ pub(crate) type Outcome = Result<Returned, ToolError>;
 /// - a `Result` of these, whose error is an [`IntoToolError`]. The model sees the error's text with its causes, and the
 ///   name of its type.
 ///
-/// `M` is `()` for a type of yours; it tells `Result`s with different kinds of errors apart.
+/// `M` is `()` for your own types; it tells `Result`s with different kinds of errors apart.
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
@@ -119,15 +121,15 @@ pub(crate) type Outcome = Result<Returned, ToolError>;
     note = "the error of a `Result` implements `std::error::Error`, or is a `ToolError`, text, `anyhow::Error`, or `Box<dyn std::error::Error + Send + Sync>`"
 )]
 pub trait IntoToolResult<M = ()> {
-    /// Takes the value over.
+    /// Converts the value.
     ///
     /// # Errors
     ///
-    /// The handler's own error, or that its value cannot be written as JSON.
+    /// The handler's own error, or an error that its value cannot be written as JSON.
     fn into_tool_result(self) -> Result<Returned, ToolError>;
 }
 
-/// A value that serde writes, as what a tool returns: a string is shown as it is, everything else as JSON.
+/// A value for serde to write: a string is shown as it is, everything else as JSON.
 ///
 /// ```
 /// # use serde::Serialize;
@@ -150,7 +152,7 @@ impl<T: Serialize> IntoToolResult for Json<T> {
     }
 }
 
-/// A promise of a `Json<T>` is one of a `T`.
+/// The schema of `Json<T>` is that of `T`.
 impl<T: JsonSchema> JsonSchema for Json<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
@@ -223,7 +225,7 @@ impl IntoToolResult for Returned {
     }
 }
 
-/// Marks a `Result`, by its value and its error.
+/// Marks a `Result`, by the markers of its value and its error.
 #[derive(Debug)]
 pub struct Fallible<M, N>(M, N);
 
@@ -233,10 +235,10 @@ impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M,
     }
 }
 
-/// What the error of a handler's `Result` can be: anything that implements [`std::error::Error`], [`ToolError`] above all;
-/// a box or `anyhow::Error` around one; text; or a type of your own that implements this trait.
+/// What the error of a handler's `Result` can be: anything that implements [`std::error::Error`], [`ToolError`] in
+/// particular; a box or `anyhow::Error` around one; text; or a type of your own that implements this trait.
 ///
-/// `M` is `()` for a type of yours; it tells kinds of errors apart.
+/// `M` is `()` for your own types; it tells kinds of errors apart.
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
@@ -265,10 +267,10 @@ pub trait IntoToolError<M = ()> {
     fn into_tool_error(self) -> ToolError;
 }
 
-/// Marks an error that is one.
+/// Marks a type that implements `Error`.
 #[derive(Debug)]
 pub struct IsError;
-/// Marks an error that holds one: `Box<dyn Error>`, `anyhow::Error`.
+/// Marks a type that holds an error: `Box<dyn Error>`, `anyhow::Error`.
 #[derive(Debug)]
 pub struct HoldsError;
 /// Marks an error that is only text.

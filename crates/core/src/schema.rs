@@ -1,6 +1,7 @@
 //! JSON Schemas, compiled once.
 //!
-//! The crate `jsonschema` would bring forty others and a quarter of all compile time; tests compare with it.
+//! The crate `jsonschema` would add forty dependencies and a quarter of all compile time; the tests compare with
+//! it.
 
 mod check;
 mod number;
@@ -19,26 +20,26 @@ pub(crate) use pattern::Pattern;
 
 /// A JSON Schema of draft 2020-12, 2019-09 or 7.
 ///
-/// What it does not check makes it unusable, but for unknown keywords and `format`, which only describe. References are
-/// to parts of itself.
+/// A schema with an unsupported keyword is refused. Unknown keywords and `format` only describe, and are ignored.
+/// References must point into the schema itself.
 #[derive(Debug)]
 pub struct Schema {
-    /// The first one is the whole.
+    /// The first node is the root.
     pub(crate) nodes: Vec<Node>,
     draft: Draft,
-    /// Whether a look at the text may be enough.
+    /// Whether scanning the text may be enough to check a value.
     pub(crate) is_plain: bool,
 }
 
-/// The place of a node in [`Schema::nodes`].
+/// The index of a node in [`Schema::nodes`].
 pub(crate) type Id = usize;
 
-/// A schema inside of the schema.
+/// A subschema.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// In the order in which their errors are told.
+    /// In the order in which their errors are reported.
     pub(crate) keywords: Vec<Keyword>,
-    /// Whether a value may come here in several ways.
+    /// Whether the same value may be checked against it more than once.
     is_shared: bool,
 }
 
@@ -51,10 +52,10 @@ impl Node {
     }
 }
 
-/// Something that is checked.
+/// One check.
 #[derive(Debug)]
 pub(crate) enum Keyword {
-    /// The kinds that a value may be of, and their names; none in the schema `false`.
+    /// The allowed types, and their names; empty for the schema `false`.
     Type(u8, Vec<&'static str>),
     /// `enum`, or one value for `const`.
     Enum(Vec<Value>),
@@ -64,7 +65,8 @@ pub(crate) enum Keyword {
     UniqueItems,
     Object(Object),
     PropertyNames(Id),
-    /// What an object with that property must fit, and whether that counts for `unevaluatedProperties`.
+    /// What an object with that property must fit, and whether that counts as evaluated for
+    /// `unevaluatedProperties`.
     Dependent(String, Id, bool),
     Items {
         first: Vec<Id>,
@@ -79,7 +81,7 @@ pub(crate) enum Keyword {
     AllOf(Vec<Id>),
     AnyOf(Vec<Id>),
     OneOf(Vec<Id>),
-    /// And as it is written.
+    /// With the schema's text, for the error.
     Not(Id, String),
     If(Id, Option<Id>, Option<Id>),
     /// `unevaluatedProperties` or `unevaluatedItems`, for that kind of value.
@@ -89,17 +91,17 @@ pub(crate) enum Keyword {
 /// `properties`, `required`, `patternProperties` and `additionalProperties`.
 #[derive(Debug, Default)]
 pub(crate) struct Object {
-    /// The names that something is said of. Without a schema, it is only required.
+    /// The names in `properties` and `required`. A name without a schema is only required.
     pub(crate) members: Vec<(String, Option<Id>)>,
     places: HashMap<String, usize>,
-    /// Places in `members`.
+    /// Indices into `members`.
     pub(crate) required: Vec<usize>,
     pub(crate) patterns: Vec<(Pattern, Id)>,
     pub(crate) others: Option<Id>,
 }
 
 impl Object {
-    /// The place of the member of that name, which is most likely `next`.
+    /// The index of the member of that name, which is most likely `next`.
     pub(crate) fn place(&self, name: &str, next: usize) -> Option<usize> {
         match self.members.get(next) {
             Some((likely, _)) if likely == name => Some(next),
@@ -115,14 +117,14 @@ impl Object {
         })
     }
 
-    /// Whether something is said of the member of that name, and not only of the others.
+    /// Whether the schema mentions the member of that name, so that it is not an additional one.
     fn knows(&self, name: &str) -> bool {
         let place = self.place(name, usize::MAX);
         place.is_some_and(|place| self.members[place].1.is_some())
             || self.patterns.iter().any(|(pattern, _)| pattern.matches(name))
     }
 
-    /// Whether nothing but the others is spoken of.
+    /// Whether no property is mentioned.
     pub(crate) fn is_empty(&self) -> bool {
         self.patterns.is_empty() && self.names().next().is_none()
     }
@@ -151,8 +153,8 @@ const TYPES: [(&str, u8); 7] = [
     ("object", OBJECT),
 ];
 
-/// A keyword about a number, or the size of a value of that kind: which order of it and the limit is wrong, the words for
-/// that, and one and many of what is counted.
+/// A keyword that limits a number, or the size of a value of the given type: which ordering of value and limit is
+/// wrong, the words for that, and the singular and plural of the unit.
 #[derive(Debug)]
 pub(crate) struct Limit(
     pub(crate) &'static str,
@@ -187,7 +189,7 @@ pub(crate) enum Draft {
     D2020,
 }
 
-/// The first draft that has a keyword which an older one would ignore.
+/// The first draft that has this keyword; an older one would ignore it.
 fn since(keyword: &str) -> Draft {
     match keyword {
         "prefixItems" => Draft::D2020,
@@ -204,7 +206,7 @@ fn since(keyword: &str) -> Draft {
 impl Schema {
     /// # Errors
     ///
-    /// When it is not a JSON Schema, or has something that is not checked here: where, and what.
+    /// When it is not a JSON Schema, or uses something that is not supported; says where and what.
     pub fn compile(root: &Value) -> Result<Self, String> {
         let draft = draft(root.get("$schema")).map_err(|reason| format!("/$schema{reason}"))?;
         let mut compiler =
@@ -222,7 +224,7 @@ impl Schema {
         }
         let mut schema = Self { nodes, draft, is_plain: false };
         schema.is_plain = schema.is_plain();
-        // What is applied to the same value again and again never ends, whatever the value is.
+        // A schema that applies itself to the same value again never ends, whatever the value is.
         if schema.ends() { Ok(schema) } else { Err("it refers to itself without end".into()) }
     }
 }
@@ -242,13 +244,13 @@ struct Compiler<'a> {
     root: &'a Value,
     draft: Draft,
     nodes: Vec<Node>,
-    /// Each schema that was met, and whether it has been compiled.
+    /// Each schema seen so far, and whether it has been compiled.
     known: HashMap<*const Value, (Id, bool)>,
-    /// The targets of references, and where they are.
+    /// The targets of references, and their places.
     found: Vec<(&'a Value, &'a str)>,
 }
 
-/// Names the place of an error, which begins behind the place that is known so far.
+/// Prepends a step to the place of an error.
 fn at(step: impl Display) -> impl Fn(String) -> String {
     move |reason| format!("/{}{reason}", step.to_string().replace('~', "~0").replace('/', "~1"))
 }
@@ -258,7 +260,7 @@ fn wrong<T>(wanted: &str) -> Result<T, String> {
 }
 
 impl<'a> Compiler<'a> {
-    /// The node of a schema that may not be compiled yet.
+    /// The node of a schema, which may not be compiled yet.
     fn id(&mut self, schema: &'a Value) -> Id {
         let next = self.nodes.len();
         let (id, _) = *self.known.entry(schema).or_insert((next, false));
@@ -276,7 +278,7 @@ impl<'a> Compiler<'a> {
                 Value::Bool(true) => {}
                 Value::Bool(false) => keywords.push(Keyword::Type(0, Vec::new())),
                 Value::Object(members) => {
-                    // In draft 7, what is beside a reference does not count.
+                    // In draft 7, keywords beside a reference are ignored.
                     let alone = self.draft == Draft::D7 && members.contains_key("$ref");
                     for (name, value) in members.iter().filter(|(name, _)| !alone || *name == "$ref") {
                         self.keyword(name, value, members, &mut keywords).map_err(at(name))?;
@@ -374,7 +376,7 @@ impl<'a> Compiler<'a> {
             "$dynamicRef" | "$recursiveRef" => return Err(": it is not supported; use `$ref`".into()),
             "$id" if !is_root => return Err(": it is supported for the whole schema only".into()),
             "$schema" if draft(Some(value))? != self.draft => {
-                return Err(": the whole is of another draft".into());
+                return Err(": the root schema uses another draft".into());
             }
             name => {
                 let Some(limit) = LIMITS.iter().find(|limit| limit.0 == name) else { return Ok(()) };
@@ -412,7 +414,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// A schema that only says what must be there.
+    /// A schema that only requires these properties.
     fn required(&mut self, names: &'a Value) -> Result<Id, String> {
         let mut object = Object::default();
         self.members("required", names, &mut object)?;
@@ -434,7 +436,7 @@ impl<'a> Compiler<'a> {
         object(value)?.iter().map(member).collect()
     }
 
-    /// The node of a part of this schema: `#`, `#/a/place` or `#name`.
+    /// The node that a reference within this schema points to: `#`, `#/a/place` or `#name`.
     fn reference(&mut self, reference: &'a str) -> Result<Id, String> {
         let own_name = self.root["$id"].as_str().map_or("", |name| name.trim_end_matches('#'));
         let place = match reference.strip_prefix(own_name).unwrap_or(reference) {
@@ -446,7 +448,7 @@ impl<'a> Compiler<'a> {
             pointer if pointer.starts_with('/') => self.root.pointer(pointer),
             anchor => self.anchor(anchor),
         });
-        let target = target.ok_or(": there is no such place, or more than one")?;
+        let target = target.ok_or(": the target does not exist or is not unique")?;
         let id = self.id(target);
         self.nodes[id].is_shared = true;
         self.found.push((target, place));
@@ -468,7 +470,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Without its %-escapes.
+/// Decodes %-escapes.
 fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -487,11 +489,11 @@ fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String> {
     T::deserialize(value).map_err(|error| format!(": {error}"))
 }
 
-/// A number of things; `2.0` is one, too.
+/// A non-negative integer; `2.0` is one, too.
 fn size(value: &Value) -> Result<u64, String> {
     match Num::of(&read(value)?) {
-        Num::Integer(size) => u64::try_from(size).or_else(|_| wrong("a number of things")),
-        Num::Float(_) => wrong("a number of things"),
+        Num::Integer(size) => u64::try_from(size).or_else(|_| wrong("a non-negative integer")),
+        Num::Float(_) => wrong("a non-negative integer"),
     }
 }
 

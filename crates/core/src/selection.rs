@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use crate::changes::DerivedList;
 use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
 
-/// A source that has only some of another's tools: it lists no others and calls no others, whatever the other adds later.
+/// A source with only some of another source's tools: it lists and calls no others, even if the other source adds
+/// tools later.
 ///
-/// [`Toolset::filter`](crate::Toolset::filter) is the same for a toolset alone.
+/// [`Toolset::filter`](crate::Toolset::filter) does the same for a toolset.
 #[derive(Debug)]
 pub struct Selection<S> {
     source: S,

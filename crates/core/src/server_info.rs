@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! Name, version and instructions of a server.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,19 +16,19 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// A server of that name, in this version of toolbridge.
+    /// A server of that name, with toolbridge's version.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The same, in a version of its own.
+    /// Sets the version.
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// The same, with what a model should know before it uses the tools.
+    /// Sets what a model should know before it uses the tools.
     #[must_use]
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.instructions = Some(instructions.into());

@@ -1,4 +1,4 @@
-//! Values that are checked without decoding anything.
+//! Checks values by their text, without decoding them.
 
 use serde_json::Value;
 
@@ -8,16 +8,16 @@ use crate::schema::{
     ARRAY, BOOLEAN, FRACTION, INTEGER, Id, Keyword, Limit, NULL, Num, OBJECT, Object, STRING, Schema,
 };
 
-/// Which members have been seen is kept in the bits of a number.
+/// The members seen so far are bits of a `u64`.
 const MAX_MEMBERS: usize = 64;
 
-/// How deep values are looked at: the stack has an end.
+/// How deep values are checked here: the stack is limited.
 const MAX_DEPTH: usize = 100;
 
-/// Most tools have a schema that says so little that a look at the text is enough: kinds of values, members, items, words
-/// to choose from, bounds of integers. A tree of the arguments would be the larger part of what a call with large ones takes.
+/// Most tools have a schema so simple that scanning the text is enough: types, members, items, enums of strings,
+/// bounds of integers. Decoding large arguments would take most of the time of a call.
 impl Schema {
-    /// Whether all of it is about these.
+    /// Whether the schema uses only these keywords.
     pub(crate) fn is_plain(&self) -> bool {
         let is_plain = |keyword: &Keyword| match keyword {
             Keyword::Type(..) | Keyword::AllOf(_) => true,
@@ -31,18 +31,18 @@ impl Schema {
         self.nodes.iter().flat_map(|node| &node.keywords).all(is_plain)
     }
 
-    /// Something or null, which is how an `Option` of a struct is written.
+    /// The schema of `anyOf: [some, null]`, which is how an `Option` of a struct is written.
     fn optional(&self, branches: &[Id]) -> Option<Id> {
         let [some, none] = *branches else { return None };
         matches!(self.nodes[none].keywords[..], [Keyword::Type(NULL, _)]).then_some(some)
     }
 
-    /// Whether `text`, which is JSON, fits. `false` only says that it has to be looked at more closely.
+    /// Whether `text`, which is JSON, fits. `false` only means that it needs the full check.
     pub(crate) fn surely_fits(&self, text: &str) -> bool {
         self.is_plain && self.end(0, text, scan::skip_space(text.as_bytes(), 0), 0).is_some()
     }
 
-    /// Where the value that begins at `at` ends; `None` when it does not surely fit.
+    /// Where the value that begins at `at` ends; `None` when it needs the full check.
     fn end(&self, id: Id, text: &str, at: usize, depth: usize) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -105,7 +105,7 @@ impl Schema {
         while let Some(key) = walk.next_key().ok()? {
             let place = object.place(&key.name()?, next);
             if let Some(place) = place {
-                // The last one would count, if it stands twice; that is looked at more closely.
+                // A duplicate member: the last one counts, so it needs the full check.
                 if seen & 1 << place != 0 {
                     return None;
                 }
@@ -121,7 +121,7 @@ impl Schema {
     }
 }
 
-/// Whether a value that is written so surely fits; the text of arrays and objects is not looked at.
+/// Whether a value with this text certainly fits; the text of arrays and objects is not examined.
 fn surely_holds(keyword: &Keyword, kind: u8, value: &str) -> bool {
     let is_word = |word: &Value| {
         let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_little_is_plain() {
+    fn simple_schemas_are_plain() {
         for plain in [
             json!({ "type": "string", "description": "x", "format": "email" }),
             json!({ "type": ["integer", "null"], "format": "int64" }),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_too_deep_is_looked_at_more_closely() {
+    fn a_value_that_is_too_deep_gets_the_full_check() {
         let endless = with(&json!({ "$ref": "#/$defs/endless" }));
         let nested = |levels: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
         assert!(endless.surely_fits(&nested(40)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_stands_twice_is_looked_at_more_closely() {
+    fn a_duplicate_member_gets_the_full_check() {
         let schema = json!({ "properties": { "a": { "type": "null" }, "b": { "type": "null" } }, "required": ["a", "b"] });
         let shape = self::schema(&schema);
         assert!(shape.surely_fits(r#"{"a":null,"b":null}"#));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_only_required_is_one_of_the_others() {
+    fn a_member_that_is_only_required_is_an_additional_property() {
         let shape = |others: Value| {
             schema(&json!({ "properties": { "a": {} }, "required": ["c"], "additionalProperties": others }))
         };
@@ -280,7 +280,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever surely fits, the validator accepts; and what it accepts fits, but for a few things.
+        /// Everything that passes here is accepted by the validator; the reverse holds with a few exceptions.
         #[test]
         fn it_agrees_with_the_validator(schema in any_schema(), value in any_value()) {
             let fits = Schema::compile(&schema).unwrap().surely_fits(&value.to_string());

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use crate::{CallContext, Changes, RawJson, ToolCall, ToolError, ToolList};
 
-/// A call under way; dropping it cancels the call.
+/// A running call; dropping it cancels the call.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<RawJson, ToolError>> + Send + 'a>>;
 
-/// Anything that can list tools and call them: functions in this process, a session in another one, a
-/// set of documents.
+/// Anything that can list tools and call them: functions in this process, a session in another process, a set of
+/// documents.
 ///
 /// Fronts hold a source as `Arc<dyn ToolSource>`, so any source fits any front.
 #[diagnostic::on_unimplemented(
     note = "`ToolsetBuilder::build` and `Toolset::filter` return a `Result`: add `?`"
 )]
 pub trait ToolSource: Send + Sync + 'static {
-    /// The tools as they are now; cheap.
+    /// The current tools; cheap.
     fn tools(&self) -> ToolList;
 
-    /// Says when [`tools`](Self::tools) would return another list; most sources never change.
+    /// Notifies when [`tools`](Self::tools) would return another list; most sources never change.
     fn changes(&self) -> Changes {
         Changes::never()
     }
 
-    /// Calls a tool. The result is the JSON text of an MCP `CallToolResult`: an object with `content`,
-    /// and perhaps `isError`, `structuredContent` and `_meta`.
+    /// Calls a tool. The result is the JSON text of an MCP `CallToolResult`: an object with `content`, and
+    /// optionally `isError`, `structuredContent` and `_meta`.
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_>;
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for dyn ToolSource {
     }
 }
 
-/// A source behind a pointer is one as well, whatever it is.
+/// A pointer to a source is a source.
 macro_rules! source_behind {
     ($pointer:ident) => {
         impl<S: ToolSource + ?Sized> ToolSource for $pointer<S> {

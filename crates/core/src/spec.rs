@@ -1,4 +1,4 @@
-//! What a tool is called, what it does and what it takes.
+//! Descriptions of tools and lists of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::name::nearest;
 use crate::{RawJson, RegistrationError, ToolError};
 
-/// What is said about a tool: to the model, and to whoever runs its calls.
+/// The description of a tool, for the model and for the code that runs its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolSpec {
@@ -21,18 +21,19 @@ pub struct ToolSpec {
     pub title: Option<String>,
     /// The JSON Schema of its structured result; an object.
     pub output_schema: Option<RawJson>,
-    /// Hints about its behaviour, in MCP's words; an object.
+    /// Hints about its behaviour, as MCP defines them; an object.
     pub annotations: Option<RawJson>,
-    /// Anything else said about it; an object.
+    /// Other metadata; an object.
     pub meta: Option<RawJson>,
-    /// Its calls do not overlap with other exclusive calls of the same session. Not set where another process decides.
+    /// Its calls do not overlap with other exclusive calls of the same session. Not set where another process
+    /// decides.
     pub exclusive: bool,
-    /// How long a call may take; without this, as long as it takes.
+    /// How long a call may take; `None` means without limit.
     pub timeout: Option<Duration>,
 }
 
 impl ToolSpec {
-    /// A tool with the three things every tool has.
+    /// A tool with the three required properties.
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>, input_schema: RawJson) -> Self {
         Self {
@@ -49,10 +50,10 @@ impl ToolSpec {
     }
 }
 
-/// The tools of a source, in order, each name once. Cloning is cheap.
+/// The tools of a source, in order, with unique names. Cloning is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct ToolList {
-    // Not a slice: a thousand tools would be copied into it.
+    // Not `Arc<[_]>`, which would copy the tools into a new allocation.
     tools: Arc<Vec<ToolSpec>>,
     places: Arc<HashMap<String, usize>>,
 }
@@ -62,7 +63,7 @@ impl ToolList {
     ///
     /// # Errors
     ///
-    /// The name that two of them have.
+    /// When two of them have the same name.
     pub fn new(tools: Vec<ToolSpec>) -> Result<Self, DuplicateName> {
         let mut places = HashMap::with_capacity(tools.len());
         for (place, tool) in tools.iter().enumerate() {
@@ -73,7 +74,7 @@ impl ToolList {
         Ok(Self { tools: tools.into(), places: places.into() })
     }
 
-    /// A list of `tools`. Of those with the same name there is only the first.
+    /// A list of `tools`. Of several tools with the same name, only the first is kept.
     pub fn of<'a>(tools: impl Iterator<Item = &'a ToolSpec>) -> Self {
         let mut names = HashSet::new();
         let tools = tools.filter(|tool| names.insert(&tool.name)).cloned().collect();
@@ -86,7 +87,7 @@ impl ToolList {
         self.places.get(name).map(|place| &self.tools[*place])
     }
 
-    /// The places of those tools, in order, each once.
+    /// The indices of those tools, in ascending order, without duplicates.
     pub(crate) fn places<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -120,13 +121,13 @@ impl ToolList {
         self.places.get(name).copied()
     }
 
-    /// Whether this is the very same list, and not only an equal one.
+    /// Whether this is the same list in memory, and not only an equal one.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tools, &other.tools)
     }
 
-    /// The error that there is no tool of that name, with those that may have been meant.
+    /// The error for a tool that does not exist, with similar names.
     #[must_use]
     pub fn not_found(&self, name: impl Into<String>) -> ToolError {
         let name = name.into();
@@ -142,7 +143,7 @@ impl std::ops::Deref for ToolList {
     }
 }
 
-/// The name that two tools of a list have.
+/// The name that two tools of a list share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("two tools are called `{0}`")]
 pub struct DuplicateName(pub String);

@@ -1,4 +1,4 @@
-//! One tool on its way into a toolset.
+//! One tool, before it is added to a toolset.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::handler::{FromArguments, Handler, IntoHandler};
 use crate::{RawJson, ToolSpec};
 
-/// A tool and everything that can be said about it.
+/// A tool with its handler and everything that describes it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -59,8 +59,8 @@ impl Tool {
         Self::raw(name, description, schema_of::<A>(), handler)
     }
 
-    /// A tool with an input schema of your own. The handler may take its arguments undecoded, as
-    /// [`RawJson`], or as any type that serde can read.
+    /// A tool with your own input schema. The handler may take its arguments undecoded, as [`RawJson`], or as any
+    /// type that serde can read.
     #[must_use]
     pub fn raw<A, M>(
         name: impl Into<String>,
@@ -88,60 +88,60 @@ impl Tool {
         self
     }
 
-    /// It changes nothing. Its calls run side by side; those of other tools run one at a time, unless they are
+    /// The tool changes nothing. Its calls run in parallel; those of other tools run one at a time, unless they are
     /// [`parallel`](Self::parallel).
     #[must_use]
     pub fn read_only(self) -> Self {
         self.annotation(Self::READ_ONLY, true)
     }
 
-    /// Whether it may destroy something.
+    /// Whether the tool may destroy something.
     #[must_use]
     pub fn destructive(self, destructive: bool) -> Self {
         self.annotation("destructiveHint", destructive)
     }
 
-    /// Whether the same call twice is the same as once.
+    /// Whether repeating a call has no further effect.
     #[must_use]
     pub fn idempotent(self, idempotent: bool) -> Self {
         self.annotation("idempotentHint", idempotent)
     }
 
-    /// Whether it deals with things outside, such as the web.
+    /// Whether the tool interacts with things outside, such as the web.
     #[must_use]
     pub fn open_world(self, open_world: bool) -> Self {
         self.annotation("openWorldHint", open_world)
     }
 
-    /// Adds a hint about the tool's behaviour, in MCP's words.
+    /// Adds a hint about the tool's behaviour, as MCP defines it.
     #[must_use]
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.annotations.insert(key.into(), value.into());
         self
     }
 
-    /// Its calls may overlap with any others, though it changes something.
+    /// Its calls may overlap with any others, although the tool changes something.
     #[must_use]
     pub fn parallel(mut self) -> Self {
         self.is_parallel = true;
         self
     }
 
-    /// Its handler checks its arguments and its results itself: the schemas are only shown.
+    /// The handler checks its arguments and results itself; the schemas are only shown to clients.
     #[must_use]
     pub fn unchecked(mut self) -> Self {
         self.is_checked = false;
         self
     }
 
-    /// Promises a structured result of the type `T`. The handler's value, an object, is then sent as
-    /// structured content too.
+    /// Declares a structured result of the type `T`. The handler's value, an object, is then also sent as
+    /// structured content.
     #[must_use]
     pub fn output<T: JsonSchema>(self) -> Self {
         self.output_schema(schema_of::<T>())
     }
 
-    /// Promises a structured result that fits a JSON Schema of your own.
+    /// Declares a structured result that fits your own JSON Schema.
     #[must_use]
     pub fn output_schema(mut self, schema: impl Into<RawJson>) -> Self {
         self.spec.output_schema = Some(schema.into());
@@ -155,8 +155,8 @@ impl Tool {
         self
     }
 
-    /// Whether the CLI shows the tool to the model from the start, which is the default, or may leave
-    /// it out until the model searches for it.
+    /// Whether the CLI shows the tool to the model from the start, which is the default, or may leave it out until
+    /// the model searches for it.
     #[must_use]
     pub fn always_load(mut self, always: bool) -> Self {
         if always {
@@ -173,7 +173,7 @@ impl Tool {
         self.meta(Self::MAX_RESULT_CHARS, chars)
     }
 
-    /// How long a call may take; without this, as long as it takes.
+    /// How long a call may take; the default is no limit.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.spec.timeout = Some(limit);
@@ -206,30 +206,30 @@ impl IntoTools for Vec<Tool> {
     }
 }
 
-/// The JSON Schema of a type, as models and clients are told of it.
+/// The JSON Schema of a type, as it is shown to models and clients.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Value {
-    // In one piece as far as it goes: not every client follows references.
+    // Inlined as far as possible: not every client follows references.
     let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    // Neither tells the model anything, and both are sent with every request.
+    // Both are of no use to the model, and are sent with every request.
     schema.remove("$schema");
     schema.remove("title");
     forget_widths(&mut schema);
     schema.to_value()
 }
 
-/// Takes the formats out of a schema that only say how wide an integer is in Rust, such as `uint64`.
+/// Removes formats that only give the width of an integer in Rust, such as `uint64`.
 ///
-/// JSON Schema knows no such formats, and the CLI warns of each of them on its stderr. What they mean is in `minimum`
-/// and `maximum`, too.
+/// JSON Schema does not define them, and the CLI warns of each on its stderr. `minimum` and `maximum` give the same
+/// information.
 fn forget_widths(schema: &mut Schema) {
     let is_width = |format: &str| {
         let digits = format.trim_start_matches('u').strip_prefix("int");
         digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
     if schema.get("format").and_then(Value::as_str).is_some_and(|format| {
-        // These two are known to OpenAPI, and with it to the CLI.
+        // These two are defined by OpenAPI, so the CLI knows them.
         is_width(format) && !matches!(format, "int32" | "int64")
     }) {
         schema.remove("format");

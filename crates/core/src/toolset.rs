@@ -1,4 +1,4 @@
-//! Functions in this process, as a source of tools.
+//! A source of tools that are functions in this process.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -22,11 +22,10 @@ use crate::{
     ToolError, ToolList, ToolSource, ToolSpec, Warning, trace,
 };
 
-/// The CLI cuts a description here.
+/// The CLI truncates descriptions to this length.
 const SHOWN_DESCRIPTION_BYTES: usize = 2048;
 
-/// A set of functions in this process. Clones share their tools: what one of them adds or removes is there or gone
-/// for all.
+/// A set of functions in this process. Clones share their tools: adding or removing one is seen by all clones.
 #[derive(Clone)]
 pub struct Toolset(Arc<Shared>);
 
@@ -36,7 +35,7 @@ struct Shared {
     state: Arc<States>,
 }
 
-/// The tools as they are at one moment.
+/// The tools at one moment.
 struct Tools {
     list: ToolList,
     /// In the order of `list`.
@@ -45,7 +44,7 @@ struct Tools {
 
 struct Registered {
     spec: ToolSpec,
-    /// Not there when the handler checks its arguments itself.
+    /// `None` when the handler checks its arguments itself.
     input: Option<Schema>,
     output: Option<Schema>,
     handler: Handler,
@@ -74,8 +73,8 @@ impl ToolsetBuilder {
         self.with(Tool::new(name, description, handler))
     }
 
-    /// Adds a tool of which more is to be said than its name and description; a function with `#[tool]`, as
-    /// `lookup {}`; or the methods of a value whose type has `#[tools]`.
+    /// Adds a tool with more than a name and a description; a function with `#[tool]`, as `lookup {}`; or the
+    /// methods of a value whose type has `#[tools]`.
     #[must_use]
     pub fn with(mut self, tools: impl IntoTools) -> Self {
         self.tools.extend(tools.into_tools());
@@ -83,7 +82,7 @@ impl ToolsetBuilder {
     }
 
     /// Shares a value with all calls; handlers get it with [`CallContext::state`], functions with `#[tool]` as
-    /// [`State`](crate::State). One value for each type; a second one replaces the first.
+    /// [`State`](crate::State). There is one value for each type; a second one replaces the first.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
@@ -94,8 +93,8 @@ impl ToolsetBuilder {
     ///
     /// # Errors
     ///
-    /// When a name is empty, used twice, too long or has other characters than `A-Z a-z 0-9 _ -`, or a
-    /// schema is not a JSON Schema of an object.
+    /// When a name is empty, duplicated, too long or has other characters than `A-Z a-z 0-9 _ -`, or a schema is
+    /// not a JSON Schema of an object.
     pub fn build(self) -> Result<Toolset, RegistrationError> {
         let tools = self.tools.into_iter().map(register).collect::<Result<_, _>>()?;
         Toolset::new(tools, Arc::new(self.state))
@@ -117,7 +116,7 @@ fn register(tool: Tool) -> Result<Arc<Registered>, RegistrationError> {
     Ok(Arc::new(Registered { spec, input, output, handler }))
 }
 
-/// What works, but perhaps not as the author thinks.
+/// Something that works, but perhaps not as the author expects.
 fn warning(tool: &ToolSpec) -> Option<Warning> {
     let (bytes, limit) = (tool.description.len(), SHOWN_DESCRIPTION_BYTES);
     (bytes > limit).then(|| Warning::LongDescription { tool: tool.name.clone(), bytes, limit })
@@ -156,19 +155,19 @@ impl Toolset {
     ///
     /// # Errors
     ///
-    /// As [`ToolsetBuilder::build`]; the set is then as before.
+    /// As [`ToolsetBuilder::build`]; the set is then unchanged.
     pub fn add(&self, tool: Tool) -> Result<(), RegistrationError> {
         let tool = register(tool)?;
         self.change(|tools| tools.push(tool)).map(drop)
     }
 
-    /// Removes a tool while the set is in use; returns whether there was one. Its calls under way go on.
-    #[expect(clippy::must_use_candidate, reason = "whoever wants it gone need not care")]
+    /// Removes a tool while the set is in use; returns whether it existed. Its running calls continue.
+    #[expect(clippy::must_use_candidate, reason = "most callers do not need to know")]
     pub fn remove(&self, name: &str) -> bool {
         self.change(|tools| tools.retain(|tool| tool.spec.name != name)).unwrap_or(false)
     }
 
-    /// Returns whether there are more or fewer tools now.
+    /// Returns whether the number of tools has changed.
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Registered>>)) -> Result<bool, RegistrationError> {
         let mut now = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         let mut registered = now.registered.clone();
@@ -182,8 +181,8 @@ impl Toolset {
         Ok(true)
     }
 
-    /// The same functions and state, but only those tools; in this set's order. It is a set of its own: what is added
-    /// or removed later is so in one of the two.
+    /// The same functions and state, but only those tools, in this set's order. The result is independent: later
+    /// additions and removals do not affect the other set.
     ///
     /// # Errors
     ///
@@ -198,7 +197,7 @@ impl Toolset {
         Self::new(tools, Arc::clone(&self.0.state))
     }
 
-    /// What works, but perhaps not as the author thinks.
+    /// What works, but perhaps not as the author expects.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         self.now().list.iter().filter_map(warning).collect()
@@ -230,7 +229,7 @@ impl ToolSource for Toolset {
             let ready = tool.prepare(&call.arguments)?;
             // They may be large, and the handler may take long.
             drop(call.arguments);
-            // Whatever ends this future also tells a handler that blocks its thread.
+            // When this future ends or is dropped, a handler that blocks its thread sees the cancellation.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
             let context = context.with(call.meta, Arc::clone(&self.0.state), cancelled);
@@ -243,7 +242,7 @@ impl ToolSource for Toolset {
     }
 }
 
-/// How a handler ended, before its tool's name is put to it.
+/// How a handler ended, without its tool's name.
 enum Ended {
     Returned(Outcome),
     Panicked(String),
@@ -255,7 +254,7 @@ async fn run(ready: Prepared, context: CallContext) -> Ended {
     let work = async move {
         match ready(context) {
             Running::Async(work) => work.await,
-            // Work that still waits for a thread is taken back when the call is dropped.
+            // If the call is dropped while its work still waits for a thread, the work never runs.
             Running::Blocking(work) => {
                 let work = tokio::task::spawn_blocking(move || span.in_scope(work));
                 match AbortOnDropHandle::new(work).await {

@@ -1,5 +1,6 @@
-//! The server that MCP's conformance suite wants, as far as it is about tools. It prints its address, and ends with its stdin.
-#![allow(clippy::print_stdout, reason = "whoever starts it reads the address")]
+//! The server for the tool scenarios of MCP's conformance suite. It prints its address, and ends when its stdin
+//! ends.
+#![allow(clippy::print_stdout, reason = "the process that starts it reads the address")]
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use toolbridge_http::{serve, service};
 /// A red pixel.
 const PIXEL: &[u8] = include_bytes!("pixel.png");
 
-/// No sound.
+/// An empty sound.
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
@@ -28,7 +29,7 @@ enum Colour {
 
 #[derive(Deserialize, schemars::JsonSchema)]
 struct Region {
-    /// Stands in a header, too.
+    /// Repeated in a header.
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
 }
@@ -39,8 +40,8 @@ fn resource(uri: &str, mime_type: &str, text: &str) -> Result<Content, ToolError
     Ok(Content::Resource { resource })
 }
 
-/// A tool whose schema names its draft. A toolset leaves that out, because many clients refuse every draft but theirs; what
-/// a source lists, the server passes on as it is.
+/// A tool whose schema names its draft. A toolset removes that, because many clients refuse every draft but theirs;
+/// here the server lists the schema of the source unchanged.
 struct Schema(ToolList);
 
 impl Schema {
@@ -106,7 +107,7 @@ fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
             "no question"
         })
         .build()?;
-    // A tool that changes the list that it is in.
+    // A tool that changes its own list.
     let changed = tools.clone();
     tools.add(Tool::new("test_trigger_tool_change", "Changes the list", async move |_: NoArgs| {
         if !changed.remove("test_more") {

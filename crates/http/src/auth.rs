@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Authorization of requests.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -11,22 +11,22 @@ use crate::header::one;
 use crate::refusal::Refusal;
 use crate::token_file::TokenFile;
 
-/// Who asks, where that is checked; a session belongs to whoever opened it.
+/// The authenticated caller, if requests are authorized; a session belongs to the caller that opened it.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Principal(Option<Arc<str>>);
 
-/// It may be a token, which belongs into no log.
+/// It may be a token, which must not be logged.
 impl std::fmt::Debug for Principal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Somebody" } else { "Anybody" })
+        f.write_str(if self.0.is_some() { "Authenticated" } else { "Anonymous" })
     }
 }
 
 type Check = dyn Fn(HeaderMap) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync;
 
-/// Decides who may ask.
+/// Decides which requests are admitted.
 pub(crate) enum Authorizer {
-    Everybody,
+    Anyone,
     Tokens(TokenFile),
     Own(Box<Check>),
 }
@@ -34,7 +34,7 @@ pub(crate) enum Authorizer {
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Everybody => "Everybody",
+            Self::Anyone => "Anyone",
             Self::Tokens(_) => "Tokens",
             Self::Own(_) => "Own",
         })
@@ -55,7 +55,7 @@ impl Authorizer {
 
     pub(crate) async fn admit(&self, headers: &HeaderMap) -> Result<Principal, Refusal> {
         match self {
-            Self::Everybody => Ok(Principal(None)),
+            Self::Anyone => Ok(Principal(None)),
             Self::Tokens(file) => {
                 let Some(token) = bearer(headers)? else {
                     return Err(unauthorized("Bearer", "the header `Authorization: Bearer …` is needed"));
@@ -67,7 +67,7 @@ impl Authorizer {
                     }
                     Err(error) => {
                         // The client learns nothing about our files.
-                        tracing::error!(%error, "nobody is let in");
+                        tracing::error!(%error, "all requests are refused");
                         let text = "the tokens of this server cannot be read now";
                         Err(Refusal::server(StatusCode::SERVICE_UNAVAILABLE, text))
                     }
@@ -86,7 +86,7 @@ fn unauthorized(challenge: &'static str, text: impl Into<std::borrow::Cow<'stati
         .header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }
 
-/// The token that a request brings.
+/// The token of a request.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(value) = one(headers, AUTHORIZATION.as_str())? else { return Ok(None) };
     let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));

@@ -1,4 +1,4 @@
-//! Bodies: of requests, which are read with bounds, and of responses.
+//! Bodies of requests, which are read within limits, and of responses.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -19,16 +19,16 @@ use crate::refusal::Refusal;
 /// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What a request is answered with.
+/// The response to a request.
 pub type Response = hyper::Response<Body>;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENTS: &str = "text/event-stream";
 
-/// What keeps a stream open: a comment.
+/// Keeps a stream open: a comment.
 pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b":\n\n");
 
-/// Reads a message: not too large, within the time, and only as long as there is room in the budget.
+/// Reads a message: of limited size, within the time limit, and only while the budget has room.
 pub(crate) async fn read<B>(body: B, limit: Duration, budget: &Budget) -> Result<Bytes, Refusal>
 where
     B: hyper::body::Body<Error: Display>,
@@ -71,7 +71,7 @@ where
     })
 }
 
-/// A response that is one message.
+/// A response with one message.
 pub(crate) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
     full(status, JSON, message)
 }
@@ -83,14 +83,14 @@ pub(crate) fn full(status: StatusCode, kind: &'static str, text: impl Into<Bytes
     response
 }
 
-/// A response that says nothing.
+/// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
     let mut response = hyper::Response::new(Full::new(Bytes::new()).boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
-/// A response that is a stream of events.
+/// A response with a stream of events.
 pub(crate) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     use futures_util::StreamExt as _;
 
@@ -99,7 +99,7 @@ pub(crate) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Resp
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENTS));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx would keep events back until it has enough of them.
+    // Otherwise nginx would buffer events.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }

@@ -1,4 +1,4 @@
-//! How a source is served.
+//! Settings of a server.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::error::HttpError;
 use crate::service::McpService;
 use crate::token_file::TokenFile;
 
-/// An MCP server over HTTP for the tools of `source`. All of its clients share them: exclusive tools run one at a time,
-/// whoever calls.
+/// An MCP server over HTTP for the tools of `source`. All clients share them: exclusive tools run one at a time
+/// over all clients.
 ///
 /// ```
 /// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
@@ -33,21 +33,21 @@ pub fn service(source: impl ToolSource) -> Builder {
         info: ServerInfo::default(),
         tracer: Tracer::without_file(Process::Server),
         doors: Doors::default(),
-        authorizer: Authorizer::Everybody,
+        authorizer: Authorizer::Anyone,
         has_metrics: false,
         limits: Limits::default(),
     }
 }
 
-/// What a server takes at a time.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Calls that run.
+    /// The number of calls that run at a time.
     pub(crate) running: usize,
     pub(crate) sessions: usize,
     pub(crate) session_idle: Duration,
     pub(crate) connections: usize,
-    /// The head of a request, and its body.
+    /// The time for a request's head, and for its body.
     pub(crate) read: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// An MCP server over HTTP that is being set up; [`service`] makes one.
+/// An MCP server over HTTP that is being configured; [`service`] makes one.
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
@@ -77,45 +77,47 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How the server introduces itself.
+    /// Sets how the server introduces itself.
     pub fn info(mut self, info: ServerInfo) -> Self {
         self.info = info;
         self
     }
 
-    /// Who is told of each call.
+    /// Sets the tracer that each call is reported to.
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = tracer;
         self
     }
 
-    /// A name that clients may call the server by, as it stands in the header `Host`: `example.com` with any port, or
-    /// `example.com:8443`. `localhost`, 127.0.0.1 and `::1` are always allowed.
+    /// Allows a host name in the header `Host`: `example.com` with any port, or `example.com:8443`. `localhost`,
+    /// 127.0.0.1 and `::1` are always allowed.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.doors.hosts.push(host.into());
         self
     }
 
-    /// A page that may call the server from a browser, such as `https://app.example.com`. Pages on this machine and on the
-    /// server's own address are always allowed; requests that come from no page are not affected.
+    /// Allows web pages of an origin, such as `https://app.example.com`, to call the server from a browser. Pages
+    /// on this machine and on the server's own address are always allowed; requests without an `Origin` are not
+    /// affected.
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         self.doors.origins.push(origin.into());
         self
     }
 
-    /// Lets in only requests with `Authorization: Bearer` and one of the file's tokens. The file has one on each line; lines
-    /// that begin with `#` are comments. It is read again when it has changed. Whoever cannot be checked is not let in.
+    /// Admits only requests with `Authorization: Bearer` and one of the file's tokens. The file has one token on
+    /// each line; lines that begin with `#` are comments. It is read again when it has changed. While it cannot be
+    /// used, all requests are refused.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, others can read it, it is not this user's, or there is no token in it.
+    /// When the file cannot be read, is readable by others, does not belong to this user, or has no token.
     pub fn bearer_tokens_from(mut self, file: impl AsRef<Path>) -> Result<Self, HttpError> {
         self.authorizer = Authorizer::Tokens(TokenFile::open(file.as_ref())?);
         Ok(self)
     }
 
-    /// Lets in only requests whose headers `check` accepts. It says who it is that asks: a session can be used only by
-    /// whoever opened it. The text of its error is sent to the client, with status 401.
+    /// Admits only requests whose headers `check` accepts. It returns the name of the caller: a session can only be
+    /// used by the caller that opened it. The text of its error is sent to the client, with status 401.
     ///
     /// ```
     /// # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
@@ -136,47 +138,47 @@ impl Builder {
         self
     }
 
-    /// Lets [`serve`](crate::serve) answer `/metrics` with figures for Prometheus, to those who may call.
+    /// Lets [`serve`](crate::serve) answer `/metrics` in Prometheus format, to authorized callers.
     pub fn metrics(mut self) -> Self {
         self.has_metrics = true;
         self
     }
 
-    /// Calls that run at a time, 512 unless set. Further ones wait; when eight times as many run or wait, more are refused
-    /// with status 503.
+    /// The number of calls that run at a time; the default is 512. Further ones wait. When eight times as many run
+    /// or wait, more are refused with status 503.
     pub fn max_calls(mut self, calls: usize) -> Self {
         self.limits.running = calls.clamp(1, 1 << 20);
         self
     }
 
-    /// Sessions at a time, 1,000 unless set. For another one the session ends that has been idle for longest; if all are in
-    /// use, it is refused with status 503.
+    /// The number of sessions at a time; the default is 1,000. A new one replaces the session that has been idle
+    /// for longest; if all are in use, it is refused with status 503.
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.limits.sessions = sessions.max(1);
         self
     }
 
-    /// How long a session may be idle before it ends, an hour unless set. It is not idle while a call runs or its stream is
-    /// open.
+    /// How long a session may be idle before it ends; the default is an hour. It is not idle while a call runs or
+    /// its stream is open.
     pub fn session_idle(mut self, limit: Duration) -> Self {
         self.limits.session_idle = limit;
         self
     }
 
-    /// Connections that [`serve`](crate::serve) has at a time, 4,096 unless set. Further ones wait.
+    /// The number of connections of [`serve`](crate::serve) at a time; the default is 4,096. Further ones wait.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.connections = connections.clamp(1, 1 << 20);
         self
     }
 
-    /// Within which time a request's head must arrive, and then its body; a minute unless set. The head is up to
-    /// [`serve`](crate::serve), or to the server that you mount the service in.
+    /// The time within which a request's head must arrive, and then its body; the default is a minute. The head is
+    /// checked by [`serve`](crate::serve), or by the server that you mount the service in.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.limits.read = limit;
         self
     }
 
-    /// The service.
+    /// Builds the service.
     #[must_use]
     pub fn build(self) -> McpService {
         McpService::new(self)

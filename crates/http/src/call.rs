@@ -1,4 +1,4 @@
-//! Calls.
+//! Runs calls and writes their responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::service::Shared;
 use crate::session::Session;
 use crate::stream::KEEP_ALIVE;
 
-/// A call that takes longer is answered by a stream, which shows that somebody is there.
+/// A call that takes longer is answered with a stream, whose comments keep the connection alive.
 const QUICK: Duration = Duration::from_secs(5);
 
 /// A call, and how it is to be answered.
@@ -174,7 +174,7 @@ impl Reply {
     }
 }
 
-/// A call under way.
+/// A running call.
 struct Run {
     shared: Arc<Shared>,
     era: Era,
@@ -335,12 +335,12 @@ impl Run {
     async fn answer(&self, result: &RawJson) {
         let (head, rest) = result_head(&self.id, self.era, "", result);
         let answer = [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat();
-        // If nobody waits for it any more, nobody misses it.
+        // Fails if the client has closed the request, and then the answer is not needed.
         _ = self.says.send(Said::Answer(answer.into())).await;
     }
 }
 
-/// Whether a result calls itself an error.
+/// Whether a result is marked as an error.
 fn says_error(result: &RawJson) -> bool {
     let found = members(result.as_str(), &["isError"]);
     matches!(found, Ok(Some([Some(value)])) if value.get() == "true")

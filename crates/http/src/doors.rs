@@ -1,7 +1,8 @@
-//! Which names the server is called by, and which pages may call it.
+//! Checks the headers `Host` and `Origin`.
 //!
-//! A page in a browser can send requests to a server on the user's machine, and can give its own name that machine's address. So a
-//! request must name a host that is known, and come from no page but known ones.
+//! A web page in a browser can send requests to a server on the user's machine, and can make its own host name
+//! resolve to that machine's address. So a request must name an allowed host, and must not come from a page that is
+//! not allowed.
 
 use std::net::IpAddr;
 
@@ -12,7 +13,7 @@ use hyper::{HeaderMap, StatusCode, Uri};
 use crate::header::one;
 use crate::refusal::Refusal;
 
-/// Who may be asked for, and by whom.
+/// The allowed hosts and origins.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     pub(crate) hosts: Vec<String>,
@@ -53,7 +54,7 @@ impl Doors {
     }
 }
 
-/// A host, and perhaps a port.
+/// A host with an optional port.
 #[derive(Debug, PartialEq)]
 struct Place {
     name: String,
@@ -63,7 +64,7 @@ struct Place {
 impl Place {
     fn read(text: &str) -> Option<Self> {
         let place: Authority = text.parse().ok()?;
-        // `user@host` is none.
+        // `user@host` is not allowed.
         let is_plain = !text.contains('@') && !place.host().is_empty();
         let name = place.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         is_plain.then(|| Self { name, port: place.port_u16() })
@@ -73,7 +74,7 @@ impl Place {
         self.name == "localhost" || self.name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// Whether `known` means this place; without a port it means all of them.
+    /// Whether `known` means this place; without a port it matches any.
     fn is(&self, known: &str) -> bool {
         Self::read(known)
             .is_some_and(|known| known.name == self.name && (known.port.is_none() || known.port == self.port))
@@ -142,10 +143,7 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(HOST, "localhost".parse().unwrap());
         twice.append(HOST, "evil.example".parse().unwrap());
-        assert!(
-            doors.check(&Uri::from_static("/mcp"), &twice).is_err(),
-            "whoever routes may look at the other one"
-        );
+        assert!(doors.check(&Uri::from_static("/mcp"), &twice).is_err(), "a proxy may use the other one");
         let whole = Uri::from_static("http://localhost:8000/mcp");
         assert!(doors.check(&whole, &HeaderMap::new()).is_ok(), "HTTP/2 names the host in the address");
         assert!(doors.check(&Uri::from_static("/mcp"), &HeaderMap::new()).is_err());

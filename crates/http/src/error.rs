@@ -1,4 +1,4 @@
-//! What can go wrong before and while serving.
+//! Errors before and while serving.
 
 use std::fmt;
 use std::io;
@@ -7,36 +7,36 @@ use std::path::{Path, PathBuf};
 
 use toolbridge_core::{Hint, show_hint};
 
-/// Why a server could not be made, or has ended.
+/// Why a server could not be started, or has ended.
 #[non_exhaustive]
 pub enum HttpError {
-    /// Others on the network could call the tools.
+    /// Other machines could call the tools without authorization.
     Unprotected {
         /// Where the server listens.
         address: SocketAddr,
     },
-    /// The listener does not say where it listens.
+    /// The listener's address is unknown.
     Listen(io::Error),
-    /// The file of tokens cannot be read.
+    /// The token file cannot be read.
     Tokens {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// The file of tokens is somebody else's, or no file.
+    /// The token file belongs to another user, or is not a regular file.
     TokensOwner {
         /// The file.
         path: PathBuf,
     },
-    /// Others can read the file of tokens.
+    /// The token file is readable by others.
     TokensMode {
         /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// The file of tokens has none.
+    /// The token file has no tokens.
     NoTokens {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ impl fmt::Display for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unprotected { address } => {
-                write!(f, "`{address}` can be reached from other machines, and nobody is asked who they are")
+                write!(f, "`{address}` can be reached from other machines, and requests are not authorized")
             }
             Self::Listen(error) => write!(f, "cannot listen: {error}"),
             Self::Tokens { path, error } => {

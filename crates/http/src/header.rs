@@ -1,4 +1,4 @@
-//! What MCP says in headers, and that it is what the message says.
+//! Checks MCP's headers, and that they agree with the message.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -16,7 +16,7 @@ const VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
 
-/// The one value of a header; none where it is missing.
+/// The single value of a header; `None` if it is missing.
 pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -25,13 +25,13 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a s
             Refusal::because(StatusCode::BAD_REQUEST, format!("the header `{name}` is not plain text"))
         }),
         (Some(_), Some(_)) => {
-            let text = format!("the header `{name}` stands more than once");
+            let text = format!("the header `{name}` is there more than once");
             Err(Refusal::because(StatusCode::BAD_REQUEST, text))
         }
     }
 }
 
-/// Whether the client takes all of these.
+/// Whether the client accepts all of these types.
 fn accepts(headers: &HeaderMap, kinds: &[&str]) -> bool {
     let mut accepted = Vec::new();
     for value in headers.get_all(ACCEPT) {
@@ -48,7 +48,7 @@ fn accepts(headers: &HeaderMap, kinds: &[&str]) -> bool {
     })
 }
 
-/// What a `POST` must say of itself.
+/// Checks the headers of a `POST`.
 pub(crate) fn check_post(headers: &HeaderMap) -> Result<(), Refusal> {
     if !accepts(headers, &[JSON, EVENTS]) {
         let text = format!("the header `Accept` must have both `{JSON}` and `{EVENTS}`");
@@ -62,7 +62,7 @@ pub(crate) fn check_post(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a `GET` must say of itself.
+/// Checks the headers of a `GET`.
 pub(crate) fn check_get(headers: &HeaderMap) -> Result<(), Refusal> {
     if !accepts(headers, &[EVENTS]) {
         let text = format!("the header `Accept` must have `{EVENTS}`");
@@ -71,19 +71,19 @@ pub(crate) fn check_get(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The version that the headers name.
+/// The version in the headers, unchecked.
 pub(crate) fn named_version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     one(headers, VERSION)
 }
 
-/// The version that the headers name: one that is spoken here.
+/// The version in the headers, which must be a supported one.
 pub(crate) fn version(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let version = one(headers, VERSION)?;
     if let Some(version) = version.filter(|version| !is_known(version)) {
         let versions: Vec<_> = KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
         let shown = version.chars().take(40).collect::<String>();
         let text = format!(
-            "the header `MCP-Protocol-Version` names `{shown}`; spoken here are {}",
+            "the header `MCP-Protocol-Version` names `{shown}`; supported are {}",
             versions.join(", ")
         );
         return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
@@ -95,25 +95,25 @@ fn is_known(version: &str) -> bool {
     KNOWN_VERSIONS.iter().any(|known| known.as_str() == version)
 }
 
-/// Whether requests of this version bring everything themselves: there are no sessions.
+/// Whether requests of this version carry all metadata themselves, without sessions.
 pub(crate) fn is_stateless(version: &str) -> bool {
     KNOWN_VERSIONS.iter().any(|known| known.as_str() == version && !known.has_initialize())
 }
 
-/// What a request says of itself in its body.
+/// What a request's body contains that the headers must repeat.
 pub(crate) struct Said<'a> {
     pub(crate) method: &'a str,
-    /// The tool, where it is a call.
+    /// The tool, if it is a call.
     pub(crate) name: Option<&'a str>,
     pub(crate) version: Option<&'a str>,
 }
 
-/// Whether a request is one without a session. Its headers and its body must agree on that, and on what it asks for.
+/// Whether a request is one without a session. Its headers and its body must agree on that, and on its content.
 pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool, Refusal> {
     let mismatch =
         |text: String| Refusal::new(StatusCode::BAD_REQUEST, ErrorData::header_mismatch(text, None));
     let named = match said.version {
-        // The answer to a version in the body that is not spoken here lists those that are.
+        // An unsupported version in the body gets a response that lists the supported ones.
         Some(_) => one(headers, VERSION)?,
         None => version(headers)?,
     };
@@ -130,7 +130,7 @@ pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool
         }
         _ => {}
     }
-    // A version that is not known is refused later, by name.
+    // An unknown version is refused later, with an error that names it.
     let is_sessionless = said.version.is_some_and(|version| !is_known(version) || is_stateless(version))
         || named.is_some_and(is_stateless)
         || said.method == "server/discover";
@@ -161,7 +161,7 @@ pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool
     Ok(is_sessionless)
 }
 
-/// A header's value, which is in Base64 where it cannot be written plainly.
+/// A header's value, which is in Base64 if it cannot be written plainly.
 fn coded(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
     let wrong = || format!("the header `{name}` is not one text, plain or as `=?base64?…?=`");
     let Some(value) = one(headers, name).map_err(|_| wrong())? else { return Ok(None) };
@@ -172,13 +172,13 @@ fn coded(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
     String::from_utf8(bytes).map(Some).map_err(|_| wrong())
 }
 
-/// Checks the headers that repeat arguments, for tools whose schema asks for them with `x-mcp-header`.
+/// Checks the headers that repeat arguments, for tools whose schema requires them with `x-mcp-header`.
 pub(crate) fn check_arguments(
     headers: &HeaderMap,
     tool: &ToolSpec,
     arguments: &RawJson,
 ) -> Result<(), Refusal> {
-    // Few tools do, and so few schemas are decoded.
+    // Few tools do, so most schemas need not be decoded.
     if !tool.input_schema.as_str().contains("x-mcp-header") {
         return Ok(());
     }
@@ -216,7 +216,7 @@ fn check_members(headers: &HeaderMap, schema: &Value, value: Option<&Value>) -> 
     Ok(())
 }
 
-/// `1.0` and `1` are one number.
+/// `1.0` and `1` are the same number.
 fn is_same(named: &str, said: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
     named == said

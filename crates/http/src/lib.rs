@@ -1,7 +1,7 @@
-//! Any tool source as an MCP server over Streamable HTTP.
+//! Serves any tool source over MCP with Streamable HTTP.
 //!
-//! [`service`] makes a tower service, to be mounted in a program that has a server already; [`serve`] is a small server for
-//! those that have none.
+//! [`service`] makes a tower service, to be mounted in a program that already has a server; [`serve`] is a small
+//! server for programs without one.
 //!
 //! ```no_run
 //! # mod toolbridge { pub use toolbridge_core::*; pub mod http { pub use toolbridge_http::*; } }
@@ -16,8 +16,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Messages are read and written by the same code as those on stdin and stdout (`toolbridge-mcp`): arguments and results are
-//! spans of raw JSON, which pass byte for byte.
+//! Messages are read and written by the same code as those on stdin and stdout (`toolbridge-mcp`): arguments and
+//! results are slices of raw JSON, which are passed on byte for byte.
 
 mod auth;
 mod body;

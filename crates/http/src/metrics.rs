@@ -1,4 +1,4 @@
-//! Figures, in the text format of Prometheus.
+//! Metrics in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use toolbridge_core::trace::Outcome;
 
-/// Tools that have figures of their own; tools come and go, and whoever collects the figures keeps all of them.
+/// The number of tools with their own metrics. Tools may be added and removed without end, and Prometheus keeps
+/// every name it has seen.
 const MAX_TOOLS: usize = 1000;
 
-/// Where those beyond are counted. No tool has such a name.
+/// The name for further tools. No tool can have it.
 const OTHERS: &str = "(others)";
 
 /// Counts calls.
@@ -29,7 +30,7 @@ struct OfTool {
     seconds: Duration,
 }
 
-/// A call that is being counted; it is cancelled unless it says otherwise.
+/// A call that is being counted; its outcome is `Cancelled` unless another one is set.
 #[derive(Debug)]
 pub(crate) struct Counted {
     metrics: Metrics,
@@ -39,7 +40,7 @@ pub(crate) struct Counted {
 }
 
 impl Metrics {
-    /// A call of a tool that is listed.
+    /// Counts a call of a listed tool.
     pub(crate) fn begin(&self, tool: &str) -> Counted {
         self.lock().under_way += 1;
         Counted {
@@ -54,7 +55,7 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of it as text.
+    /// All metrics as text.
     pub(crate) fn text(&self, sessions: usize) -> String {
         let counts = self.lock();
         let mut text = String::new();
@@ -74,7 +75,7 @@ impl Metrics {
             _ = writeln!(text, "toolbridge_call_seconds_sum{{tool=\"{tool}\"}} {seconds}");
             _ = writeln!(text, "toolbridge_call_seconds_count{{tool=\"{tool}\"}} {count}");
         }
-        head(&mut text, "toolbridge_calls_under_way", "gauge", "Calls that run, or wait for their turn.");
+        head(&mut text, "toolbridge_calls_under_way", "gauge", "Calls that run or wait.");
         _ = writeln!(text, "toolbridge_calls_under_way {}", counts.under_way);
         head(&mut text, "toolbridge_sessions", "gauge", "Sessions that are open.");
         _ = writeln!(text, "toolbridge_sessions {sessions}");

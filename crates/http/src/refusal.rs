@@ -1,4 +1,4 @@
-//! Requests that are not let in: a status, and a JSON-RPC error that says what would be right.
+//! Refused requests: a status, and a JSON-RPC error that says what would be right.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use toolbridge_mcp::wire::{ErrorCode, ErrorData, RpcId, error_line, invalid_requ
 
 use crate::body::{Response, json};
 
-/// An error of the server itself, as JSON-RPC leaves room for.
+/// An error of the server itself, from the range that JSON-RPC reserves for this.
 const SERVER_ERROR: ErrorCode = ErrorCode(-32000);
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Inner>);
 
@@ -28,29 +28,29 @@ impl Refusal {
         Self(Box::new(Inner { status, id: None, error, headers: Vec::new() }))
     }
 
-    /// The client's fault.
+    /// An error of the client.
     pub(crate) fn because(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(status, invalid_request(message))
     }
 
-    /// Nobody's fault, or ours.
+    /// An error of the server, or a state that the client cannot know.
     pub(crate) fn server(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(status, ErrorData::new(SERVER_ERROR, message, None))
     }
 
-    /// There is too much to do; the client may come again.
+    /// The server is overloaded; the client may retry.
     pub(crate) fn busy(message: impl Into<Cow<'static, str>>) -> Self {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, message)
             .header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// No such method here.
+    /// The HTTP method is not supported.
     pub(crate) fn method(allowed: &'static str) -> Self {
         Self::because(StatusCode::METHOD_NOT_ALLOWED, format!("this address answers {allowed}"))
             .header(ALLOW, HeaderValue::from_static(allowed))
     }
 
-    /// The rest of the request is not read.
+    /// Closes the connection, because the rest of the request is not read.
     pub(crate) fn and_close(self) -> Self {
         self.header(CONNECTION, HeaderValue::from_static("close"))
     }
@@ -60,7 +60,7 @@ impl Refusal {
         self
     }
 
-    /// The request that is told so.
+    /// Sets the id of the refused request.
     pub(crate) fn of(mut self, id: impl Into<Option<RpcId>>) -> Self {
         self.0.id = id.into();
         self

@@ -1,4 +1,4 @@
-//! A small server for programs that have none.
+//! A small server for programs without one.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::error::HttpError;
 use crate::refusal::Refusal;
 use crate::service::McpService;
 
-/// After a failure to accept a connection: there may be no descriptor left, and others may give theirs back.
+/// The pause after a failure to accept: there may be no descriptor left until other connections are closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `service` at `/mcp` until `shutdown`, over HTTP/1.1; `/healthz` answers `ok`, and `/metrics` figures where
-/// [`Builder::metrics`](crate::Builder::metrics) says so. Encryption is up to a proxy before it.
+/// Serves `service` at `/mcp` over HTTP/1.1 until `shutdown`; `/healthz` answers `ok`, and `/metrics` has metrics
+/// if [`Builder::metrics`](crate::Builder::metrics) is set. Encryption is left to a proxy.
 ///
-/// At the end calls under way have a second to finish. Dropping the future ends everything at once.
+/// On shutdown, running calls have a second to finish. Dropping the future ends everything immediately.
 ///
 /// # Errors
 ///
-/// When other machines can reach the listener and nobody is asked who they are.
+/// When other machines can reach the listener and requests are not authorized.
 pub async fn serve(
     listener: TcpListener,
     service: McpService,
@@ -80,7 +80,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// The next connection, when there is a place for it.
+/// The next connection, once there is room for it.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
@@ -90,7 +90,7 @@ async fn accept(
 }
 
 async fn connection(stream: TcpStream, service: McpService) {
-    // Events are small, and should not wait for more.
+    // Events are small, and should be sent without delay.
     _ = stream.set_nodelay(true);
     let closing = service.0.closing.clone();
     let limit = service.0.limits.read;

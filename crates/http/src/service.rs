@@ -1,4 +1,4 @@
-//! The service: one request, one response.
+//! The service: answers one request at a time with one response.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -31,7 +31,7 @@ use crate::refusal::Refusal;
 use crate::session::{Session, Sessions};
 use crate::stream::ChangeStream;
 
-/// So many calls may wait for each one that may run.
+/// How many calls may run or wait, for each one that may run.
 const WAITING: usize = 8;
 
 /// Calls that may wait for answers to their questions, of clients without sessions.
@@ -52,18 +52,18 @@ pub(crate) struct Shared {
     pub(crate) has_metrics: bool,
     sessions: Sessions,
     bodies: Budget,
-    /// Calls that run.
+    /// Limits the calls that run.
     pub(crate) running: Semaphore,
-    /// Calls that run or wait.
+    /// Limits the calls that run or wait.
     pub(crate) places: Arc<Semaphore>,
     /// Calls that go on when their clients call again.
     pub(crate) waiting: WaitingRoom<call::Known, call::Retried>,
     pub(crate) metrics: Metrics,
-    /// The answer to `tools/list`, and what it was made of.
+    /// The answer to `tools/list`, and the list it was written from.
     list: Mutex<Option<(ToolList, RawJson)>>,
-    /// Nothing new is begun.
+    /// Cancelled when no new requests are accepted.
     pub(crate) closing: CancellationToken,
-    /// Nothing goes on.
+    /// Cancelled when running calls are to end.
     pub(crate) ended: CancellationToken,
 }
 
@@ -97,13 +97,14 @@ impl McpService {
         self.0.answer(request).await.unwrap_or_else(Response::from)
     }
 
-    /// Figures in the text format of Prometheus: calls by tool and outcome, how long they took, sessions.
+    /// Metrics in the text format of Prometheus: calls by tool and outcome, their duration, sessions.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.0.metrics.text(self.0.sessions.len())
     }
 
-    /// Ends the service: nothing new is begun, streams end, calls under way have a second to finish, and are then cancelled.
+    /// Shuts the service down: new requests are refused, streams end, and running calls have a second to finish
+    /// before they are cancelled.
     pub async fn shutdown(&self) {
         let shared = &self.0;
         shared.closing.cancel();
@@ -113,14 +114,14 @@ impl McpService {
         shared.sessions.clear();
     }
 
-    /// Waits until [`shutdown`](Self::shutdown) is called: for a server that has to be told when to stop.
+    /// Waits until [`shutdown`](Self::shutdown) is called, for a server that has to be told when to stop.
     pub async fn closed(&self) {
         self.0.closing.cancelled().await;
     }
 
-    /// Whether anybody is asked who they are.
+    /// Whether requests are authorized.
     pub(crate) fn is_protected(&self) -> bool {
-        !matches!(self.0.authorizer, Authorizer::Everybody)
+        !matches!(self.0.authorizer, Authorizer::Anyone)
     }
 }
 
@@ -147,11 +148,11 @@ impl Shared {
         WAITING * self.limits.running
     }
 
-    /// Lets a request in: its `Host`, its `Origin`, and who asks.
+    /// Checks whether a request is admitted: its `Host`, its `Origin`, and its authorization.
     pub(crate) async fn admit<B>(&self, request: &Request<B>) -> Result<Principal, Refusal> {
         self.doors.check(request.uri(), request.headers())?;
         if self.closing.is_cancelled() {
-            return Err(Refusal::busy("the server is about to end").and_close());
+            return Err(Refusal::busy("the server is shutting down").and_close());
         }
         self.authorizer.admit(request.headers()).await
     }
@@ -186,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// The session that a request names.
+    /// The session that a request belongs to.
     fn session(&self, headers: &HeaderMap, principal: &Principal) -> Result<Arc<Session>, Refusal> {
         let Some(id) = header::one(headers, header::SESSION)? else {
             let text = "the header `Mcp-Session-Id` is needed; the answer to `initialize` has it";
@@ -198,7 +199,7 @@ impl Shared {
         })
     }
 
-    /// Deals with one message.
+    /// Handles one message.
     async fn take(
         self: &Arc<Self>,
         headers: &HeaderMap,
@@ -219,7 +220,7 @@ impl Shared {
             Message::Cancel(_) | Message::Notification | Message::Response { .. }
                 if header::version(headers)?.is_some_and(header::is_stateless) =>
             {
-                // Whoever has no session cancels a call by closing its request.
+                // Without a session, a client cancels a call by closing its request.
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Cancel(id) => {
@@ -239,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// Who asks, and in which shape the answer is to be.
+    /// The session or client of a request, and the form of the response.
     fn meet(
         &self,
         headers: &HeaderMap,
@@ -329,7 +330,7 @@ impl Shared {
         }
     }
 
-    /// Answers a request that is about neither calls nor the list of tools.
+    /// Answers a request other than `tools/call` and `tools/list`.
     fn request(
         &self,
         headers: &HeaderMap,
@@ -349,7 +350,7 @@ impl Shared {
             return Ok(ChangeStream {
                 first: Some(first.into()),
                 changes: self.dispatcher.source().changes(),
-                news: subscription.tools_changed().next().map(Bytes::from),
+                notification: subscription.tools_changed().next().map(Bytes::from),
                 ended: self.ended.child_token(),
                 closing: self.closing.clone(),
                 session: None,
@@ -357,7 +358,7 @@ impl Shared {
             .response());
         }
         if method == "initialize" {
-            let text = "there is no `initialize` in this version: every request says everything itself";
+            let text = "there is no `initialize` in this version: every request carries its own metadata";
             return Err(asker.refusal(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)));
         }
         let result = asker
@@ -408,15 +409,15 @@ impl Shared {
         Ok(response)
     }
 
-    /// The stream of a session, which tells of changes.
+    /// The stream of a session, which notifies of changes.
     fn follow(&self, session: &Arc<Session>) -> Response {
-        // Before the list is looked at, so that no change is missed.
+        // Before the list is read, so that no change is missed.
         let changes = self.dispatcher.source().changes();
-        let (ended, is_news) = session.open_stream(&self.dispatcher.source().tools());
+        let (ended, has_changed) = session.open_stream(&self.dispatcher.source().tools());
         ChangeStream {
-            first: is_news.then(|| LIST_CHANGED.into()),
+            first: has_changed.then(|| LIST_CHANGED.into()),
             changes,
-            news: Some(LIST_CHANGED.into()),
+            notification: Some(LIST_CHANGED.into()),
             ended,
             closing: self.closing.clone(),
             session: Some(Arc::clone(session)),
@@ -425,10 +426,10 @@ impl Shared {
     }
 }
 
-/// Who asks.
+/// The sender of a request.
 struct Asker {
     session: Option<Arc<Session>>,
-    /// Of a request without a session.
+    /// For a request without a session.
     protocol: Protocol,
     era: Era,
 }
@@ -441,7 +442,7 @@ impl Asker {
         }
     }
 
-    /// An error of the protocol. In sessions the status tells nothing of it; for later versions it does.
+    /// A protocol error. In sessions the status is always 200; in later versions it depends on the error.
     fn refusal(&self, error: ErrorData) -> Refusal {
         let status = match error.code {
             _ if self.session.is_some() => StatusCode::OK,

@@ -1,4 +1,4 @@
-//! Sessions: what is known of clients that have called `initialize`.
+//! Sessions of clients that have called `initialize`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use crate::auth::Principal;
 pub(crate) struct Session {
     pub(crate) id: String,
     principal: Principal,
-    /// Cancelled when the session ends; so are its calls.
+    /// Cancelled when the session ends; its calls are cancelled with it.
     pub(crate) ended: CancellationToken,
     /// What tools have asked, and the client has not answered.
     pub(crate) questions: OpenQuestions,
@@ -25,11 +25,11 @@ pub(crate) struct Session {
 
 struct State {
     protocol: Protocol,
-    /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
+    /// Removing a call from this map decides its fate: either it is answered or it is cancelled.
     calls: HashMap<IdKey, CancellationToken>,
-    /// The stream that tells of changes, where there is one.
+    /// The stream that notifies of changes, if it is open.
     stream: Option<CancellationToken>,
-    /// The list of tools that the client has seen last.
+    /// The list of tools that the client has last received.
     seen: Option<ToolList>,
     used: Instant,
 }
@@ -49,7 +49,7 @@ impl Session {
         then(&mut self.lock().protocol)
     }
 
-    /// Notes a call; says whether there was none of that id.
+    /// Registers a call; returns whether its id was free.
     pub(crate) fn begin(&self, id: &IdKey, call: CancellationToken) -> bool {
         match self.lock().calls.entry(id.clone()) {
             Entry::Vacant(place) => {
@@ -60,49 +60,49 @@ impl Session {
         }
     }
 
-    /// Takes a call out.
+    /// Removes a call.
     pub(crate) fn claim(&self, id: &IdKey) -> Option<CancellationToken> {
         let mut state = self.lock();
         state.used = Instant::now();
         state.calls.remove(id)
     }
 
-    /// The client sees this list now.
+    /// Records that the client has received this list.
     pub(crate) fn see(&self, tools: ToolList) {
         self.lock().seen = Some(tools);
     }
 
-    /// Opens the one stream of the session, which takes the place of an earlier one; and says whether the client has seen
-    /// another list than this.
+    /// Opens the session's only stream, which replaces an earlier one; also returns whether the client has last
+    /// received another list than this one.
     pub(crate) fn open_stream(&self, tools: &ToolList) -> (CancellationToken, bool) {
         let stream = self.ended.child_token();
         let mut state = self.lock();
         if let Some(earlier) = state.stream.replace(stream.clone()) {
             earlier.cancel();
         }
-        let is_news = state.seen.as_ref().is_some_and(|seen| !seen.is(tools));
-        (stream, is_news)
+        let has_changed = state.seen.as_ref().is_some_and(|seen| !seen.is(tools));
+        (stream, has_changed)
     }
 
-    /// The stream has ended.
+    /// Records that the stream has ended.
     pub(crate) fn close_stream(&self, stream: &CancellationToken) {
         stream.cancel();
         let mut state = self.lock();
-        // A later one is not cancelled.
+        // A later stream is not cancelled and stays.
         if state.stream.as_ref().is_some_and(CancellationToken::is_cancelled) {
             state.stream = None;
             state.used = Instant::now();
         }
     }
 
-    /// Since when nothing has been going on; `None` while something is.
+    /// Since when the session has been idle; `None` while it is in use.
     fn idle_since(&self) -> Option<Instant> {
         let state = self.lock();
         (state.calls.is_empty() && state.stream.is_none()).then_some(state.used)
     }
 }
 
-/// All of them.
+/// All sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     open: Mutex<HashMap<String, Arc<Session>>>,
@@ -119,8 +119,8 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a session; it ends with `parent`. When there are too many, the one that has been idle for longest ends; `None`
-    /// if there is none.
+    /// Opens a session; it ends with `parent`. When there are too many, the one that has been idle for longest
+    /// ends; `None` if all are in use.
     pub(crate) fn open(
         &self,
         protocol: Protocol,
@@ -136,7 +136,7 @@ impl Sessions {
                 session.ended.cancel();
             }
         }
-        // 122 random bits of the system: nobody guesses it.
+        // 122 random bits from the system, which cannot be guessed.
         let id = Uuid::new_v4().simple().to_string();
         let state = State { protocol, calls: HashMap::new(), stream: None, seen: None, used: Instant::now() };
         let ended = parent.child_token();
@@ -147,7 +147,8 @@ impl Sessions {
         Some(session)
     }
 
-    /// The session with that id, if it is this principal's. Another's is as good as none.
+    /// The session with that id, if it belongs to this principal. A session of another principal is treated as
+    /// missing.
     pub(crate) fn get(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
         let mut open = self.lock();
         let session = Arc::clone(open.get(id).filter(|session| session.principal == *principal)?);

@@ -1,4 +1,4 @@
-//! Streams that tell of changes of the list of tools.
+//! Streams that notify of changes of the list of tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use toolbridge_core::{CancellationToken, Changes};
 use crate::body::{Response, STILL_HERE, event, events};
 use crate::session::Session;
 
-/// How often a stream on which nothing happens says that it is there.
+/// How often a comment is sent on an idle stream.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A stream of events about the list of tools.
 pub(crate) struct ChangeStream {
-    /// What is said at once.
+    /// Sent immediately.
     pub(crate) first: Option<Bytes>,
     pub(crate) changes: Changes,
-    /// What is said of each change; nothing where the client did not ask for it.
-    pub(crate) news: Option<Bytes>,
-    /// Ends the stream.
+    /// Sent for each change; `None` if the client did not ask for it.
+    pub(crate) notification: Option<Bytes>,
+    /// Ends this stream.
     pub(crate) ended: CancellationToken,
-    /// Ends every stream.
+    /// Ends all streams.
     pub(crate) closing: CancellationToken,
-    /// The session whose stream it is.
+    /// The session that the stream belongs to, if any.
     pub(crate) session: Option<Arc<Session>>,
 }
 
@@ -44,7 +44,7 @@ impl ChangeStream {
             biased;
             () = self.closing.cancelled() => None,
             () = self.ended.cancelled() => None,
-            () = self.changes.next(), if self.news.is_some() => self.news.as_deref().map(event),
+            () = self.changes.next(), if self.notification.is_some() => self.notification.as_deref().map(event),
             () = tokio::time::sleep(KEEP_ALIVE) => Some(STILL_HERE),
         }
     }

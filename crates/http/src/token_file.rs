@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use crate::error::HttpError;
 
-/// Nobody has so many tokens.
+/// More than enough for any number of tokens.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// The tokens of a file, which is read again when it has changed.
@@ -19,13 +19,13 @@ pub(crate) struct TokenFile {
     read: Mutex<(Stamp, Vec<String>)>,
 }
 
-/// Another one means that the file has changed.
+/// Identifies a version of the file.
 #[derive(PartialEq)]
 struct Stamp {
     place: (u64, u64),
     size: u64,
     modified: Option<SystemTime>,
-    /// Seconds and their fraction: changes of the mode count too.
+    /// Includes changes of the mode. Seconds and nanoseconds.
     changed: (i64, i64),
 }
 
@@ -52,7 +52,7 @@ impl TokenFile {
         if kept.0 != Stamp::of(&now) {
             *kept = read(&self.path)?;
         }
-        // All of them, whichever it is: how long this takes tells nothing.
+        // All tokens are compared, so that the time does not depend on the match.
         Ok(kept.1.iter().fold(false, |known, one| known | is_same(one.as_bytes(), token.as_bytes())))
     }
 }
@@ -79,7 +79,7 @@ fn read(path: &Path) -> Result<(Stamp, Vec<String>), HttpError> {
     Ok((Stamp::of(&metadata), tokens))
 }
 
-/// Compares without stopping at the first difference.
+/// Compares in constant time.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && black_box(one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other)))

@@ -1,4 +1,5 @@
-// The official client in TypeScript calls tools over HTTP: `node typescript.mjs FOLDER URL`, with its packages in FOLDER.
+// The official TypeScript client calls tools over HTTP: `node typescript.mjs FOLDER URL`, with its packages in
+// FOLDER.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 

@@ -1,4 +1,4 @@
-//! All sessions of this user that have a name, as one source of tools.
+//! All named sessions of this user, as one source of tools.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -20,17 +20,17 @@ use crate::names::{NamedSession, check_name, named_sessions, names_dirs, private
 use crate::remains::sweep_session;
 use crate::remote::Parent;
 
-/// What is offered where there is nothing else.
+/// The tool that is offered when there are no others.
 const SESSIONS: &str = "sessions";
 
-/// How long until a directory that cannot be watched is tried again.
+/// How long until watching a directory is retried.
 const WATCH_AGAIN: Duration = Duration::from_secs(5);
 
-/// The tools of all live sessions of this user that have a name, or of those with certain names.
+/// The tools of all live named sessions of this user, or of those with certain names.
 ///
-/// A tool has its own name where that is the only one of its kind, and else `session__tool`. Of several sessions with the same
-/// name the newest has it, the one before it is `name-2`, and so on. Sessions that start, end or change their tools show as
-/// [`changes`](ToolSource::changes).
+/// A tool keeps its own name if that is unique, and otherwise becomes `session__tool`. If several sessions have the
+/// same name, the newest has it, the next newest is `name-2`, and so on. When sessions start, end or change their
+/// tools, [`changes`](ToolSource::changes) notifies.
 #[derive(Debug)]
 pub struct Attached {
     shared: Arc<Shared>,
@@ -39,21 +39,21 @@ pub struct Attached {
 
 #[derive(Debug)]
 struct Shared {
-    /// Empty for all.
+    /// Empty for all sessions.
     names: Vec<String>,
     dirs: Vec<PathBuf>,
     now: RwLock<Arc<Now>>,
-    /// A session has changed its tools.
+    /// Notified when a session has changed its tools.
     member_changed: Arc<watch::Sender<()>>,
     changed: watch::Sender<()>,
 }
 
-/// What there is at one moment.
+/// The sessions and tools at one moment.
 #[derive(Debug, Default)]
 struct Now {
     members: Vec<Member>,
     list: ToolList,
-    /// By the names in `list`: whose tool it is, and what it is called there.
+    /// For each name in `list`: the session that has the tool, and the tool's name there.
     routes: HashMap<String, (Arc<Parent>, String)>,
 }
 
@@ -61,12 +61,12 @@ struct Now {
 struct Member {
     session: NamedSession,
     parent: Arc<Parent>,
-    /// What its tools were when `list` was made.
+    /// Its tools when `list` was made.
     tools: ToolList,
 }
 
 impl Attached {
-    /// The sessions with those names; without any, all that have one.
+    /// The sessions with those names; if there are none, all named sessions.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Attached {
         Ok(Self { shared: Arc::new(shared), follower: OnceLock::new() })
     }
 
-    /// What the sessions that are there now say of themselves, as one server.
+    /// The instructions of the current sessions, combined for one server.
     #[must_use]
     pub fn info(&self) -> ServerInfo {
         let now = self.shared.now();
@@ -111,7 +111,7 @@ impl Shared {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks which sessions there are, but for those whose sockets are known to be `gone`.
+    /// Looks for sessions again, except for those whose sockets are known to be `gone`.
     fn look(&self, gone: &HashSet<PathBuf>) {
         let before = self.now();
         let wanted = |session: &NamedSession| self.names.is_empty() || self.names.contains(&session.name);
@@ -130,7 +130,7 @@ impl Shared {
         self.changed.send_replace(());
     }
 
-    /// A session with its tools as they are now; the same parent as before, if there was one.
+    /// A session with its current tools; an already known session keeps its `Parent`.
     fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
         let known = before.members.iter().find(|old| old.session.socket == session.socket);
         let parent = if let Some(known) = known {
@@ -144,14 +144,14 @@ impl Shared {
         Some(Member { tools: parent.tools(), parent, session })
     }
 
-    /// Follows the sessions that come, go and change.
+    /// Follows sessions as they start, end and change.
     async fn follow(&self) {
         let mut followed = JoinSet::new();
         let mut known = HashSet::new();
         let mut gone = HashSet::new();
         let mut changes = self.member_changed.subscribe();
         loop {
-            // Before looking: what comes from here on is told.
+            // Created before looking, so that no later change is missed.
             let watches: Vec<_> = self.dirs.iter().filter_map(|dir| watch(dir)).collect();
             let is_blind = watches.len() < self.dirs.len();
             let mut news = JoinSet::new();
@@ -160,7 +160,7 @@ impl Shared {
             }
             self.look(&gone);
             let now = self.now();
-            // What comes back is followed anew; what a dead one left has been swept.
+            // A session that comes back is followed again; the remains of dead sessions have been removed.
             known.retain(|socket| now.members.iter().any(|member| member.session.socket == *socket));
             gone.retain(|socket: &PathBuf| socket.exists());
             for Member { session, parent, .. } in &now.members {
@@ -176,7 +176,7 @@ impl Shared {
                 Some(_) = news.join_next() => {}
                 () = tokio::time::sleep(WATCH_AGAIN), if is_blind => {}
                 Some(Ok(socket)) = followed.join_next() => {
-                    // What a killed process left; otherwise it would be there until another session starts.
+                    // Removes what a killed process left; otherwise it would stay until another session starts.
                     sweep_session(&socket);
                     gone.insert(socket);
                 }
@@ -190,7 +190,7 @@ fn watch(dir: &std::path::Path) -> Option<DirWatch> {
     let watch = private_dir(dir).and_then(|()| DirWatch::new(dir));
     watch
         .inspect_err(
-            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions will not be seen there"),
+            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions in this directory will not be noticed"),
         )
         .ok()
 }
@@ -204,7 +204,7 @@ impl Now {
         }
         let mut specs = Vec::<ToolSpec>::new();
         let mut routes = HashMap::new();
-        // Those with the same name are in order, the newest first.
+        // Sessions with the same name are in order, the newest first.
         for Member { session, parent, tools: own } in &members {
             let holder = holders.entry(&session.name).or_default();
             *holder += 1;
@@ -216,7 +216,10 @@ impl Now {
                 let prefix = if tools[tool.name.as_str()] > 1 { prefix.as_str() } else { "" };
                 let Some(spec) = with_prefix(prefix, tool) else { continue };
                 if routes.contains_key(&spec.name) {
-                    tracing::warn!(name = spec.name, "two tools would be called so, and only one is offered");
+                    tracing::warn!(
+                        name = spec.name,
+                        "two tools would get this name, only the first is offered"
+                    );
                     continue;
                 }
                 routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
@@ -237,7 +240,7 @@ impl Now {
 }
 
 impl Shared {
-    /// What to do where there is nothing.
+    /// What the `sessions` tool tells the model when there are no tools.
     fn advice(&self) -> String {
         let all: Vec<_> = named_sessions(&self.dirs).into_iter().map(|session| session.name).collect();
         let looked =

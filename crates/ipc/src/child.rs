@@ -1,4 +1,4 @@
-//! A child process that leads a group of its own. Not for users, and so not documented.
+//! A child process that leads its own process group. Internal, so not documented.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -13,13 +13,14 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-/// Says when a child has ended, and how.
+/// Resolves when a child has ended, with its status.
 pub type Exit = watch::Receiver<Option<ExitStatus>>;
 
-/// Starts a command as the leader of a new group, in the thread that then waits for its end with `reap`: the system takes the
-/// end of the thread that started a child for the end of its parent, and any other may end at any time.
+/// Starts a command as the leader of a new process group, on the thread that then waits for its end with `reap`.
+/// The death signal that the system sends to a child is tied to the thread that started it, so that thread must
+/// live as long as the child.
 ///
-/// If it cannot be started, `reap` is dropped before that is told.
+/// If the command cannot be started, `reap` is dropped before the error is returned.
 pub fn start<G: Send + Sync + 'static>(
     mut command: Command,
     group: impl FnOnce(&Child) -> G + Send + 'static,
@@ -30,7 +31,7 @@ pub fn start<G: Send + Sync + 'static>(
     let (tell_exit, exit) = watch::channel(None);
     let reaper = move || {
         let spawned = command.spawn();
-        // It holds the other ends of the pipes.
+        // The command holds the other ends of the pipes.
         drop(command);
         match spawned {
             Ok(child) => {
@@ -50,7 +51,7 @@ pub fn start<G: Send + Sync + 'static>(
     Ok((group, exit))
 }
 
-/// The ends of a child's pipes that are ours.
+/// Our ends of a child's pipes.
 #[derive(Debug)]
 pub struct Pipes {
     pub stdin: pipe::Sender,
@@ -59,7 +60,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Gives a command the other ends. Must be called inside a runtime.
+    /// Gives the other ends to a command. Must be called inside a runtime.
     pub fn to(command: &mut Command) -> io::Result<Self> {
         let (stdin, their_stdin) = pipe::pipe()?;
         let (their_stdout, stdout) = pipe::pipe()?;
@@ -70,11 +71,11 @@ impl Pipes {
     }
 }
 
-/// A group whose leader is a child of ours.
+/// A process group whose leader is our child.
 #[derive(Debug)]
 pub struct Group {
     leader: Pid,
-    /// Whether the leader has been reaped; its number may be somebody else's from then on.
+    /// Whether the leader has been reaped; after that its pid may be reused by another process.
     is_gone: Mutex<bool>,
     gone: Condvar,
 }
@@ -97,14 +98,14 @@ impl Group {
         *self.lock()
     }
 
-    /// Whether the leader has ended. The system knows it before anybody here does.
+    /// Whether the leader has ended. The system knows this before it is reaped here.
     pub fn has_ended(&self) -> bool {
         let is_gone = self.lock();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         *is_gone || matches!(waitid(WaitId::Pid(self.leader), options), Ok(Some(_)))
     }
 
-    /// Sends a signal to everybody in the group, while its number is surely ours.
+    /// Sends a signal to the whole group, unless its leader was reaped and its pid may have been reused.
     pub fn signal(&self, signal: Signal) {
         let is_gone = self.lock();
         if !*is_gone {
@@ -112,8 +113,8 @@ impl Group {
         }
     }
 
-    /// Sends one signal after the other, until the leader is gone: in a thread of its own, as there may be no runtime any more.
-    /// Returns at once; `false` if there is no thread to be had.
+    /// Sends one signal after the other until the leader is gone. Uses a thread, since the runtime may already have
+    /// ended. Returns immediately; `false` if no thread could be started.
     #[must_use]
     pub fn end(self: &Arc<Self>, patience: Duration, signals: &'static [Signal]) -> bool {
         let group = Arc::clone(self);
@@ -127,9 +128,10 @@ impl Group {
         killer.is_ok()
     }
 
-    /// Waits for the leader's end. `last` may still signal the group by its number.
+    /// Waits for the leader's end. `last` may still signal the group by its pid.
     pub fn reap(&self, mut child: Child, last: impl FnOnce(Pid)) -> ExitStatus {
-        // Not reaped yet: until the lock is held the number stays ours. A signal may interrupt the wait.
+        // `NOWAIT`: the leader is only reaped under the lock, so its pid is not reused before that. A signal may
+        // interrupt the wait.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(self.leader), options), Err(Errno::INTR)) {}
         let status = {

@@ -1,4 +1,4 @@
-//! One connection: who is at the other end, and the frames in both directions.
+//! One connection: the check of the peer, and frames in both directions.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,16 +21,16 @@ pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 1
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    // Before the halves, which close it.
+    // Dropped before the halves, which close the descriptor.
     private: Private<Arc<OwnedFd>>,
     pub(crate) reader: FrameReader<SocketReader>,
     pub(crate) writer: FrameWriter<SocketWriter>,
 }
 
 impl Connection {
-    /// Takes a connection over, if the other end is run by this user or by root.
+    /// Takes over a connection if the peer runs as this user or as root.
     ///
-    /// Credentials decide, whatever the socket's file mode says.
+    /// The peer's credentials decide, not the mode of the socket file.
     pub(crate) fn new(stream: UnixStream) -> Result<Self, IpcError> {
         let user = User::of_this_process();
         let uid = stream.peer_cred()?.uid();
@@ -42,7 +42,7 @@ impl Connection {
         Ok(Self { private, reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
     }
 
-    /// Reads large frames only as fast as `budget` has room for them.
+    /// Limits the memory of large frames to `budget`.
     pub(crate) fn within(self, budget: Budget) -> Self {
         Self { reader: self.reader.within(budget), ..self }
     }
@@ -51,7 +51,7 @@ impl Connection {
         self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
     }
 
-    /// The same for an answer that may wait long for its reader.
+    /// The same, for an answer that may wait long for its reader.
     pub(crate) async fn send_from(&mut self, place: &Place, parts: &Parts) -> Result<(), IpcError> {
         let Parts { head, payload, tail } = parts;
         self.writer.write_frame_noting(head, payload.as_bytes(), tail, || place.was_read()).await
@@ -61,15 +61,15 @@ impl Connection {
         Arc::clone(self.private.get())
     }
 
-    /// Whether the other end is still there and has sent nothing unasked.
+    /// Whether the peer is still connected and has sent nothing unexpected.
     pub(crate) fn is_fresh(&self) -> bool {
-        // As of the runtime's last look at its descriptors; so this costs no system call.
+        // Based on what the runtime knows about the descriptor, so it usually costs no system call.
         let read = self.reader.io().try_read(&mut [0]);
         !self.reader.has_leftover() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// Refuses a socket path that cannot work, before anything is tried with it.
+/// Refuses a socket path that is too long, before it is used.
 pub(crate) fn check_socket_path(path: &Path) -> Result<(), IpcError> {
     if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
         return Err(IpcError::PathTooLong { path: path.into(), limit: MAX_SOCKET_PATH_BYTES });

@@ -1,4 +1,4 @@
-//! Says when something comes into a directory or goes from it, without looking again and again.
+//! Notifies of files that appear in a directory or disappear from it, without polling.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use toolbridge_socket::watched;
 
-/// A directory that is watched.
+/// A watched directory.
 pub(crate) struct DirWatch {
     events: AsyncFd<Arc<OwnedFd>>,
-    /// The queue has only its number.
+    /// Kept open, because the queue refers to it by its number only.
     #[cfg(not(target_os = "linux"))]
     _dir: OwnedFd,
 }
@@ -33,8 +33,8 @@ impl DirWatch {
         Ok(Self { events: watched(Arc::new(fd), Interest::READABLE)? })
     }
 
-    /// Waits until something has changed since the last call. What it was is to be seen in the directory, which may have
-    /// gone itself.
+    /// Waits until something has changed since the last call. The caller has to look at the directory for what it
+    /// was; the directory itself may be gone.
     pub(crate) async fn changed(&self) -> io::Result<()> {
         let mut events = [0; 4096];
         let read = |fd: &Arc<OwnedFd>| Ok(rustix::io::read(fd, &mut events)?);
@@ -58,7 +58,7 @@ impl DirWatch {
             flags: VnodeEvents::WRITE | VnodeEvents::DELETE | VnodeEvents::RENAME,
         };
         let change = Event::new(filter, EventFlags::ADD | EventFlags::CLEAR, std::ptr::null_mut());
-        // Without room for events: a failure would be one of them, and not an error.
+        // Without room for events: otherwise a failure would be reported as an event and not as an error.
         kevents(&queue, &[change], 0)?;
         Ok(Self { events: watched(Arc::new(queue), Interest::READABLE)?, _dir: dir })
     }
@@ -72,7 +72,7 @@ impl DirWatch {
     }
 }
 
-/// Takes changes of what is watched in, and gives out how many events there are, `room` at most.
+/// Registers `changes` and returns the number of pending events, at most `room`.
 #[cfg(not(target_os = "linux"))]
 fn kevents(queue: &OwnedFd, changes: &[rustix::event::kqueue::Event], room: usize) -> io::Result<usize> {
     let mut events = Vec::with_capacity(room);

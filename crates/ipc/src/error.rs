@@ -1,4 +1,4 @@
-//! How the socket, a session or the bridge executable can fail.
+//! Errors of the socket, of sessions and of finding the bridge executable.
 
 use std::fmt;
 use std::io;
@@ -9,36 +9,36 @@ use toolbridge_core::{Hint, RegistrationError, ToolError, show_hint};
 
 use crate::user::strangeness;
 
-/// Why something between bridge and parent did not work.
+/// Why something between bridge and parent failed.
 #[non_exhaustive]
 pub enum IpcError {
     /// The parent's socket cannot be reached.
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The other end went away in the middle of a request.
+    /// The connection was lost in the middle of a request.
     Lost {
-        /// How it showed.
+        /// How that was noticed.
         reason: String,
     },
-    /// The other end had gone before a byte of a message was sent.
+    /// The connection was closed before a byte of the message was sent.
     Unsent {
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The other end went away in the middle of a message.
+    /// The connection was closed in the middle of a message.
     Torn {
-        /// How much of it had come, its length included.
+        /// How many bytes had arrived, including the length prefix.
         bytes: usize,
     },
     /// The other end belongs to another user.
     ForeignPeer {
         /// The peer's user id.
         uid: u32,
-        /// Ours.
+        /// Our user id.
         own: u32,
     },
     /// A message is larger than the protocol allows.
@@ -53,14 +53,14 @@ pub enum IpcError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A message that began did not end in time.
+    /// A message was not complete in time.
     Slow {
         /// How long it may take.
         limit: std::time::Duration,
     },
     /// Reading or writing failed.
     Io {
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A schema file cannot be used.
@@ -77,34 +77,34 @@ pub enum IpcError {
         /// The limit.
         limit: usize,
     },
-    /// Something other than a socket lies at a socket path.
+    /// The file at a socket path is not a socket.
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// A session's files cannot be made.
+    /// A session's files cannot be created.
     Start {
         /// The directory.
         dir: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// A session cannot be called so.
+    /// Not a valid name for a session.
     Name {
         /// The name.
         name: String,
         /// How many characters it may have.
         limit: usize,
     },
-    /// The CLI would not take a tool or server of that name.
+    /// The CLI would not accept a tool or server of that name.
     Registration(RegistrationError),
     /// The trace cannot be written.
     Trace(TraceError),
     /// There is no bridge executable for the CLI to start.
     NoBridge {
-        /// Where it was looked for.
+        /// Where it was searched for.
         reason: String,
     },
 }
@@ -132,7 +132,7 @@ impl fmt::Display for IpcError {
             }
             Self::Invalid { reason } => write!(f, "invalid message: {reason}"),
             Self::Slow { limit } => {
-                write!(f, "a message that began did not end within {} s", limit.as_secs())
+                write!(f, "a message was not complete within {} s", limit.as_secs())
             }
             Self::Io { error } => write!(f, "socket failed: {error}"),
             Self::SchemaFile { path, reason } => write!(f, "schema file `{}` {reason}", path.display()),

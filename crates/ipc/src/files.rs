@@ -1,8 +1,8 @@
-//! A session's two files: how they come and how they go.
+//! Creates and removes a session's two files.
 //!
-//! The schema file is the lock. It is locked before it gets its name and stays locked as long as the
-//! session lives; the socket comes after it and goes before it. So whoever finds a schema file of ours
-//! that is not locked has found the remains of a session, at any instant.
+//! The schema file is also the lock. It is locked before it gets its name and stays locked as long as the session
+//! lives. The socket is created after it and removed before it. So a schema file of ours that is not locked belongs
+//! to a dead session, at any instant.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType};
@@ -22,23 +22,23 @@ const SOCKET_PREFIX: &str = "claudecode_ipc_";
 const SOCKET_SUFFIX: &str = ".sock";
 const SCHEMA_PREFIX: &str = "claudecode_ipc_schema_";
 const SCHEMA_SUFFIX: &str = ".json";
-/// A file that has not got its final name yet.
+/// The suffix of a file that does not have its final name yet.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
 
-/// Where sessions go when the path in the temporary directory would be too long for a socket.
+/// The directory for sessions when the path in the temporary directory would be too long for a socket.
 const SHORT_DIR: &str = "/tmp";
 
-/// Connections that may wait to be accepted.
+/// How many connections may wait to be accepted.
 #[cfg(target_os = "linux")]
 const BACKLOG: i32 = 1024;
 
-/// What a session's files are called.
+/// The id in the names of a session's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionId(Uuid);
 
 impl SessionId {
-    /// A random id. Its version, 8 ("vendor's own"), tells our files from those of other implementations
-    /// of the protocol, whose schema files are not locked.
+    /// A random id. Its version, 8 (vendor-specific), tells our files from those of other implementations of the
+    /// protocol, whose schema files are not locked.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v8(Uuid::new_v4().into_bytes()))
     }
@@ -47,12 +47,12 @@ impl SessionId {
         self.0.get_version_num() == 8
     }
 
-    /// The id that a name has.
+    /// Parses the id in a file's name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Uuid::try_parse(text).ok().map(Self)
     }
 
-    /// As the files' names have it.
+    /// The id as written in file names.
     pub(crate) fn text(self) -> String {
         self.0.simple().to_string()
     }
@@ -73,13 +73,14 @@ impl SessionId {
         dir.join(format!("{SCHEMA_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
     }
 
-    /// The next schema file. Nobody knows its name before, so nobody can take it away from us in a directory of all users.
+    /// The path of the next schema file. It is random, so that other users cannot occupy it beforehand in a shared
+    /// directory.
     fn next_schema(self, dir: &Path) -> PathBuf {
         let next = Uuid::new_v4();
         dir.join(format!("{SCHEMA_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.0.simple(), next.simple()))
     }
 
-    /// The id in a file's name and which of the files it names, if it is a session's.
+    /// The id in a file's name, and which of a session's files it is; `None` for other files.
     pub(crate) fn of(name: &OsStr) -> Option<(Self, FileKind)> {
         let name = name.to_str()?;
         let (id, suffix, kind) = match name.strip_prefix(SCHEMA_PREFIX) {
@@ -93,13 +94,13 @@ impl SessionId {
         Some((Self(Uuid::try_parse(id).ok()?), kind))
     }
 
-    /// Every name that a file of this session has from its start on.
+    /// All paths that files of this session can have when it starts.
     pub(crate) fn paths(self, dir: &Path) -> [PathBuf; 4] {
         [self.unfinished_socket(dir), self.socket(dir), self.unfinished_schema(dir), self.schema(dir)]
     }
 }
 
-/// Which of a session's files a name stands for.
+/// Which of a session's files a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Socket,
@@ -107,7 +108,8 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// Whether a file is what its name says. A link, a directory or a FIFO of such a name is nobody's session.
+    /// Whether a file has the right type for its name. A link, a directory or a FIFO with such a name does not
+    /// belong to a session.
     pub(crate) fn is(self, file: FileType) -> bool {
         match self {
             Self::Socket => file.is_socket(),
@@ -116,22 +118,22 @@ impl FileKind {
     }
 }
 
-/// The files of a live session. Dropping it removes them; that needs no runtime.
+/// The files of a live session. Dropping this removes them and needs no runtime.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
     id: SessionId,
-    // In this order they go: the socket, the schema file, the lock.
+    // Dropped in this order: the socket, the schema file, the lock.
     socket: Made,
     schema: Made,
     lock: Private<File>,
 }
 
-/// A file we made, and remove when this is dropped.
+/// A file that we created; it is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Made(pub(crate) PathBuf);
 
 impl SessionFiles {
-    /// Makes the files of session `id` in `dir`: first the schema file with `tools` in it, then the socket.
+    /// Creates the files of session `id` in `dir`: first the schema file containing `tools`, then the socket.
     pub(crate) fn create(
         dir: &Path,
         id: SessionId,
@@ -147,11 +149,12 @@ impl SessionFiles {
         Ok((Self { id, socket, schema, lock }, listener))
     }
 
-    /// Puts another list of tools into the schema file. A reader gets the one or the other, and on an error the old one stays.
+    /// Replaces the list of tools in the schema file. A reader gets either the old or the new one, and on an error
+    /// the old one stays.
     pub(crate) fn replace_schema(&mut self, tools: &[u8]) -> io::Result<()> {
         let schema = &self.schema.0;
         let unfinished = self.id.next_schema(schema.parent().unwrap_or(Path::new("/")));
-        // The old lock goes when the new file, which is locked, has the name.
+        // The old lock is released when the new file, which is locked, has the name.
         self.lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
         Ok(())
     }
@@ -173,7 +176,7 @@ impl Drop for Made {
     }
 }
 
-/// Writes a file, locks it, and only then gives it its name; refuses if the name is taken.
+/// Writes a file, locks it, and only then gives it its name; fails if the name is taken.
 pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::Result<Private<File>> {
     #[cfg(target_os = "linux")]
     match rustix::fs::open(
@@ -182,24 +185,24 @@ pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::
         Mode::RUSR | Mode::WUSR,
     ) {
         Ok(file) => {
-            // A file without a name: nobody sees it before it is complete, nothing is left if we are killed.
+            // A file without a name: it is not visible before it is complete, and nothing is left if we are killed.
             let file = fill_and_lock(Private::new(file.into()), text)?;
             let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file.get()));
             match rustix::fs::linkat(CWD, fd, CWD, path, AtFlags::SYMLINK_FOLLOW) {
                 Ok(()) => return Ok(file),
-                // No /proc here.
+                // `/proc` is not mounted.
                 Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        // The file system cannot do that.
+        // The file system does not support this.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
     create_unfinished(unfinished, text, || put_in_place(unfinished, path))
 }
 
-/// The same under a name that is not the final one; `finish` gives it that.
+/// The same with a temporary name; `finish` gives it the final one.
 fn create_unfinished(
     unfinished: &Path,
     text: &[u8],
@@ -215,25 +218,25 @@ fn create_unfinished(
 fn fill_and_lock(private: Private<File>, text: &[u8]) -> io::Result<Private<File>> {
     let mut file = private.get();
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?;
-    // Whatever the umask made of it.
+    // Independent of the umask.
     rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
     file.write_all(text)?;
     Ok(private)
 }
 
-/// Gives a file its final name; refuses if the name is taken, even by a link.
+/// Gives a file its final name; fails if the name is taken, even by a link.
 fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     match rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
         done => return Ok(done?),
     }
-    // A hard link refuses a taken name too.
+    // A hard link also fails if the name is taken.
     rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
     fs::remove_file(from)
 }
 
-/// Binds and listens under an unfinished name, so that whoever sees the socket can connect to it.
+/// Binds and listens under a temporary name, so that a visible socket always accepts connections.
 #[cfg(target_os = "linux")]
 fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -243,7 +246,7 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
     let private =
         Private::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
     let socket = private.get();
-    // Before `bind`: the file is born with this mode, less the umask, and is never open to others.
+    // Before `bind`: the file is created with this mode, less the umask, and is never accessible to others.
     rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(socket, &SocketAddrUnix::new(&unfinished)?)?;
     let finish = || -> io::Result<()> {
@@ -260,12 +263,12 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
     }
 }
 
-/// Binds inside a directory that only we can enter, where a socket's first mode does not matter.
+/// Binds inside a directory that only we can enter, so that the socket's initial mode does not matter.
 #[cfg(not(target_os = "linux"))]
 fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
-    // Not a name that a sweep looks for: a directory that is left is empty, and nobody else's business.
+    // Not a name that a sweep looks for: a leftover directory is empty and harmless.
     let room = dir.join(format!("{SOCKET_PREFIX}{}.d", id.0.simple()));
     fs::DirBuilder::new().mode(0o700).create(&room)?;
     let unfinished = room.join("s");
@@ -284,13 +287,13 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
     made
 }
 
-/// The temporary directory; an empty TMPDIR is as good as none.
+/// The temporary directory; an empty TMPDIR counts as unset.
 pub(crate) fn temp_dir() -> PathBuf {
     let dir = std::env::temp_dir();
     if dir.as_os_str().is_empty() { SHORT_DIR.into() } else { dir }
 }
 
-/// The directory for a new session: the temporary one, or a shorter one when its path is too long.
+/// The directory for a new session: the temporary directory, or a shorter one if its path is too long.
 #[must_use]
 pub fn session_dir() -> PathBuf {
     let dir = std::path::absolute(temp_dir()).unwrap_or_else(|_| temp_dir());
@@ -307,7 +310,7 @@ pub fn session_dir() -> PathBuf {
     SHORT_DIR.into()
 }
 
-/// The directories in which this user's sessions can be.
+/// The directories that may contain sessions of this user.
 #[must_use]
 pub fn session_dirs() -> Vec<PathBuf> {
     let mut dirs = vec![temp_dir(), SHORT_DIR.into()];
@@ -347,7 +350,7 @@ mod tests {
                 let error = SessionFiles::create(dir.path(), id, b"[]").unwrap_err().to_string();
                 assert!(error.contains("File exists"), "{error}");
                 assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-                // Only what was there before, and the planted thing, which is not ours to remove.
+                // Only the victim and the planted file, which is not ours to remove.
                 assert_eq!(names(dir.path()).len(), 2, "{:?}", names(dir.path()));
             }
         }

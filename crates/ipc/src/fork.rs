@@ -1,20 +1,20 @@
-//! What a fork of this process must not keep: its sessions' sockets and locks.
+//! Keeps the sockets and locks of sessions from being inherited by forks of this process.
 //!
-//! A fork has a copy of every descriptor. With a session's it would keep the session from ever seeming dead: the socket
-//! would go on to take connections, and the lock would be held. Programs that are executed lose them anyway; a fork that
-//! goes on without (Python's `multiprocessing`, a daemon) loses them here.
+//! A fork gets a copy of every descriptor. With those of a session, the session would never look dead: its socket
+//! would still accept connections, and its lock would still be held. `exec` closes them anyway; in a fork without
+//! `exec` (Python's `multiprocessing`, a daemon) they are closed here.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// A place for a descriptor; -1 when it is free.
+/// A place for a descriptor; -1 if it is free.
 type Slot = AtomicI32;
 
 const FREE: i32 = -1;
 
-/// Places, and where there are more. They are never given back: a fork may look at them at any instant, and must neither
-/// wait for a lock nor allocate.
+/// A block of slots and a link to the next block. Blocks are never freed: a fork may walk the list at any instant,
+/// and must neither wait for a lock nor allocate.
 struct Places {
     slots: [Slot; 64],
     more: AtomicPtr<Places>,
@@ -29,14 +29,14 @@ impl Places {
 
     fn next(&self) -> Option<&'static Self> {
         let more = self.more.load(Ordering::Acquire);
-        #[expect(unsafe_code, reason = "a list that only ever grows, and that a fork can walk along")]
+        #[expect(unsafe_code, reason = "a list that only grows, so that a fork can walk it")]
         // SAFETY: it is null, or what `or_more` has leaked.
         unsafe {
             more.as_ref()
         }
     }
 
-    /// The places behind these; new ones if there are none.
+    /// The next block; allocated if there is none.
     fn or_more(&self) -> &'static Self {
         if let Some(next) = self.next() {
             return next;
@@ -44,7 +44,7 @@ impl Places {
         let new = Box::into_raw(Box::new(Self::new()));
         let empty = std::ptr::null_mut();
         if self.more.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            #[expect(unsafe_code, reason = "another thread was quicker, so nobody has seen these")]
+            #[expect(unsafe_code, reason = "another thread was faster, so this block is not shared")]
             // SAFETY: it came from a box a few lines above.
             drop(unsafe { Box::from_raw(new) });
         }
@@ -52,16 +52,16 @@ impl Places {
     }
 }
 
-/// A descriptor that forks of this process do not keep. For them its number stands for a socket that leads nowhere, so that
-/// it is still theirs to close.
+/// A descriptor that forks of this process do not keep. In a fork its number refers to an unconnected socket, so
+/// that the fork's copy of the owner can still close it.
 #[derive(Debug)]
 pub(crate) struct Private<T> {
-    // Free before the descriptor is closed, and its number perhaps another's.
+    // Freed before the descriptor is closed, since its number may then be reused.
     place: Place,
     inner: T,
 }
 
-/// A slot that is taken.
+/// An occupied slot.
 #[derive(Debug)]
 struct Place(&'static Slot);
 
@@ -72,7 +72,7 @@ impl Drop for Place {
 }
 
 impl<T: AsFd> Private<T> {
-    /// Keeps it from forks for as long as it is open.
+    /// Keeps the descriptor from forks as long as it is open.
     pub(crate) fn new(inner: T) -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(watch_forks);
@@ -92,7 +92,7 @@ impl<T: AsFd> Private<T> {
         &self.inner
     }
 
-    /// The same descriptor as something else.
+    /// Converts the descriptor into another type.
     pub(crate) fn try_map<U, E>(self, with: impl FnOnce(T) -> Result<U, E>) -> Result<Private<U>, E> {
         let Self { place, inner } = self;
         Ok(Private { inner: with(inner)?, place })
@@ -108,11 +108,11 @@ fn watch_forks() {
     }
 }
 
-/// Called in a fork before anything else there: only what is safe in a signal handler, no lock and no allocation.
+/// Called first in every fork: only does what is allowed in a signal handler, so it neither locks nor allocates.
 extern "C" fn let_go() {
     #[expect(unsafe_code, reason = "system calls on descriptors that others own")]
-    // SAFETY: they are open, and what owns them in this fork finds them open afterwards, unless there was no descriptor
-    // left for another one to put in their place.
+    // SAFETY: the descriptors are open, and their owners in this fork still find them open afterwards, unless no
+    // descriptor was left for the replacement.
     unsafe {
         let nowhere = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
         let mut places = Some(&PLACES);
@@ -159,7 +159,7 @@ mod tests {
             |many: &[Private<File>]| many.iter().map(|file| file.place.0.as_ptr()).collect::<Vec<_>>();
         let before = places(&many);
         drop(many);
-        // Other tests take places meanwhile, but not all of them.
+        // Other tests use slots at the same time, but not all of them.
         let again: Vec<_> = (0..300).map(|_| file()).collect();
         assert!(places(&again).iter().any(|place| before.contains(place)));
         let mapped = file().try_map(Ok::<_, ()>).unwrap();

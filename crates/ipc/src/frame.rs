@@ -14,23 +14,24 @@ pub const MAX_MESSAGE_BYTES: usize = 10_485_760;
 
 const LENGTH_PREFIX_BYTES: usize = 4;
 
-/// A frame that began must end within this.
+/// The time limit for a frame, from its first byte.
 const FRAME_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Room made before a read.
+/// How much is reserved before a read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// How many times what has arrived of a frame there may be room for the rest. Room is no memory before something is in it,
-/// but each copy is, and in threads glibc gives the pages of each one back at once.
+/// Space for the rest of a frame is reserved up to this multiple of what has arrived. Reserved space costs no
+/// memory until it is filled, but each reallocation copies, and in threads other than the main one glibc returns
+/// the pages of each copy immediately.
 const EARNED_TIMES: usize = 8;
 
-/// A buffer that grew beyond this goes with the frame that made it grow.
+/// A buffer that grew beyond this is not reused after the frame.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// What may arrive unasked while an answer is being made.
+/// How much a peer may send ahead while its request is being answered.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
-/// Cuts the first frame off `buf`; `None` when it has not arrived in full.
+/// Splits the first frame off `buf`; `None` if it has not arrived completely.
 fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
     let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes(*prefix) as usize;
@@ -40,7 +41,8 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
         return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
     }
     if buf.len() < LENGTH_PREFIX_BYTES + size {
-        // What has arrived earns a multiple of it, so a large frame is copied at most a few times while it is small.
+        // The reservation is a multiple of what has arrived, so a large frame is only copied a few times, while it
+        // is small.
         let missing = LENGTH_PREFIX_BYTES + size - buf.len();
         buf.reserve(missing.min((EARNED_TIMES * buf.len()).max(READ_BYTES)));
         return Ok(None);
@@ -48,7 +50,7 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
     buf.advance(LENGTH_PREFIX_BYTES);
     let frame = buf.split_to(size).freeze();
     if buf.is_empty() && size > KEPT_BUFFER_BYTES {
-        // The frame takes the large buffer along, and gives it back when it is done with.
+        // The frame keeps the large buffer and frees it when it is dropped.
         *buf = BytesMut::new();
     }
     Ok(Some(frame))
@@ -76,7 +78,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { io, buf: BytesMut::new(), budget: None }
     }
 
-    /// Reads large frames only as fast as `budget` has room for them.
+    /// Limits the memory of large frames to `budget`.
     #[must_use]
     pub fn within(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
@@ -89,13 +91,14 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     ///
     /// # Errors
     ///
-    /// A length of zero or over the limit, a close in the middle, or a frame that takes over 30 s.
+    /// A length of zero or over the limit, a close in the middle of a frame, or a frame that takes longer than 30
+    /// s.
     pub async fn read_frame(&mut self) -> Result<Option<Bytes>, IpcError> {
-        // Waiting for a frame to begin has no limit; only what has begun must end.
+        // Waiting for a frame to begin has no time limit.
         if self.buf.is_empty() && self.fill().await? == 0 {
             return Ok(None);
         }
-        // Most frames come in one piece and need no timer.
+        // Most frames arrive in one piece and need no timer.
         if let Some(frame) = take_frame(&mut self.buf)? {
             return Ok(Some(frame));
         }
@@ -111,7 +114,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 Err(_) => return Err(IpcError::Slow { limit: FRAME_DEADLINE }),
                 Ok(Ok(0)) => return Err(IpcError::Torn { bytes: self.buf.len() }),
                 Ok(Err(error)) => return Err(error),
-                // Waiting for room is our doing, and does not count against the peer.
+                // Waiting for room is our delay, and does not count against the peer.
                 Ok(Ok(count)) => {
                     time_left = time_left.saturating_sub(started.elapsed());
                     if let Some(share) = &mut share
@@ -137,7 +140,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(self.io.read_buf(&mut self.buf).await?)
     }
 
-    /// Waits until the peer closes. What it sends meanwhile is kept, up to a bound.
+    /// Waits until the peer closes. What it sends before that is kept, up to a limit.
     pub(crate) async fn closed(&mut self) {
         while self.buf.len() < READ_AHEAD_BYTES {
             if !matches!(self.fill().await, Ok(1..)) {
@@ -147,7 +150,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         std::future::pending::<()>().await;
     }
 
-    /// Reads and forgets what the peer still sends, so that it can finish writing and read our last word.
+    /// Reads and discards what the peer still sends, so that it can finish writing and read our last message.
     pub(crate) async fn drain(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(2);
         let all = async {
@@ -159,7 +162,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         _ = tokio::time::timeout(PATIENCE, all).await;
     }
 
-    /// Whether bytes have arrived that nobody asked for.
+    /// Whether bytes have arrived that do not belong to a request or answer.
     pub(crate) fn has_leftover(&self) -> bool {
         !self.buf.is_empty()
     }
@@ -181,18 +184,17 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         Self { io }
     }
 
-    /// Writes one frame, whose message is `head`, `payload` and `tail` one after the other, in one system
-    /// call where the socket takes it.
+    /// Writes one frame with the message `head`, `payload`, `tail`, in one system call if the socket accepts it.
     ///
     /// # Errors
     ///
-    /// When the message is over the limit, and nothing has been written then; or when the peer is gone,
-    /// which is [`IpcError::Unsent`] if it had gone before.
+    /// When the message is over the limit, in which case nothing has been written; or when the peer is gone, which
+    /// is [`IpcError::Unsent`] if nothing had been written.
     pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
         self.write_frame_noting(head, payload, tail, || {}).await
     }
 
-    /// The same; `was_read` is told each time that the peer has made room for more of it.
+    /// The same; `was_read` is called each time the peer has made room for more.
     pub(crate) async fn write_frame_noting(
         &mut self,
         head: &[u8],
@@ -211,7 +213,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
                 Err(error) if is_first => return Err(IpcError::Unsent { error }),
                 Err(error) => return Err(error.into()),
                 Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
-                // What is taken at first, the system may have taken.
+                // The first write may only have filled the socket's buffer.
                 Ok(_) if is_first => {}
                 Ok(_) => was_read(),
             }
@@ -237,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Every cut of the input must agree.
+    /// Splitting the input at any position must give the same result.
     #[track_caller]
     fn check(input: &[u8], want: &str) {
         for cut in 0..=input.len() {
@@ -265,7 +267,7 @@ mod tests {
     fn a_peer_cannot_choose_our_allocation() {
         let mut buf = BytesMut::from(&b"\0\xa0\0\0{"[..]);
         assert!(take_frame(&mut buf).unwrap().is_none());
-        assert!(buf.capacity() <= 2 * READ_BYTES, "{} bytes for 1 that came", buf.capacity());
+        assert!(buf.capacity() <= 2 * READ_BYTES, "{} bytes reserved for 1 that arrived", buf.capacity());
     }
 
     #[tokio::test]
@@ -284,7 +286,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(64);
         far.write_all(b"\0\0\0\x05{").await.unwrap();
         let error = FrameReader::new(near).read_frame().await.unwrap_err();
-        assert_eq!(error.to_string(), "a message that began did not end within 30 s");
+        assert_eq!(error.to_string(), "a message was not complete within 30 s");
     }
 
     #[tokio::test]
@@ -336,7 +338,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_at_all_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut buf = BytesMut::from(&bytes[..]);
             while let Ok(Some(_)) = take_frame(&mut buf) {}
         }

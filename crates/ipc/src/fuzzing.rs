@@ -1,4 +1,4 @@
-//! What the fuzz targets reach; not for anybody else, and not kept stable.
+//! Entry points for the fuzz targets; not public and not stable.
 
 use bytes::Bytes;
 use toolbridge_core::{RawJson, ToolCall};
@@ -6,12 +6,12 @@ use toolbridge_core::{RawJson, ToolCall};
 use crate::IpcError;
 use crate::message::{self, BadRequest, Parts};
 
-/// What a frame is as a request: a call, a refusal with its type, or nothing that leaves the connection alive.
+/// How a frame is classified as a request.
 #[derive(Debug)]
 pub enum Request {
-    /// It can be run.
+    /// A call that can be run.
     Call(ToolCall),
-    /// It waits for another list of tools.
+    /// It waits for a change of the tools.
     Watch,
     /// It is no request, and is passed over.
     Answer,
@@ -21,14 +21,14 @@ pub enum Request {
     Invalid,
 }
 
-/// What a frame is as a reply.
+/// How a frame is classified as a reply.
 #[derive(Debug)]
 pub enum Reply {
     /// A result.
     Result(RawJson),
     /// An error: its type and its message.
     Error(String, String),
-    /// Progress, and whether it can be read.
+    /// Progress, and whether it could be read.
     Progress(bool),
     /// A question, or that one is taken back.
     Ask,
@@ -55,7 +55,7 @@ pub fn write_request(call: ToolCall) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// When it is none.
+/// When the frame is not a valid reply.
 pub fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     Ok(match message::read_reply(frame)? {
         message::Reply::Result(result) => Reply::Result(result),

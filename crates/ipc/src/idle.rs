@@ -1,9 +1,9 @@
-//! Connections that are kept for later calls, and how they give way.
+//! Idle connections that are kept for later calls, and when they are closed.
 //!
-//! Each costs the parent a descriptor, and it may have few: with all of them taken it accepts nobody, and a call on a new
-//! connection waits for ever beside connections that nobody uses. Only the bridge can close them without a doubt, because
-//! only it knows that it is not about to send. So it does, whenever one of its calls is not accepted; and after a while for
-//! the sake of other bridges.
+//! Each of them costs the parent a file descriptor. If the parent runs out of descriptors it cannot accept, and a
+//! call on a new connection would wait forever while idle connections are open. Only the bridge can close them
+//! safely, because only it knows that it is not about to send on them. So it closes them whenever one of its calls
+//! is not accepted, and after a while also for the sake of other bridges.
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
@@ -15,43 +15,43 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::peer::unread_bytes;
 use crate::remote::Link;
 
-/// As many as a busy client has calls in flight. Making a new one costs more than a small call.
+/// As many as a busy client has calls in flight. Opening a connection costs more than a small call.
 const MAX_IDLE_CONNECTIONS: usize = 64;
 
-/// How long they are kept, all but the one that was used last.
+/// How long idle connections are kept, except for the last used one.
 const IDLE_LIFE: Duration = Duration::from_secs(5);
 
-/// A request that nobody has read for so long has probably not been accepted.
+/// A request that has not been read for this long has probably not been accepted.
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(50);
 
-/// How often such a request is looked at, in the end.
+/// The longest interval between checks of such a request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A bridge's idle connections, the one that was used last at the end.
+/// A bridge's idle connections; the last used one is at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Idle(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     links: Vec<(Instant, Link)>,
-    /// Calls that have not been accepted. As long as there are any, nothing is kept.
-    hungry: usize,
-    /// Whether somebody sees to it that nothing is kept too long.
+    /// How many calls wait to be accepted. While there are any, no connection is kept.
+    waiting_for_accept: usize,
+    /// Whether a task is running that closes old connections.
     is_tended: bool,
 }
 
 impl Idle {
-    /// A kept connection that is still good, as far as is known.
+    /// A kept connection that is still usable, as far as is known.
     pub(crate) fn take(&self) -> Option<Link> {
         let mut kept = self.lock();
-        // The parent may have closed it since, or may have sent what nobody asked for.
+        // The parent may have closed it meanwhile, or may have sent something unexpected.
         std::iter::from_fn(|| kept.links.pop()).map(|(_, link)| link).find(|link| link.connection.is_fresh())
     }
 
-    /// Keeps a connection, if there is room for it.
+    /// Keeps a connection, if there is room.
     pub(crate) fn keep(self: &Arc<Self>, link: Link) {
         let mut kept = self.lock();
-        if kept.hungry > 0 || kept.links.len() >= MAX_IDLE_CONNECTIONS {
+        if kept.waiting_for_accept > 0 || kept.links.len() >= MAX_IDLE_CONNECTIONS {
             return;
         }
         kept.links.push((Instant::now(), link));
@@ -60,26 +60,26 @@ impl Idle {
         }
     }
 
-    /// Sees to it that a request on the new connection `socket` is accepted, as far as that is up to this bridge. Never
-    /// returns; dropped with the call.
+    /// Closes idle connections while a request on the new connection `socket` is not accepted. Never returns; it is
+    /// dropped with the call.
     pub(crate) async fn make_room(&self, socket: Option<Arc<OwnedFd>>) -> Infallible {
         if let Some(socket) = socket {
             let mut pause = ACCEPT_PATIENCE;
             sleep(pause).await;
-            let mut hungry = None;
-            // Until it is read, or as long as the call takes where the system does not say.
+            let mut waiting = None;
+            // Until the request is read; on systems that do not report unread bytes, until the call ends.
             while unread_bytes(&socket) > 0 {
-                hungry.get_or_insert_with(|| Hungry::new(self));
-                let given_up = std::mem::take(&mut self.lock().links);
-                if !given_up.is_empty() {
-                    tracing::debug!(count = given_up.len(), "closed idle connections for a call that waits");
+                waiting.get_or_insert_with(|| WaitingForAccept::new(self));
+                let closed = std::mem::take(&mut self.lock().links);
+                if !closed.is_empty() {
+                    tracing::debug!(count = closed.len(), "closed idle connections for a call that waits");
                 }
-                drop(given_up);
-                // Nothing more is kept meanwhile.
+                drop(closed);
+                // No connection is kept while this call waits.
                 pause = (2 * pause).min(LONGEST_PAUSE);
                 sleep(pause).await;
             }
-            drop(hungry);
+            drop(waiting);
         }
         std::future::pending().await
     }
@@ -89,23 +89,23 @@ impl Idle {
     }
 }
 
-/// A call that has not been accepted.
-struct Hungry<'a>(&'a Idle);
+/// Counts a call that waits to be accepted.
+struct WaitingForAccept<'a>(&'a Idle);
 
-impl<'a> Hungry<'a> {
+impl<'a> WaitingForAccept<'a> {
     fn new(idle: &'a Idle) -> Self {
-        idle.lock().hungry += 1;
+        idle.lock().waiting_for_accept += 1;
         Self(idle)
     }
 }
 
-impl Drop for Hungry<'_> {
+impl Drop for WaitingForAccept<'_> {
     fn drop(&mut self) {
-        self.0.lock().hungry -= 1;
+        self.0.lock().waiting_for_accept -= 1;
     }
 }
 
-/// Closes what has been idle for too long, until there is no more to close.
+/// Closes connections that have been idle for too long; ends when at most one is left.
 async fn tend(idle: Weak<Idle>) {
     loop {
         let Some(until) = idle.upgrade().and_then(|idle| {

@@ -1,7 +1,7 @@
 //! The socket between a bridge and the process whose tools it offers.
 //!
-//! In the parent process a [`Session`] puts a [`Server`] for a tool source on a Unix socket and its tools
-//! into a schema file. In the bridge process [`read_schema_file`] and a [`Remote`] are the other end, and
+//! In the parent process, a [`Session`] serves a tool source on a Unix socket with a [`Server`], and writes its
+//! tools to a schema file. In the bridge process, [`read_schema_file`] and a [`Remote`] are the other end, which is
 //! a tool source again. `PROTOCOL.md` in the repository is the normative description of the wire.
 
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! What the CLI is told to start.
+//! Finds the executable that the CLI starts as the bridge.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::IpcError;
 
-/// Names a bridge executable, before any is looked for.
+/// The environment variable with a bridge executable; it has priority over searching.
 const VARIABLE: &str = "TOOLBRIDGE_BRIDGE";
 
-/// The executables that are bridges, the smallest first.
+/// The names of executables that are bridges, the smallest first.
 const EXECUTABLES: [&str; 2] = ["toolbridge-bridge", "toolbridge"];
 
 static THIS_PROGRAM: AtomicBool = AtomicBool::new(false);
@@ -21,18 +21,18 @@ static THIS_PROGRAM: AtomicBool = AtomicBool::new(false);
 /// Declares that this program becomes a bridge when it is started as `<program> bridge <socket> <schema>`, and a
 /// guardian when it is started as one.
 ///
-/// `toolbridge::run_bridge_if_asked` calls this; nobody else needs to.
+/// `toolbridge::run_bridge_if_asked` calls this; programs do not need to.
 pub fn this_program_is_a_bridge() {
     THIS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Finds the executable that the CLI is to start: `given`, else the one named by `TOOLBRIDGE_BRIDGE`, else
-/// this program if it is a bridge itself, else `toolbridge-bridge` or `toolbridge` beside this program or on the
+/// Finds the executable that the CLI is to start: `given`, otherwise the one in `TOOLBRIDGE_BRIDGE`, otherwise this
+/// program if it is a bridge itself, otherwise `toolbridge-bridge` or `toolbridge` next to this program or on the
 /// PATH.
 ///
 /// # Errors
 ///
-/// [`IpcError::NoBridge`] when there is none, or the one named is not an executable file.
+/// [`IpcError::NoBridge`] when there is none, or the given one is not an executable file.
 pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
     let named = |path: &Path, by: &str| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -55,7 +55,7 @@ pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
     })
 }
 
-/// An executable of ours, which nobody had to name.
+/// Finds one of our own executables.
 pub(crate) fn own_executable() -> Option<PathBuf> {
     let this = env::current_exe().ok();
     if THIS_PROGRAM.load(Ordering::Relaxed)
@@ -70,7 +70,8 @@ pub(crate) fn own_executable() -> Option<PathBuf> {
     places.into_iter().find(|path| is_executable(path))
 }
 
-/// Not the crate `which`, which looks for one name on the PATH: here it is two names in each place, and the first is no part of it.
+/// The crate `which` does not fit: it searches the PATH for one name; here two names are tried in each directory,
+/// and the first directory is not on the PATH.
 fn is_executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
@@ -83,7 +84,7 @@ pub struct BridgeCommand {
     pub command: PathBuf,
     /// Its arguments: `bridge`, the socket, the schema file.
     pub args: [PathBuf; 3],
-    /// What its environment has besides: where the trace goes, and how the server introduces itself.
+    /// Additional environment variables: where the trace goes, and how the server introduces itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<&'static str, String>,
 }
@@ -94,7 +95,7 @@ impl BridgeCommand {
         Self { r#type: "stdio", command, args, env: BTreeMap::new() }
     }
 
-    /// The same with a variable. Not an argument: a bridge of somebody else's need not know of it.
+    /// Adds a variable. Not an argument, since other implementations of the bridge would not know it.
     pub(crate) fn with(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.env.insert(variable, value.into());
         self

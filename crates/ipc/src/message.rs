@@ -1,6 +1,6 @@
-//! Frames to messages: a request, and what may answer it.
+//! Converts frames to messages: requests and their answers.
 //!
-//! Payloads (`arguments`, `result`) are passed as spans of the frame they came in.
+//! Payloads (`arguments`, `result`) are passed as slices of the frame they arrived in.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -15,10 +15,10 @@ use crate::IpcError;
 use crate::frame::check_size;
 use crate::watch::WATCH_TOOLS;
 
-/// The only method there is.
+/// The only method of the base protocol.
 const CALL_TOOL: &str = "call_tool";
 
-/// A message as it is written: what stands before the payload, the payload, and what stands after it.
+/// A message in three parts: the text before the payload, the payload, and the text after it.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) head: Vec<u8>,
@@ -32,16 +32,17 @@ impl Parts {
     }
 }
 
-/// Why a frame is not a request that can be run. The connection survives the second, not the first.
+/// Why a frame is not a request that can be run. A refused request leaves the connection usable, an invalid one
+/// does not.
 #[derive(Debug)]
 pub(crate) enum BadRequest {
-    /// It is not even a message.
+    /// It is not a valid message.
     Invalid(IpcError),
-    /// It is one, but asks for something that cannot be done.
+    /// It is valid, but asks for something that cannot be done.
     Refused(ToolError),
 }
 
-/// What a call says about itself on the wire; left out when it says nothing.
+/// A call's metadata on the wire; left out if empty.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, expecting = "an object")]
 struct Meta<'a> {
@@ -60,7 +61,7 @@ fn true_or_not<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Er
     Ok(<&RawValue>::deserialize(deserializer)?.get() == "true")
 }
 
-/// As the standard says of a `traceparent`: one that cannot be read is as good as none.
+/// As the standard requires, an unreadable `traceparent` is ignored.
 fn text_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(serde_json::from_str(raw.get()).ok())
@@ -73,17 +74,17 @@ fn text(frame: &Bytes) -> Result<&str, IpcError> {
 fn fault(message: &str, error: &CutError) -> String {
     match error {
         CutError::NotJson(error) => format!("{message} is not JSON: {error}"),
-        CutError::Twice { key } => format!("{message} has the member `{key}` twice"),
+        CutError::Twice { key } => format!("{message} has a duplicate member `{key}`"),
     }
 }
 
-/// What a bridge asks for.
+/// A request from a bridge.
 #[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// `call_tool`; with who calls, on the first request of a connection.
+    /// `call_tool`; the first request of a connection may carry the client.
     Call(ToolCall, Option<Client>),
-    /// `watch_tools`: the revision that is known.
+    /// `watch_tools`, with the revision that the bridge knows.
     Watch(Option<u64>),
     /// No request: the answer to a question whose call has ended.
     Answer,
@@ -133,7 +134,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     if !arguments.is_object() {
         return refuse("InvalidParamsError", "`params.arguments` must be an object");
     }
-    // serde would take a list for the members in their order.
+    // serde would accept a list and assign its items to the members in order.
     if meta.is_some_and(|meta| meta.get().starts_with('[')) {
         return refuse("InvalidParamsError", "`params.meta` must be an object");
     }
@@ -150,17 +151,17 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
             return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
         }
     };
-    // Nothing depends on it.
+    // The client is informational, so an unreadable one is ignored.
     let client =
         client.filter(|client| client.get().starts_with('{')).and_then(|client| client.decode().ok());
     Ok(Request::Call(ToolCall { name, arguments, meta }, client))
 }
 
-/// Puts who calls into a request, where that is not known at the other end.
+/// Adds the client to a request, if the parent does not know it yet.
 pub(crate) fn introduce(request: &mut Parts, client: &Client) {
     let client = serde_json::to_string(client).expect("strings can always be written");
     let client = format!(r#","client":{client}"#);
-    // Not at the cost of the call.
+    // Left out if the request would become too large.
     if check_size(request.size() + client.len()).is_ok() {
         request.tail.splice(0..0, client.into_bytes());
     }
@@ -187,14 +188,14 @@ pub(crate) fn write_request(call: ToolCall) -> Parts {
     Parts { head, payload: call.arguments, tail: tail.into_bytes() }
 }
 
-/// What a parent sends: progress, any number of times, then one of the other two.
+/// An answer from a parent: progress, any number of times, then one of the other two.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// The tool ran; `isError` inside says how it went.
+    /// The tool ran; `isError` inside says whether it failed.
     Result(RawJson),
     /// The tool could not be run, or failed.
     Error(ToolError),
-    /// How far the call has come, if that can be read.
+    /// The call's progress, if it could be read.
     Progress(Option<Progress>),
     /// A question to somebody at the other end.
     Ask(Ask),
@@ -306,7 +307,7 @@ impl ErrorPayload {
     }
 }
 
-/// Reads what a parent sent.
+/// Reads a parent's answer.
 pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     let invalid = |reason: String| IpcError::Invalid { reason };
     let found = answer(text(frame)?, &["error", "progress", "ask"], "result")
@@ -325,7 +326,7 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
             let said = said(error);
             Err(invalid(format!("the parent's answer has both `result` and `error`, which says: {said}")))
         }
-        // serde would take a list for the members in their order.
+        // serde would accept a list and assign its items to the members in order.
         (None, [Some(error), None]) if error.get().starts_with('[') => {
             Err(invalid("the parent's `error` is not an object".into()))
         }
@@ -341,7 +342,7 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     }
 }
 
-/// What a trace calls an error; the name of its class is all that the wire says.
+/// How an error is classified in a trace. The wire only has the name of its class.
 fn outcome_of(type_name: &str) -> Outcome {
     match type_name {
         "ToolTimeoutError" => Outcome::TimedOut,
@@ -353,7 +354,7 @@ fn outcome_of(type_name: &str) -> Outcome {
     }
 }
 
-/// What an error says, whatever it is.
+/// The text of an error, even if it is malformed.
 fn said(error: Span<'_>) -> String {
     const SHOWN_CHARS: usize = 2_000;
     match error.decode::<ErrorPayload>() {
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_is_said_once_and_what_cannot_be_read_does_no_harm() {
+    fn the_client_is_sent_once_and_an_unreadable_one_is_ignored() {
         let mut client = Client::default();
         (client.name, client.session_id) = (Some("c".into()), Some("s".into()));
         let mut call = ToolCall::new("a", RawJson::empty_object());
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_trace_travels_along_and_a_bad_one_does_no_harm() {
+    fn a_traceparent_is_passed_on_and_a_bad_one_is_ignored() {
         let mut call = ToolCall::new("a", RawJson::empty_object());
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.meta.traceparent = parent.parse().ok();
@@ -501,7 +502,7 @@ mod tests {
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,
-                "closed: invalid message: the request has the member `name` twice",
+                "closed: invalid message: the request has a duplicate member `name`",
             ),
         ];
         for (frame, want) in rows {
@@ -539,7 +540,7 @@ mod tests {
             ),
             (
                 r#"{"result":{"content":[{"type":"t"}]},"result":1}"#,
-                "invalid message: the parent's answer has the member `result` twice",
+                "invalid message: the parent's answer has a duplicate member `result`",
             ),
             ("[1]", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
             ("nope", "invalid message: the parent's answer is not JSON: expected ident at line 1 column 2"),

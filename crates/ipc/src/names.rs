@@ -1,7 +1,8 @@
-//! Sessions that can be found by a name: a directory of this user with an entry for each.
+//! Named sessions: a directory of this user with an entry for each.
 //!
-//! An entry is locked before it gets its name and for as long as its session lives, as the schema file is; it comes last and
-//! goes first. So an entry that is locked is one of a session that answers, and any other is what a killed process left.
+//! Like the schema file, an entry is locked before it gets its name and stays locked as long as its session lives.
+//! It is created last and removed first. So a locked entry belongs to a session that accepts connections, and any
+//! other was left by a killed process.
 
 use std::env;
 use std::fs::{self, File};
@@ -19,15 +20,15 @@ use crate::files::{Made, SessionId, create_locked};
 use crate::fork::Private;
 use crate::user::User;
 
-/// The longest name; it becomes a part of tools' names.
+/// The maximum length of a name; it becomes a part of tools' names.
 const MAX_NAME_CHARS: usize = 48;
 
 const SUFFIX: &str = ".json";
 
-/// An entry that has not got its final name for so long is one that a killed process left.
+/// An unfinished entry older than this was left by a killed process.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
-/// A live session that has a name.
+/// A live named session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NamedSession {
@@ -35,7 +36,7 @@ pub struct NamedSession {
     pub name: String,
     /// The program that started it.
     pub program: PathBuf,
-    /// And its process.
+    /// The process that started it.
     pub pid: u32,
     /// When it started.
     pub started: SystemTime,
@@ -43,20 +44,20 @@ pub struct NamedSession {
     pub socket: PathBuf,
     /// The session's schema file.
     pub schema: PathBuf,
-    /// What it says of itself.
+    /// How it introduces itself.
     pub server: ServerInfo,
 }
 
-/// An entry of a session of this process. Dropping it removes it.
+/// The entry of a session of this process. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct NameEntry {
-    // Gone before it is unlocked.
+    // Dropped first: the file is removed before it is unlocked.
     _file: Made,
     _lock: Private<File>,
 }
 
 impl NameEntry {
-    /// Makes the session that `socket` and `schema` are of known as `name` in `dir`.
+    /// Registers the session with these `socket` and `schema` files as `name` in `dir`.
     pub(crate) fn create(
         dir: &Path,
         id: SessionId,
@@ -86,7 +87,7 @@ impl NameEntry {
     }
 }
 
-/// Refuses a name that could not be a part of a tool's name.
+/// Refuses a name that cannot be a part of a tool's name.
 pub(crate) fn check_name(name: &str) -> Result<(), IpcError> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
     if !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(is_plain) {
@@ -95,18 +96,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), IpcError> {
     Err(IpcError::Name { name: name.into(), limit: MAX_NAME_CHARS })
 }
 
-/// The directories in which sessions of this user have their names. A new one goes into the first.
+/// The directories with the names of this user's sessions. New entries go into the first.
 #[must_use]
 pub fn names_dirs() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // Not set for every process of a user: where it is, both are looked into.
+    // The variable is not set for every process of a user, so both directories are searched.
     let runtime = runtime.filter(|dir| dir.is_absolute() && dir.is_dir()).map(|dir| dir.join("toolbridge"));
     let temporary = crate::files::temp_dir().join(format!("toolbridge-{}", User::of_this_process().uid()));
     runtime.into_iter().chain([temporary]).collect()
 }
 
-/// The live sessions with a name in those directories; removes what dead ones left. A directory that is missing or not this
-/// user's own has none.
+/// The live named sessions in those directories; entries of dead ones are removed. A directory that is missing or
+/// does not belong to this user has none.
 #[must_use]
 pub fn named_sessions(dirs: &[PathBuf]) -> Vec<NamedSession> {
     let mut found: Vec<_> = dirs.iter().flat_map(|dir| sweep_names(dir)).collect();
@@ -114,7 +115,7 @@ pub fn named_sessions(dirs: &[PathBuf]) -> Vec<NamedSession> {
     found
 }
 
-/// Makes the directory, if need be, and refuses one that others could have put entries into.
+/// Creates the directory if needed; refuses one that other users could have written to.
 pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -141,11 +142,11 @@ fn check_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The live sessions that are named in `dir`; removes the entries of dead ones.
+/// The live sessions with an entry in `dir`; entries of dead ones are removed.
 fn sweep_names(dir: &Path) -> Vec<NamedSession> {
     if let Err(error) = check_dir(dir) {
         if error.kind() != io::ErrorKind::NotFound {
-            tracing::warn!(dir = %dir.display(), %error, "names of sessions are not looked for there");
+            tracing::warn!(dir = %dir.display(), %error, "session names in this directory are ignored");
         }
         return Vec::new();
     }
@@ -154,15 +155,15 @@ fn sweep_names(dir: &Path) -> Vec<NamedSession> {
     entries.map(|entry| entry.path()).filter_map(|path| look(&path, kind_of(&path)?, user)).collect()
 }
 
-/// What a file is by its name.
+/// The kind of a file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Entry,
-    /// It may not have been locked yet; locking it would fail its session's start.
+    /// It may not be locked yet; locking it here would make its session's start fail.
     Unfinished,
 }
 
-/// Which of ours a file is by its name; whatever else is there is left alone.
+/// Which kind of our files this is, by its name; other files are left alone.
 fn kind_of(path: &Path) -> Option<Kind> {
     let (name, id) = path.file_stem()?.to_str()?.rsplit_once('.')?;
     let is_ours = check_name(name).is_ok() && SessionId::parse(id).is_some_and(SessionId::is_ours);
@@ -173,7 +174,7 @@ fn kind_of(path: &Path) -> Option<Kind> {
     }
 }
 
-/// The session of an entry, if it lives.
+/// The session of an entry, if it is alive.
 fn look(path: &Path, kind: Kind, user: User) -> Option<NamedSession> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
@@ -182,7 +183,7 @@ fn look(path: &Path, kind: Kind, user: User) -> Option<NamedSession> {
     if !meta.is_file() || !user.is(meta.uid()) || (kind == Kind::Unfinished && is_young) {
         return None;
     }
-    // Shared: others may look at the same moment, and must not take each other for the session.
+    // A shared lock: several processes may check at the same time, and must not mistake each other for the session.
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
         _ = fs::remove_file(path);
         return None;

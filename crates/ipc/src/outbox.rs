@@ -1,4 +1,4 @@
-//! Large answers that wait for their readers.
+//! Limits the memory of large answers that have not been read yet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,48 +7,48 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use toolbridge_core::Budget;
 
-/// So much may wait while nobody reads.
+/// The limit while no answer is being read.
 const MAX_UNREAD_BYTES: usize = 256 * 1024 * 1024;
 
-/// And so much while somebody does, which calls that were under way at the same time can bring together.
+/// The limit while answers are being read. Calls that run at the same time can exceed the other limit together.
 const MAX_WAITING_BYTES: usize = 1024 * 1024 * 1024;
 
-/// From here on no call begins, as long as somebody reads.
+/// From here on no call begins while answers are being read.
 const ENOUGH_BYTES: usize = MAX_UNREAD_BYTES / 2;
 
-/// When nothing has been read for so long, nobody reads.
+/// If nothing has been read for this long, readers are considered stalled.
 const STALL: Duration = Duration::from_secs(2);
 
 /// The large answers of one session, over all connections.
 ///
-/// How large an answer is shows when it has been made, and then it is there. So calls begin only as fast as answers are
-/// read; and where they are not read at all, calls begin all the same, because others may want small ones, and a large
-/// answer for which there is no room is given up.
+/// The size of an answer is only known once it exists in memory. So calls begin only as fast as answers are read.
+/// If nothing is read at all, calls begin anyway, because others may need small answers; a large answer for which
+/// there is no room is then replaced by an error.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outbox(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     waiting: Mutex<Waiting>,
-    /// Told when there is more room.
-    news: Notify,
+    /// Notified when there is more room.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: usize,
-    /// When last some of it was read.
+    /// When a part of it was last read.
     read: Option<Instant>,
 }
 
 impl Waiting {
-    /// How long it still takes until nobody seems to read; `None` when nobody does.
+    /// The time until readers are considered stalled; `None` if they are.
     fn until_stall(&self) -> Option<Duration> {
         STALL.checked_sub(self.read?.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
-/// An answer's place, given back when it is dropped.
+/// The room that an answer occupies; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     outbox: Outbox,
@@ -59,7 +59,7 @@ impl Outbox {
     /// Waits until a call may begin.
     pub(crate) async fn room(&self) {
         loop {
-            let news = self.0.news.notified();
+            let freed = self.0.freed.notified();
             let left = {
                 let waiting = self.lock();
                 if waiting.bytes < ENOUGH_BYTES {
@@ -68,18 +68,18 @@ impl Outbox {
                 waiting.until_stall()
             };
             let Some(left) = left else { return };
-            _ = tokio::time::timeout(left, news).await;
+            _ = tokio::time::timeout(left, freed).await;
         }
     }
 
-    /// A place for an answer of that size; the limit when there is none.
+    /// Reserves room for an answer of that size; the error is the limit.
     pub(crate) fn put(&self, bytes: usize) -> Result<Place, usize> {
-        // Small ones are free; their number is bounded elsewhere.
+        // Small ones are not counted; their number is limited elsewhere.
         let bytes = if bytes > Budget::SMALL_BYTES { bytes } else { 0 };
         if bytes > 0 {
             let mut waiting = self.lock();
             if waiting.bytes == 0 {
-                // Nobody could have read anything before.
+                // There was nothing to read before.
                 waiting.read = Some(Instant::now());
             }
             let limit = if waiting.until_stall().is_some() { MAX_WAITING_BYTES } else { MAX_UNREAD_BYTES };
@@ -91,7 +91,7 @@ impl Outbox {
         Ok(Place { outbox: self.clone(), bytes })
     }
 
-    /// A place for an answer that is small.
+    /// Room for a small answer.
     pub(crate) fn put_small(&self) -> Place {
         Place { outbox: self.clone(), bytes: 0 }
     }
@@ -102,7 +102,7 @@ impl Outbox {
 }
 
 impl Place {
-    /// Says that some of the answer was read.
+    /// Records that a part of the answer was read.
     pub(crate) fn was_read(&self) {
         if self.bytes > 0 {
             self.outbox.lock().read = Some(Instant::now());
@@ -117,7 +117,7 @@ impl Drop for Place {
             waiting.bytes -= self.bytes;
             waiting.read = Some(Instant::now());
             drop(waiting);
-            self.outbox.0.news.notify_waiters();
+            self.outbox.0.freed.notify_waiters();
         }
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         assert!(may_begin(&outbox));
         places.push(outbox.put(LARGE).unwrap());
         assert!(!may_begin(&outbox), "enough is waiting");
-        // Whoever is under way already brings more, and it is kept while somebody reads.
+        // Running calls produce more answers, which are kept as long as some are being read.
         places.extend((0..20).map(|_| outbox.put(LARGE).unwrap()));
         for _ in 0..10 {
             tokio::time::sleep(STALL / 2).await;
@@ -161,12 +161,12 @@ mod tests {
         let outbox = Outbox::default();
         let mut places: Vec<_> = (0..8).map(|_| outbox.put(LARGE).unwrap()).collect();
         assert!(!may_begin(&outbox));
-        tokio::time::timeout(2 * STALL, outbox.room()).await.expect("nobody reads, so nobody is waited for");
+        tokio::time::timeout(2 * STALL, outbox.room()).await.expect("nothing is read, so calls do not wait");
         assert!(may_begin(&outbox));
         places.extend((0..8).map(|_| outbox.put(LARGE).unwrap()));
         assert_eq!(outbox.put(LARGE).err(), Some(MAX_UNREAD_BYTES));
         places.push(outbox.put(Budget::SMALL_BYTES).unwrap());
-        // One that is read is as good as room.
+        // A partial read counts as progress.
         places[3].was_read();
         places.push(outbox.put(LARGE).unwrap());
         assert!(!may_begin(&outbox));

@@ -1,4 +1,4 @@
-//! The process at the other end of a connection, and whether it can be expected to answer.
+//! The process at the other end of a connection, and whether it can still answer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// How often a bridge looks at a parent that does not answer. Stopped means stopped at two looks in a row, and all the
-/// while, so a call to such a parent fails within two seconds.
+/// How often a bridge checks a parent that does not answer. A parent counts as stopped if two checks in a row see
+/// the same stop, so a call to a stopped parent fails within two seconds.
 pub(crate) const LOOK: Duration = Duration::from_millis(750);
 
 /// The process that listened when a connection was made.
 ///
-/// Connecting does not tell whether somebody is there to accept: the system does it for a process that is stopped, and
-/// for one that is gone while a fork of it has the socket.
+/// A successful `connect` does not mean that a process will accept: the system also completes it for a stopped
+/// process, and for one that is gone while a fork of it still has the socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     pid: Pid,
-    /// When it began, if it was alive. A parent that listened and left the rest to a fork is not.
+    /// When it started, if it was alive. A parent that has handed its socket to a fork and exited was not.
     born: Option<u64>,
 }
 
-/// How a process is, as far as can be seen.
+/// The state of a process, as far as it is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     Runs,
@@ -30,24 +30,24 @@ pub(crate) enum Condition {
 }
 
 impl Peer {
-    /// The process with that number; `None` when there is none to be seen, as from within a container.
+    /// The process with that pid; `None` if it is not visible, as from within a container.
     pub(crate) fn new(pid: Option<i32>) -> Option<Self> {
         let pid = Pid::from_raw(pid?)?;
         let born = look(pid).and_then(|(condition, born)| (condition != Condition::Gone).then_some(born));
         Some(Self { pid, born })
     }
 
-    /// How it is now.
+    /// Its current state.
     pub(crate) fn condition(&self) -> Condition {
         match look(self.pid) {
-            // Another process by now, with the same number.
+            // Another process has reused the pid.
             Some((_, born)) if self.born.is_some_and(|own| own != born) => Condition::Gone,
             Some((condition, _)) => condition,
             None => Condition::Runs,
         }
     }
 
-    /// Waits until no answer can be expected any more; says why. A process that runs has all the time it likes.
+    /// Waits until no answer can be expected any more; returns why. A running process has unlimited time.
     pub(crate) async fn fails(self, socket: Arc<OwnedFd>) -> &'static str {
         let mut watch = self.watch();
         loop {
@@ -58,22 +58,22 @@ impl Peer {
         }
     }
 
-    /// Looks at it again and again, for who does the waiting.
+    /// Checks it repeatedly; the caller does the waiting.
     pub(crate) fn watch(self) -> Watch {
         Watch { peer: self, stop: None }
     }
 }
 
-/// One look after the other.
+/// Repeated checks of a process.
 pub(crate) struct Watch {
     peer: Peer,
-    /// Which stop the last look saw.
+    /// Identifies the stop that the last check saw.
     stop: Option<u64>,
 }
 
 impl Watch {
-    /// Looks once more. `is_unread` says whether the parent has yet to read what was sent: one that is gone and reads
-    /// all the same has left its socket to a fork on purpose.
+    /// Checks once more. `is_unread` says whether the parent has not read the request yet: if it is gone and the
+    /// request is read anyway, it has handed its socket to a fork on purpose.
     pub(crate) fn look(&mut self, is_unread: impl FnOnce() -> bool) -> Option<&'static str> {
         let condition = self.peer.condition();
         let stop = (condition == Condition::Stopped).then(|| which_stop(self.peer.pid));
@@ -86,7 +86,7 @@ impl Watch {
     }
 }
 
-/// How many bytes that were sent the other end has not read; at least 1 where that cannot be known.
+/// How many sent bytes the other end has not read; at least 1 if that is unknown.
 pub(crate) fn unread_bytes(socket: &impl AsFd) -> usize {
     #[cfg(target_os = "linux")]
     {
@@ -105,10 +105,10 @@ pub(crate) fn unread_bytes(socket: &impl AsFd) -> usize {
     1
 }
 
-/// How a process is and when it began; `None` when that cannot be seen.
+/// The state and the start time of a process; `None` if they are not visible.
 #[cfg(target_os = "linux")]
 fn look(pid: Pid) -> Option<(Condition, u64)> {
-    // Another namespace's /proc has other numbers.
+    // A `/proc` of another namespace has other pids.
     let is_own = std::fs::read_link("/proc/self")
         .is_ok_and(|own| own.to_str().and_then(|own| own.parse().ok()) == Some(std::process::id()));
     if is_own && let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
@@ -122,12 +122,12 @@ fn look(pid: Pid) -> Option<(Condition, u64)> {
     Some((if is_gone(pid) { Condition::Gone } else { Condition::Runs }, 0))
 }
 
-/// A number that is another one for each stop of a process, where the system counts them. A process that is stopped again and
-/// again runs in between; that is how some limit what a process may use.
+/// A number that differs for each stop of a process, where the system counts them. Tools that limit CPU usage stop
+/// a process again and again; it runs in between and must not count as stopped.
 fn which_stop(pid: Pid) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
-    // Each stop is one that its first thread went into by itself.
+    // Entering a stop is a voluntary context switch of the first thread.
     let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     switches.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
@@ -139,17 +139,17 @@ fn is_gone(pid: Pid) -> bool {
 /// Reads `/proc/<pid>/stat`.
 #[cfg(any(target_os = "linux", test))]
 fn read_stat(stat: &str) -> Option<(Condition, u64)> {
-    // The name stands in brackets, and may have some itself. Behind it: the state is the first, the number of threads
-    // the eighteenth, the time of its beginning the twentieth.
+    // The name is in parentheses and may contain some itself. After it, the first field is the state, the
+    // eighteenth the number of threads, the twentieth the start time.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?;
     let threads: u64 = fields.nth(16)?.parse().ok()?;
     let born = fields.nth(1)?.parse().ok()?;
     let condition = match state {
-        // `t` is a debugger's doing; whoever sits there knows.
+        // `t` means stopped by a debugger, whose user knows about it.
         "T" => Condition::Stopped,
-        // A first thread that has ended before the others is no end.
+        // The first thread may end before the others; the process is still alive then.
         "Z" | "X" | "x" if threads <= 1 => Condition::Gone,
         _ => Condition::Runs,
     };
@@ -207,7 +207,7 @@ mod tests {
         }
         child.wait().unwrap();
         assert_eq!(peer.condition(), Condition::Gone);
-        // Its number is another's now, who began at another time.
+        // The pid now belongs to another process, with another start time.
         let another = Peer { pid: Pid::from_raw(own).unwrap(), born: Some(0) };
         assert_eq!(another.condition(), Condition::Gone);
     }

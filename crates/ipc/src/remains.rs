@@ -1,4 +1,4 @@
-//! What sessions there are, and what is left of those that were killed.
+//! Finds sessions by their files, and removes files of dead ones.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,32 +15,33 @@ use crate::files::{FileKind, SessionId, UNFINISHED_SUFFIX};
 use crate::search::Search;
 use crate::user::User;
 
-/// Files that do not tell whose they are must be at least this old before they are removed.
+/// Files of other implementations must be at least this old before they are removed.
 const FOREIGN_AGE: Duration = Duration::from_secs(60);
 
-/// What is known of a session from its files.
+/// What is known about a session from its files.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Where its socket is, or would be.
+    /// The path of its socket, whether or not it exists.
     pub socket: PathBuf,
-    /// Where its schema file is, or would be.
+    /// The path of its schema file, whether or not it exists.
     pub schema: PathBuf,
-    /// How it is.
+    /// Its state.
     pub state: SessionState,
-    /// When its socket was made; without one, when its newest file was.
+    /// When its socket was created; if there is none, when its newest file was.
     pub since: SystemTime,
 }
 
-/// How a session is.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionState {
-    /// Its process holds it.
+    /// Its process is running.
     Live,
     /// Its process is gone and its files are left.
     Stale,
-    /// Nobody answers, but it may be just starting: another implementation's, and younger than a minute.
+    /// Its socket refuses connections, but it may be starting: it belongs to another implementation and is younger
+    /// than a minute.
     Unclear,
 }
 
@@ -57,32 +58,32 @@ pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
     Ok(found.filter_map(|(id, seen)| look(dir, user, id, seen)).map(|remains| remains.info).collect())
 }
 
-/// Removes what is left of this user's dead sessions in `dir`, and returns it.
+/// Removes the files of this user's dead sessions in `dir`, and returns these sessions.
 ///
 /// Live and starting sessions, other users' files and links are never touched.
 ///
 /// # Errors
 ///
-/// When the directory cannot be read. What was found before that is removed all the same.
+/// When the directory cannot be read. What was found before that is still removed.
 pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
     finish(Search::begin(dir)?)
 }
 
-/// Reads the rest of a directory and removes what is dead.
+/// Reads the rest of a directory and removes files of dead sessions.
 pub(crate) fn finish(mut search: Search) -> io::Result<Vec<SessionInfo>> {
     let read = search.read(usize::MAX);
     let removed = remove_dead(search);
     read.map(|_| removed)
 }
 
-/// Removes what is dead of what was found. Whatever cannot be looked at or removed is passed over.
+/// Removes the dead sessions among those found. What cannot be examined or removed is skipped.
 pub(crate) fn remove_dead(search: Search) -> Vec<SessionInfo> {
     let (dir, user) = (search.dir.clone(), search.user);
-    // One at a time: each holds a descriptor while it is looked at.
+    // One at a time, because each holds a descriptor while it is examined.
     search.found().into_iter().filter_map(|(id, seen)| remove_if_dead(&dir, user, id, seen)).collect()
 }
 
-/// Removes what the session of that socket left, if it is dead.
+/// Removes the files of the session with that socket, if it is dead.
 pub(crate) fn sweep_session(socket: &Path) {
     if let (Some(dir), Some((id, _))) = (socket.parent(), socket.file_name().and_then(SessionId::of)) {
         remove_if_dead(dir, User::of_this_process(), id, Vec::new());
@@ -92,11 +93,11 @@ pub(crate) fn sweep_session(socket: &Path) {
 fn remove_if_dead(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<SessionInfo> {
     let remains = look(dir, user, id, seen).filter(|remains| remains.info.state == SessionState::Stale)?;
     let mut is_gone = true;
-    // Sockets before schema files, as a session itself does it.
+    // Sockets before schema files, in the order in which a session removes them.
     for path in &remains.paths {
         match fs::remove_file(path) {
-            Ok(()) => tracing::debug!(path = %path.display(), "removed what a dead session left"),
-            // Somebody else sweeps too.
+            Ok(()) => tracing::debug!(path = %path.display(), "removed a file of a dead session"),
+            // Another process is sweeping too.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 is_gone = false;
@@ -107,17 +108,17 @@ fn remove_if_dead(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> 
     is_gone.then_some(remains.info)
 }
 
-/// A session's files as they were found, sockets first.
+/// A session's files, sockets first.
 struct Remains {
     info: SessionInfo,
     paths: Vec<PathBuf>,
-    /// Held while a dead session's files are looked at and removed.
+    /// Held while a dead session's files are examined and removed.
     _lock: Option<File>,
 }
 
 fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Remains> {
-    // By name, and not only what the listing showed: a schema file that came while the directory was read
-    // may be missing there, its socket not.
+    // All possible paths, not only those that were listed: a schema file created while the directory was read may
+    // be missing in the listing, although its socket is there.
     let mut paths = id.paths(dir).to_vec();
     for path in seen {
         if !paths.contains(&path) {
@@ -130,11 +131,11 @@ fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Rem
         let meta = match fs::symlink_metadata(&path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // It may be the one that says that the session lives.
+            // This may be the file that shows that the session is alive.
             Err(_) => return None,
         };
         let Some((_, kind)) = path.file_name().and_then(SessionId::of) else { continue };
-        // Others may take a name beside ours; that must not keep ours from being judged.
+        // Other users may create files with our names; these must not keep us from judging our own files.
         if !user.is(meta.uid()) || !kind.is(meta.file_type()) {
             continue;
         }
@@ -158,7 +159,7 @@ fn look(dir: &Path, user: User, id: SessionId, seen: Vec<PathBuf>) -> Option<Rem
         socket: finished(&sockets).unwrap_or_else(|| id.socket(dir)),
         schema: finished(&schemas).unwrap_or_else(|| id.schema(dir)),
         state,
-        // The schema file is another one when the tools have changed.
+        // Changed tools mean a new schema file, so the socket's time is used.
         since: listening.unwrap_or(since),
     };
     Some(Remains { info, paths: sockets.into_iter().chain(schemas).collect(), _lock: lock })
@@ -172,7 +173,7 @@ fn state(
     since: SystemTime,
 ) -> (SessionState, Option<File>) {
     let young = since.elapsed().unwrap_or_default() <= FOREIGN_AGE;
-    // It may not have been locked yet; locking it would fail the start.
+    // It may not be locked yet; locking it here would make the session's start fail.
     if young && schemas.iter().any(|schema| is_unfinished(schema)) {
         return (SessionState::Unclear, None);
     }
@@ -181,15 +182,15 @@ fn state(
         match try_lock(user, schema) {
             Ok(Some(file)) => lock = Some(file),
             Ok(None) => return (SessionState::Live, None),
-            // Gone meanwhile, or unreadable: not provably dead.
+            // Removed meanwhile, or unreadable: not provably dead.
             Err(_) => return (SessionState::Unclear, None),
         }
     }
     if sockets.iter().any(|socket| !refuses(socket)) {
         return (SessionState::Live, None);
     }
-    // Ours without a lock is dead. Another one could be about to start, and its schema file could belong to
-    // a socket of another name.
+    // A session of ours without a lock is dead. One of another implementation could be starting, and its schema
+    // file could belong to a socket of another name.
     if id.is_ours() || (!young && !sockets.is_empty()) {
         return (SessionState::Stale, lock);
     }
@@ -200,9 +201,9 @@ fn is_unfinished(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(UNFINISHED_SUFFIX.as_bytes())
 }
 
-/// Takes the lock of a schema file; `None` when a session holds it.
+/// Takes the lock of a schema file; `None` if a session holds it.
 fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
-    // Should another file have the name by now: no link is followed, and nothing is waited for.
+    // If the file was replaced meanwhile: do not follow a link, and do not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: File = rustix::fs::open(path, flags, Mode::empty())?.into();
     let meta = file.metadata()?;
@@ -211,7 +212,7 @@ fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            // Replaced meanwhile: only a live session does that.
+            // If it was replaced meanwhile, the session is alive.
             let now = fs::symlink_metadata(path)?;
             Ok(((now.dev(), now.ino()) == (meta.dev(), meta.ino())).then_some(file))
         }
@@ -220,13 +221,13 @@ fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether nobody listens at a socket. In doubt somebody does.
+/// Whether a socket refuses connections. Any other error counts as listening.
 fn refuses(socket: &Path) -> bool {
     let connect = || rustix::net::connect(probe()?, &SocketAddrUnix::new(socket)?);
     matches!(connect(), Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT))
 }
 
-/// A socket that neither waits nor is passed on to a child that the process starts meanwhile.
+/// A non-blocking socket that is not inherited by a child started meanwhile.
 #[cfg(target_os = "linux")]
 fn probe() -> rustix::io::Result<OwnedFd> {
     let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;

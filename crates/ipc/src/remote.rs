@@ -26,33 +26,33 @@ use crate::questions::PassedOn;
 use crate::schema_file::{Stamp, read_stamped};
 use crate::watch::{Watched, read_watched, write_watch};
 
-/// Large answers held at a time, for a client that does not read them.
+/// How many bytes of large answers are held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long a full queue is waited for. A parent that runs empties its queue; whether one does that never could be
-/// connected to is not known.
+/// How long to retry while the parent's accept queue is full. A running parent empties its queue; the state of one
+/// that was never connected to is unknown.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long until it is tried again.
+/// The pause between these retries.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
-/// How long until the parent is asked again when its tools change, after it has hung up: the first time, and at most.
+/// The pause before following the parent's tools again after it closed the connection: the first one, and the
+/// longest.
 const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
 
 /// The bridge's end of a session.
 ///
-/// It connects on the first call and keeps the connection. A call that finds all connections busy opens
-/// another one, so each carries one request at a time. Dropping a call closes its connection, which is
-/// how the parent learns that the call is cancelled. Once its [`changes`](ToolSource::changes) are asked for, a connection
-/// of its own waits for those.
+/// It connects on the first call and keeps the connection. If all connections are busy, a call opens another one,
+/// so each carries one request at a time. Dropping a call closes its connection, which tells the parent that the
+/// call is cancelled. Once [`changes`](ToolSource::changes) is called, a separate connection waits for changes.
 #[derive(Debug)]
 pub struct Remote {
     link: Arc<Parent>,
-    /// What keeps the list up to date, once somebody wants to know.
+    /// The task that keeps the list up to date, once changes are requested.
     follower: OnceLock<AbortOnDropHandle<()>>,
 }
 
-/// The other end.
+/// The parent's end.
 #[derive(Debug)]
 pub(crate) struct Parent {
     socket: PathBuf,
@@ -62,26 +62,27 @@ pub(crate) struct Parent {
     list: RwLock<(ToolList, Stamp)>,
     changed: Arc<watch::Sender<()>>,
     idle: Arc<Idle>,
-    /// Who listened when last somebody did.
+    /// The process that listened at the last successful connect.
     peer: Mutex<Option<Peer>>,
     answers: Budget,
 }
 
 impl Remote {
-    /// A remote of the session at `socket` with those tools. Nothing is connected yet.
+    /// A remote for the session at `socket` with those tools. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// When the path is too long to be a socket's.
+    /// When the path is too long for a socket.
     pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
         Parent::new(socket.into(), None, (tools, Stamp::default()), Arc::default()).map(Self::of)
     }
 
-    /// A remote of the session at `socket` with the tools of its schema file, now and later. Nothing is connected yet.
+    /// A remote for the session at `socket` with the tools of its schema file, also when they change. Does not
+    /// connect yet.
     ///
     /// # Errors
     ///
-    /// When the path is too long to be a socket's, or the file cannot be used.
+    /// When the path is too long for a socket, or the file cannot be used.
     pub fn open(socket: impl Into<PathBuf>, schema: impl Into<PathBuf>) -> Result<Self, IpcError> {
         Parent::open(socket.into(), schema.into(), Arc::default()).map(Self::of)
     }
@@ -90,11 +91,11 @@ impl Remote {
         Self { link: Arc::new(parent), follower: OnceLock::new() }
     }
 
-    /// Calls a tool; the outer error is one of the connection, the inner one is what the parent answered.
+    /// Calls a tool; the outer error is one of the connection, the inner one is the parent's answer.
     ///
     /// # Errors
     ///
-    /// When the parent cannot be reached, or the request or its answer cannot be carried.
+    /// When the parent cannot be reached, or the request or its answer cannot be transmitted.
     pub async fn relay(
         &self,
         call: ToolCall,
@@ -103,14 +104,14 @@ impl Remote {
         self.link.relay(call, context).await
     }
 
-    /// How many calls the session has begun to answer; `None` when it does not say.
+    /// How many calls the session has begun to answer; `None` if it does not report that.
     pub async fn count_calls(&self) -> Option<u64> {
         let mut connection = self.link.connect().await.ok()?.connection;
         Some(ask(&mut connection, None).await.ok()?.calls)
     }
 }
 
-/// Asks for a revision other than the `known` one, and waits for it.
+/// Requests a revision other than the `known` one, and waits for it.
 async fn ask(connection: &mut Connection, known: Option<u64>) -> Result<Watched, IpcError> {
     connection.send(&write_watch(known)).await?;
     match connection.reader.read_frame().await? {
@@ -145,7 +146,7 @@ impl Parent {
         })
     }
 
-    /// A parent that tells `changed` when its tools have changed, as long as it is followed.
+    /// A parent that notifies `changed` when its tools have changed, as long as `follow` runs.
     pub(crate) fn open(
         socket: PathBuf,
         schema: PathBuf,
@@ -162,7 +163,8 @@ impl Parent {
         self.list.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Keeps the list up to date, and returns when the parent is gone. It stays with one that does not tell of changes.
+    /// Keeps the list up to date, and returns when the parent is gone. If the parent does not report changes, it
+    /// waits for the end of the connection.
     pub(crate) async fn follow(&self) {
         let Some(schema) = &self.schema else { return };
         let [mut pause, longest] = FOLLOW_AGAIN;
@@ -173,7 +175,7 @@ impl Parent {
                         tracing::debug!(reason, "the list of tools stays as it is");
                         connection.reader.closed().await;
                     }
-                    Err(error) => tracing::debug!(%error, "the parent has hung up"),
+                    Err(error) => tracing::debug!(%error, "the parent closed the connection"),
                     Ok(never) => match never {},
                 },
                 Err(IpcError::Connect { error, .. })
@@ -181,10 +183,11 @@ impl Parent {
                 {
                     return;
                 }
-                // Something is missing here, a descriptor say, or the parent is stopped.
+                // A temporary problem, such as a lack of descriptors here or a stopped parent.
                 Err(error) => tracing::debug!(%error, "the parent cannot be followed for now"),
             }
-            // It may have needed the connection for a call; or it may be gone, which shows when it is tried again.
+            // The parent may have needed the descriptor for a call; or it may be gone, which the next attempt
+            // shows.
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(longest);
         }
@@ -203,7 +206,7 @@ impl Parent {
         }
     }
 
-    /// Reads the schema file again, if it is another one.
+    /// Reads the schema file again, if it was replaced.
     fn reload(&self, schema: &Path) -> Result<(), IpcError> {
         let known = self.list.read().unwrap_or_else(PoisonError::into_inner).1;
         if Stamp::of(schema).is_ok_and(|stamp| stamp == known) {
@@ -226,7 +229,7 @@ impl Parent {
         call.meta.can_ask = can_ask;
         let client = call.meta.client.clone();
         let request = write_request(call);
-        // An oversize request costs no connection.
+        // Checked before a connection is used for it.
         check_size(request.size())?;
         let mut exchange = Exchange { request: Some(request), wants_progress, can_ask, context };
         loop {
@@ -236,28 +239,28 @@ impl Parent {
                 Some(link) => link,
                 None => self.connect().await?,
             };
-            // An extension, as `watch_tools` is.
-            let is_news = |client: &Arc<Client>| {
+            // An extension, like `watch_tools`.
+            let is_new = |client: &Arc<Client>| {
                 self.schema.is_some() && link.introduced.as_ref().is_none_or(|known| known != client)
             };
-            if let (Some(request), Some(client)) = (&mut exchange.request, client.clone().filter(is_news)) {
+            if let (Some(request), Some(client)) = (&mut exchange.request, client.clone().filter(is_new)) {
                 introduce(request, &client);
                 link.introduced = Some(client);
             }
             let parent_fails = link.parent_fails();
-            let hunger = self.idle.make_room((!reused).then(|| link.connection.socket()));
+            let make_room = self.idle.make_room((!reused).then(|| link.connection.socket()));
             let outcome = tokio::select! {
                 biased;
                 outcome = exchange.run(&mut link.connection) => outcome,
                 reason = parent_fails => return Err(lost(reason)),
-                never = hunger => match never {},
+                never = make_room => match never {},
             };
             match outcome {
                 Ok(outcome) => {
                     self.idle.keep(link);
                     return Ok(outcome);
                 }
-                // The parent closed it between two calls, and cannot have run this one.
+                // The parent closed it between two calls, so it cannot have run this one.
                 Err(IpcError::Unsent { .. }) if reused => tracing::debug!("a kept connection had closed"),
                 Err(IpcError::Unsent { error } | IpcError::Io { error }) => return Err(lost(error)),
                 Err(error) => return Err(error),
@@ -274,7 +277,7 @@ impl Parent {
                 Ok(stream) => break stream,
                 Err(error) => error,
             };
-            // The parent's queue of connections is full for the moment; or for ever, if nobody empties it.
+            // The parent's accept queue is full; temporarily, or permanently if the parent no longer accepts.
             let is_full = error.kind() == io::ErrorKind::WouldBlock;
             if is_full && started.elapsed() < CONNECT_PATIENCE {
                 tokio::time::sleep(BUSY_PAUSE).await;
@@ -311,12 +314,13 @@ impl Parent {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     parent: Option<Peer>,
-    /// Who was said to call.
+    /// The client that was sent on this connection.
     introduced: Option<Arc<Client>>,
 }
 
 impl Link {
-    /// Waits until no answer can be expected any more; says why. It borrows nothing: meanwhile the call goes on.
+    /// Waits until no answer can be expected any more; returns why. Borrows nothing, so that the call can use the
+    /// connection.
     fn parent_fails(&self) -> impl Future<Output = &'static str> + use<> {
         let watched = self.parent.map(|parent| (parent, self.connection.socket()));
         async {
@@ -328,9 +332,9 @@ impl Link {
     }
 }
 
-/// A request, and what it takes to get its answer.
+/// A request and what is needed to get its answer.
 struct Exchange {
-    /// Until it has been sent: the arguments may be large, and the answer may take long.
+    /// `None` once sent: the arguments may be large, and the answer may take long.
     request: Option<Parts>,
     wants_progress: bool,
     can_ask: bool,
@@ -361,7 +365,7 @@ impl Exchange {
                 Reply::Result(result) => break Ok(result),
                 Reply::Error(error) => break Err(error),
                 Reply::Progress(_) if !self.wants_progress => {
-                    let reason = "the parent sent progress that nobody asked for".into();
+                    let reason = "the parent sent progress that was not requested".into();
                     return Err(IpcError::Invalid { reason });
                 }
                 Reply::Progress(Some(report)) => {

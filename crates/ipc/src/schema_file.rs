@@ -1,4 +1,4 @@
-//! The file that tells a bridge which tools there are.
+//! The schema file, from which a bridge reads its tools.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use toolbridge_core::{RawJson, ToolList, ToolSpec};
 use crate::IpcError;
 use crate::user::{User, strangeness};
 
-/// One tool as the file has it: the protocol's three fields, and those that may be left out.
+/// One tool in the file: the protocol's three required members, and the optional ones.
 #[derive(Serialize, Deserialize)]
 #[serde(expecting = "an object")]
 struct Entry<'a> {
@@ -33,18 +33,18 @@ struct Entry<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// Reads a schema file. Whoever could write to it could tell a model what they like, so it must be a
-/// regular file of this user or of root, and no link, to which only they can write.
+/// Reads a schema file. A process that can write to it decides what a model is told, so it must be a regular file
+/// of this user or of root, not a link, and writable only by its owner.
 ///
 /// # Errors
 ///
-/// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has
-/// an empty or a duplicate name.
+/// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has an
+/// empty or a duplicate name.
 pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
     read_stamped(path).map(|(tools, _)| tools)
 }
 
-/// The same, with what tells this version of the file from the next.
+/// The same, with a stamp that tells this version of the file from the next.
 pub(crate) fn read_stamped(path: &Path) -> Result<(ToolList, Stamp), IpcError> {
     let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
     let (text, stamp) = read_trusted(path, User::of_this_process()).map_err(bad)?;
@@ -73,9 +73,9 @@ impl From<&Metadata> for Stamp {
 
 fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
-    // By its name first: opening a device can do something, and opening a socket says little.
+    // Checked by name first: opening a device can have side effects, and the error for a socket would be unclear.
     check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
-    // Should another file have the name by now: no link is followed, and nothing is waited for.
+    // If the file was replaced meanwhile: do not follow a link, and do not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
     let mut file = File::from(file);
@@ -86,7 +86,7 @@ fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
     Ok((text, Stamp::from(&meta)))
 }
 
-/// Refuses what others could have written.
+/// Refuses files that other users could have written.
 fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
     let kind = meta.file_type();
     if kind.is_symlink() {
@@ -115,7 +115,7 @@ fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, to be put behind the file's name.
+/// What is wrong with it, as a phrase that follows the file's name.
 pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
     let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
     let keys = ["name", "description", "input_schema", "title", "output_schema", "annotations", "meta"];
@@ -125,7 +125,7 @@ pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
     ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
 }
 
-/// Why a text is no list of tools.
+/// Why a text is not a list of tools.
 fn fault(text: &str) -> String {
     let items: Vec<&RawValue> = match serde_json::from_str(text) {
         Ok(items) => items,
@@ -139,7 +139,7 @@ fn fault(text: &str) -> String {
     faults.unwrap_or_else(|| "cannot be used".into())
 }
 
-/// A tool of the file; `None` when a member that must be there is not, or is something else.
+/// A tool of the file; `None` if a required member is missing or has the wrong type.
 fn read_tool(place: usize, entry: Members<'_, 7>, text: &Bytes) -> Result<Option<ToolSpec>, String> {
     let [name, description, input_schema, optional @ ..] = entry;
     let [title, output_schema, annotations, meta] =
@@ -250,7 +250,7 @@ mod tests {
         );
     }
 
-    /// Reads a file, on a thread of its own: what hangs would hang for ever.
+    /// Reads a file on a separate thread, since a blocking read would never return.
     fn read(path: &Path) -> Result<usize, String> {
         let (path, (done, is_done)) = (path.to_owned(), std::sync::mpsc::channel());
         std::thread::spawn(move || done.send(read_schema_file(&path)));
@@ -276,7 +276,7 @@ mod tests {
         fs::set_permissions(path("folder/file"), fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::symlink("folder/file", path("link")).unwrap();
         assert_eq!(read(&path("link")), Err("is a symbolic link".into()));
-        // On the way to a file there may be links: the temporary directory is one on some systems.
+        // Directories in the path may be links: the temporary directory is one on some systems.
         std::os::unix::fs::symlink("folder", path("way")).unwrap();
         assert_eq!(read(&path("way/file")), Ok(0));
         let missing = read(&path("missing")).unwrap_err();

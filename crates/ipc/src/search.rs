@@ -1,4 +1,4 @@
-//! Finds the files of this user's sessions in a directory that others use too.
+//! Finds the files of this user's sessions in a shared directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
@@ -11,8 +11,8 @@ use crate::user::User;
 
 /// A directory that is being read.
 ///
-/// There may be a hundred thousand files of other users in it, named like sessions' files. Each of them costs
-/// one system call at most, which asks for its owner, and no memory.
+/// It may contain a hundred thousand files of other users with names like sessions' files. Each of them costs at
+/// most one system call, for its owner, and no memory.
 #[derive(Debug)]
 pub(crate) struct Search {
     pub(crate) dir: PathBuf,
@@ -27,7 +27,7 @@ impl Search {
         Ok(Self { dir: dir.into(), user: User::of_this_process(), entries, found: BTreeMap::new() })
     }
 
-    /// Reads on for `most` entries at most, and says whether that was the whole directory.
+    /// Reads at most `most` further entries; returns whether the end of the directory was reached.
     pub(crate) fn read(&mut self, most: usize) -> io::Result<bool> {
         for _ in 0..most {
             match self.entries.next() {
@@ -38,14 +38,14 @@ impl Search {
         Ok(false)
     }
 
-    /// What was found so far: files that were this user's when they were seen, by session.
+    /// What was found so far, by session: files that belonged to this user when they were read.
     pub(crate) fn found(self) -> BTreeMap<SessionId, Vec<PathBuf>> {
         self.found
     }
 
     fn note(&mut self, entry: &DirEntry) {
         let Some((id, kind)) = SessionId::of(&entry.file_name()) else { return };
-        // The listing itself mostly says what kind of file it is.
+        // The directory entry usually contains the file type, so this needs no system call.
         if entry.file_type().is_ok_and(|file| kind.is(file))
             && entry.metadata().is_ok_and(|meta| self.user.is(meta.uid()))
         {

@@ -22,16 +22,16 @@ use crate::watch::Watchers;
 /// Connections served at a time; further ones wait unaccepted.
 pub const MAX_CONNECTIONS: usize = 1024;
 
-/// Large requests held at a time, over all connections; who sends more waits for room.
+/// How many bytes of large requests are held at a time, over all connections; further ones wait.
 const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
 
-/// How long accepting rests when the process has no descriptor or memory left for a connection.
+/// The pause after a failed accept, for example when the process has no descriptor or memory left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Exposes a tool source on a Unix socket.
+/// Serves a tool source on a Unix socket.
 ///
-/// Each connection carries one call at a time. Calls on different connections run side by side, but for
-/// those of exclusive tools, which take turns. A connection that closes cancels its call.
+/// Each connection carries one call at a time. Calls on different connections run in parallel, except for those of
+/// exclusive tools, which take turns. Closing a connection cancels its call.
 #[derive(Debug, Clone)]
 pub struct Server {
     dispatcher: Dispatcher,
@@ -46,7 +46,7 @@ impl Server {
         Self::traced(source, Tracer::without_file(Process::Parent), None)
     }
 
-    /// The same, telling `tracer` of each call, and bridges when there is another `revision` of the schema file.
+    /// The same; reports each call to `tracer`, and notifies bridges of each new `revision` of the schema file.
     pub(crate) fn traced(
         source: Arc<dyn ToolSource>,
         tracer: Tracer,
@@ -57,8 +57,7 @@ impl Server {
         Self { dispatcher, requests, answers: Outbox::default(), watchers }
     }
 
-    /// Serves all who connect to `listener` until `stop` is cancelled; then ends every call and
-    /// connection.
+    /// Serves `listener` until `stop` is cancelled; then ends all calls and connections.
     pub async fn serve(&self, listener: UnixListener, stop: CancellationToken) {
         self.serve_private(Private::new(listener), stop).await;
     }
@@ -75,7 +74,7 @@ impl Server {
                     let conversation = async move {
                         match server.converse(accepted).await {
                             Ok(()) => {}
-                            // A peer that goes away has its reasons.
+                            // A peer may close at any time, so this is no warning.
                             Err(IpcError::Io { error } | IpcError::Unsent { error }) => {
                                 tracing::debug!(%error, "connection lost");
                             }
@@ -86,19 +85,20 @@ impl Server {
                 }
             }
         }
-        // No more connections from here on: whoever tries is refused.
+        // New connections are refused from here on.
         drop(listener);
         connections.shutdown().await;
     }
 
-    /// The next connection. A failure (no descriptors left, say) is waited out and does not spin.
+    /// The next connection. After a failure, such as a lack of descriptors, it waits and tries again.
     async fn accept(&self, listener: &UnixListener) -> UnixStream {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => return stream,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection, trying again");
-                    // Whoever waits on this one has a call to make.
+                    // The connection that cannot be accepted may carry a call, so watchers have to give up their
+                    // descriptors.
                     self.watchers.hang_up();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -153,10 +153,10 @@ impl Server {
                     connection.send(&write_reply(Reply::Error(error))).await?;
                 }
                 Err(BadRequest::Invalid(error)) => {
-                    // One last word, then the connection is dead: where its next message begins is unknown.
-                    let word =
+                    // After this error the connection is closed: where the next message begins is unknown.
+                    let last =
                         write_reply(Reply::Error(ToolError::new(error.type_name(), error.to_string())));
-                    connection.send(&word).await?;
+                    connection.send(&last).await?;
                     connection.writer.close().await;
                     connection.reader.drain().await;
                     return Err(error);
@@ -165,8 +165,8 @@ impl Server {
         }
     }
 
-    /// Runs a call; `None` when the peer closed, which cancels it. The answer has its place among those that wait for
-    /// their readers.
+    /// Runs a call; `None` if the peer closed the connection, which cancels it. The answer comes with its reserved
+    /// room in the outbox.
     async fn answer(
         &self,
         connection: &mut Connection,
@@ -222,7 +222,7 @@ impl Server {
         Ok(Some(self.placed(&name, reply, trace)))
     }
 
-    /// An answer with its place; an error in its stead, when it is too large or there is no place.
+    /// Reserves room for an answer; replaces it with an error if it is too large or there is no room.
     fn placed(&self, tool: &str, reply: Parts, trace: Option<&mut CallTrace>) -> (Parts, Place) {
         let size = reply.size();
         let placed = match check_size(size) {

@@ -1,4 +1,4 @@
-//! A session: a tool source on a socket of its own, from start to stop.
+//! A session: a tool source served on its own socket, from start to stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,27 +20,29 @@ use crate::schema_file::write_schema_file;
 use crate::sweep::sweep_briefly;
 use crate::{IpcError, Server};
 
-/// Tells a bridge how to introduce itself, as JSON. It asks the session nothing before the first call.
+/// The environment variable that tells a bridge how to introduce itself, as JSON. The bridge does not contact the
+/// session before the first call.
 const SERVER_VARIABLE: &str = "TOOLBRIDGE_SERVER";
 
-/// How the session that this process is a bridge of wants it to introduce itself.
+/// How the bridge in this process is to introduce itself, as set by its session.
 #[must_use]
 pub fn own_server_info() -> ServerInfo {
     let info = std::env::var(SERVER_VARIABLE).ok();
-    // What cannot be read was not written by a session.
+    // A session always writes valid JSON; anything else is ignored.
     info.and_then(|info| serde_json::from_str(&info).ok()).unwrap_or_default()
 }
 
-/// How long until a schema file that could not be replaced is tried again.
+/// How long until replacing the schema file is retried.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long [`Session::stop`] waits for calls to end before it leaves them behind.
+/// How long [`Session::stop`] waits for calls to end before it abandons them.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A live session: its socket answers calls until it is stopped or dropped.
 ///
-/// Both ways remove its files, at once. Dropping it needs no runtime and works in a panic. It belongs to the process that
-/// started it: a fork keeps neither its socket nor its lock, and dropping the copy there does nothing.
+/// Both remove its files immediately. Dropping it needs no runtime and also works during a panic. The session
+/// belongs to the process that started it: a fork keeps neither its socket nor its lock, and dropping the copy
+/// there does nothing.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -66,26 +68,26 @@ pub struct Session {
     server: Option<ServerInfo>,
     tracer: Tracer,
     stop: CancellationToken,
-    /// The process that started it; a fork only has a copy.
+    /// The pid of the process that started it; a fork only has a copy.
     owner: u32,
     running: Shared,
 }
 
-/// What there is of a session, until it ends.
+/// The parts of a running session; `None` once it has ended.
 type Shared = Arc<Mutex<Option<Running>>>;
 
 #[derive(Debug)]
 struct Running {
-    // Before the files: whoever finds the name can connect.
+    // Dropped before the files, so that a name always belongs to a session that accepts connections.
     name: Option<NameEntry>,
     files: SessionFiles,
     server: JoinHandle<()>,
-    /// Keeps the schema file up to date.
+    /// The task that keeps the schema file up to date.
     listing: Option<AbortOnDropHandle<()>>,
     _end: SessionEnd,
 }
 
-/// Says in the trace that the session has ended.
+/// Records the end of the session in the trace when dropped.
 #[derive(Debug)]
 struct SessionEnd {
     id: String,
@@ -98,7 +100,7 @@ impl Drop for SessionEnd {
     }
 }
 
-/// A session that has not started: nothing of it exists outside.
+/// A session that has not started; it has no files yet.
 #[derive(Debug)]
 pub struct SessionBuilder {
     id: SessionId,
@@ -112,29 +114,30 @@ pub struct SessionBuilder {
 }
 
 impl SessionBuilder {
-    /// Gives the session a name, under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`. Several
-    /// sessions may have the same one.
+    /// Gives the session a name for `toolbridge attach`: 1 to 48 characters of `A-Z a-z 0-9 _ -`. Several sessions
+    /// may have the same name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Makes the name known in `dir` instead of the user's own directory of names. It must belong to this user alone.
+    /// Registers the name in `dir` instead of the user's own directory of names. Only this user may have access to
+    /// it.
     #[must_use]
     pub fn names_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.names_dir = Some(dir.into());
         self
     }
 
-    /// What the session's MCP server is called, its version, and what a model should know before it uses the tools.
+    /// Sets the name, the version and the instructions of the session's MCP server.
     #[must_use]
     pub fn server(mut self, info: ServerInfo) -> Self {
         self.server = Some(info);
         self
     }
 
-    /// What a model should know before it uses the tools.
+    /// Sets what a model should know before it uses the tools.
     #[must_use]
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.server.get_or_insert_default().instructions = Some(instructions.into());
@@ -148,31 +151,30 @@ impl SessionBuilder {
         self
     }
 
-    /// Names the executable that the CLI is to start, instead of the one found by
-    /// [`bridge_executable`].
+    /// Sets the executable that the CLI is to start, instead of the one found by [`bridge_executable`].
     #[must_use]
     pub fn bridge(mut self, executable: impl Into<PathBuf>) -> Self {
         self.bridge = Some(executable.into());
         self
     }
 
-    /// Appends to that file a line of JSON for everything that happens, here and in the bridge; never a
-    /// payload. Without this, the file that `TOOLBRIDGE_TRACE` names, if it does.
+    /// Appends a line of JSON to that file for everything that happens, here and in the bridge; payloads are never
+    /// included. The default is the file in `TOOLBRIDGE_TRACE`, if set.
     #[must_use]
     pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
         self.trace = Some(file.into());
         self
     }
 
-    /// Starts the session: removes what dead sessions left behind, makes the files, and serves.
+    /// Starts the session: removes the files of dead sessions, creates its own, and serves.
     ///
-    /// When this returns, a bridge can connect. Needs a tokio runtime, and it must go on running. In a directory
-    /// of very many files, dead sessions' may be removed only later.
+    /// When this returns, a bridge can connect. Needs a tokio runtime, which must keep running. In a directory with
+    /// very many files, those of dead sessions may be removed later.
     ///
     /// # Errors
     ///
-    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the name cannot be one, or
-    /// others can write to the directory of names; when the trace cannot be written.
+    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the name is
+    /// invalid, or other users can access the directory of names; when the trace cannot be written.
     pub async fn start(self) -> Result<Session, IpcError> {
         self.name.as_deref().map(check_name).transpose()?;
         let trace = trace_path(self.trace.as_deref());
@@ -184,7 +186,7 @@ impl SessionBuilder {
             move |error| IpcError::Start { dir, what, error }
         };
         sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
-        // Before the list is taken: what changes from here on is written later.
+        // Before the list is read, so that later changes are noticed.
         let changes = self.source.changes();
         let list = self.source.tools();
         let (files, listener) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
@@ -228,7 +230,7 @@ impl SessionBuilder {
     }
 }
 
-/// Writes the schema file anew, and says so, whenever the tools have changed.
+/// Rewrites the schema file and increments the revision whenever the tools have changed.
 async fn keep_listing(
     running: Shared,
     source: Arc<dyn ToolSource>,
@@ -246,7 +248,7 @@ async fn keep_listing(
         if now.is(&listed) {
             continue;
         }
-        // With the lock, so that nothing is written once the session has ended.
+        // Under the lock, so that nothing is written once the session has ended.
         let mut running = lock(&running);
         let Some(running) = running.as_mut() else { return };
         match running.files.replace_schema(&write_schema_file(&now)) {
@@ -303,7 +305,7 @@ impl Session {
         &self.schema
     }
 
-    /// What the CLI is to start: an entry for `mcpServers`.
+    /// The command that the CLI is to start: an entry for `mcpServers`.
     ///
     /// # Errors
     ///
@@ -322,11 +324,11 @@ impl Session {
         Ok(server)
     }
 
-    /// The whole object for `claude --mcp-config`, with this session as the server called `name`.
+    /// The complete object for `claude --mcp-config`, with this session as the server called `name`.
     ///
     /// # Errors
     ///
-    /// When there is no bridge executable, or the CLI would not take a server or tool of that name.
+    /// When there is no bridge executable, or the CLI would not accept a server or tool of that name.
     pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
         check_server_name(name, &self.source.tools())?;
         let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
@@ -335,16 +337,16 @@ impl Session {
         Ok(json!({ "mcpServers": { name: server } }))
     }
 
-    /// Stops the session: removes its files, refuses new connections, cancels the calls under way.
+    /// Stops the session: removes its files, refuses new connections, and cancels running calls.
     ///
-    /// Returns within 2 s, even when a handler does not end. A second call does nothing.
+    /// Returns within 2 s, even if a handler does not end. A second call does nothing.
     pub async fn stop(&self) {
         if self.is_copy() {
             return;
         }
         let Some(server) = self.end() else { return };
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
-            tracing::warn!("a call did not end in time and was left behind");
+            tracing::warn!("a call did not end in time and was abandoned");
         }
     }
 
@@ -360,7 +362,7 @@ impl Session {
         if self.is_copy() {
             return;
         }
-        // The server's task ends when its runtime sees this.
+        // The server's task ends when its runtime polls it next.
         drop(self.end());
     }
 
@@ -370,18 +372,20 @@ impl Session {
         }
     }
 
-    /// Removes the files and tells the server to end. Whoever calls this second finds the files gone.
+    /// Removes the files and tells the server to end. The lock makes a concurrent second call wait until the files
+    /// are gone.
     fn end(&self) -> Option<JoinHandle<()>> {
         self.stop.cancel();
         let mut running = lock(&self.running);
         running.take().map(|running| running.server)
     }
 
-    /// Whether this is a fork's copy of a session. The session is the other process's, its files too, and the runtime
-    /// that served it is not here.
+    /// Whether this is a fork's copy of a session. The session and its files belong to the other process, and the
+    /// runtime that served it does not run here.
     fn is_copy(&self) -> bool {
         let is_copy = self.owner != std::process::id();
-        // Whoever held the lock while the process was forked was just ending the session, and is not here to unlock.
+        // If the lock was held during the fork, another thread was ending the session; that thread does not exist
+        // here and will never unlock it.
         if is_copy && let Ok(mut running) = self.running.try_lock() {
             std::mem::forget(running.take());
         }

@@ -1,4 +1,4 @@
-//! The sweep before a start, for which nobody waits long.
+//! Removes files of dead sessions before a start, within a short time.
 
 use std::io;
 use std::path::Path;
@@ -10,24 +10,24 @@ use tokio::sync::oneshot;
 use crate::remains::{finish, remove_dead, sweep};
 use crate::search::Search;
 
-/// How many entries of a directory a start looks at by itself.
+/// How many entries of a directory are swept without a thread.
 const FEW_ENTRIES: usize = 256;
 
-/// How long a start waits for a larger directory.
+/// How long a start waits for the sweep of a larger directory.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The rest of a sweep.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Removes what dead sessions left in `dir`, as [`sweep`] does. In a directory of many files a thread goes on
-/// with it while the session starts, which harms neither: a sweep never touches what lives or starts.
+/// Removes the files of dead sessions in `dir`, as [`sweep`] does. In a directory with many files, a thread
+/// continues while the session starts. That is safe: a sweep never touches live or starting sessions.
 ///
 /// # Errors
 ///
 /// When the directory cannot be read.
 pub(crate) async fn sweep_briefly(dir: &Path) -> io::Result<()> {
     sweep_with(dir, |work| {
-        // Not one of the runtime's: a runtime that ends would wait for it.
+        // Not a thread of the runtime, which would wait for it when it shuts down.
         std::thread::Builder::new().name("session-sweep".into()).spawn(work).map(drop)
     })
     .await
@@ -35,7 +35,7 @@ pub(crate) async fn sweep_briefly(dir: &Path) -> io::Result<()> {
 
 async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> io::Result<()> {
     let mut search = Search::begin(dir)?;
-    // Less work than a thread would be; and nothing is left then, however busy the machine is.
+    // For few entries a thread would cost more; and this way the sweep is complete, however busy the machine is.
     if search.read(FEW_ENTRIES)? {
         remove_dead(search);
         return Ok(());
@@ -45,11 +45,11 @@ async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> i
     let work = move || {
         let _until_then = (turn, running);
         if let Err(error) = finish(search) {
-            tracing::warn!(%error, "cannot look for what dead sessions left");
+            tracing::warn!(%error, "cannot look for files of dead sessions");
         }
     };
     if let Err(error) = spawn(Box::new(work)) {
-        tracing::debug!(%error, "there is no thread to look for what dead sessions left");
+        tracing::debug!(%error, "cannot start a thread to look for files of dead sessions");
         sweep(dir)?;
         return Ok(());
     }
@@ -57,11 +57,12 @@ async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> i
     Ok(())
 }
 
-/// The process whose thread sweeps; 0 when none does. By its id: a fork copies this and not the thread.
+/// The pid of the process whose thread sweeps; 0 if there is none. A fork copies this value but not the thread, so
+/// the pid is compared.
 static SWEEPING: AtomicU32 = AtomicU32::new(0);
 
-/// The right to sweep on a thread. There is one at a time, so that a process that starts sessions faster than
-/// a directory can be read is not busy with that alone; who does not get it leaves the sweep to a later start.
+/// The right to sweep on a thread. Only one exists at a time, so that a process that starts many sessions is not
+/// busy with sweeping only; without it, the sweep is left to a later start.
 struct Turn;
 
 impl Turn {
@@ -92,7 +93,7 @@ mod tests {
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory with a dead session's file in it, and so many others.
+    /// A directory with a file of a dead session and this many others.
     fn crowd(others: usize) -> (TempDir, std::path::PathBuf) {
         let dir = TempDir::new().unwrap();
         for number in 0..others {
@@ -119,7 +120,7 @@ mod tests {
         let _alone = alone();
         let (dir, left) = crowd(FEW_ENTRIES);
         let mut held = None;
-        // Nothing runs it, so this returns only if it does not wait for it.
+        // The work is not run, so this only returns if it does not wait for it.
         block_on(sweep_with(dir.path(), |work| {
             held = Some(work);
             Ok(())
@@ -129,7 +130,7 @@ mod tests {
         block_on(sweep_with(dir.path(), |_| panic!("a second thread"))).unwrap();
         held.unwrap()();
         assert!(!left.exists());
-        // Whose work has ended, or was never run, stands in nobody's way.
+        // A sweep that has ended, or was dropped without running, does not block the next.
         for _ in 0..2 {
             let mut spawned = false;
             block_on(sweep_with(dir.path(), |_| {
@@ -162,7 +163,7 @@ mod tests {
         let (dir, left) = crowd(FEW_ENTRIES);
         block_on(sweep_briefly(dir.path())).unwrap();
         let until = std::time::Instant::now() + Duration::from_secs(10);
-        // On a busy machine it goes on after the start.
+        // On a busy machine the sweep continues after the start.
         while left.exists() {
             assert!(std::time::Instant::now() < until, "the thread has not swept");
             std::thread::yield_now();

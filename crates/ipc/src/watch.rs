@@ -1,6 +1,6 @@
-//! `watch_tools`: a bridge learns that the list of tools has changed.
+//! `watch_tools`: notifies a bridge that the list of tools has changed.
 //!
-//! An extension: only a parent whose files say that it is one of ours is asked, on a connection of its own.
+//! An extension: it is only sent to parents whose file names identify them as ours, on a separate connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use crate::{IpcError, MAX_CONNECTIONS};
 
 pub(crate) const WATCH_TOOLS: &str = "watch_tools";
 
-/// Connections that may wait for a change. The others are for calls.
+/// How many connections may wait for a change. The others are for calls.
 const MAX_WATCHERS: usize = MAX_CONNECTIONS / 2;
 
-/// What a parent says of itself.
+/// A parent's answer to `watch_tools`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Watched {
-    /// Another one for each list of tools. The schema file is at least as new.
+    /// Different for each list of tools. The schema file is at least as new.
     pub(crate) revision: u64,
-    /// The calls that it has begun to answer.
+    /// How many calls the parent has begun to answer.
     #[serde(default)]
     pub(crate) calls: u64,
 }
 
-/// The request for a revision other than `known`, or for the present one at once.
+/// Requests a revision other than `known`; without it, the current one immediately.
 pub(crate) fn write_watch(known: Option<u64>) -> Parts {
     let params = known.map_or(RawJson::empty_object(), |revision| {
         RawJson::of(&serde_json::json!({ "revision": revision })).expect("a number can always be written")
@@ -49,10 +49,10 @@ pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
     }
 }
 
-/// What watchers of a server wait for.
+/// What the watchers of a server wait for.
 #[derive(Debug, Clone)]
 pub(crate) struct Watchers {
-    /// `None` where nobody keeps a schema file.
+    /// `None` if there is no schema file.
     revision: Option<watch::Receiver<u64>>,
     calls: Arc<AtomicU64>,
     places: Arc<Semaphore>,
@@ -70,12 +70,12 @@ impl Watchers {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the connections of all who wait, which calls are short of.
+    /// Closes the connections of all watchers, because calls need the descriptors.
     pub(crate) fn hang_up(&self) {
         self.hang_up.notify_waiters();
     }
 
-    /// Waits until the revision is another one than `known`; `None` when the connection is wanted for something else.
+    /// Waits until the revision differs from `known`; `None` if the connection is to be closed.
     pub(crate) async fn answer(&self, known: Option<u64>) -> Option<Parts> {
         let refuse = |error| Some(write_reply(Reply::Error(error)));
         let Some(mut revision) = self.revision.clone() else {
@@ -92,7 +92,7 @@ impl Watchers {
             changed = revision.wait_for(|now| Some(*now) != known) => changed.map(|now| *now),
             () = self.hang_up.notified() => return None,
         };
-        // Its sender goes with the session.
+        // The sender is dropped when the session ends.
         let revision = changed.ok()?;
         let watched = Watched { revision, calls: self.calls.load(Ordering::Relaxed) };
         let payload = RawJson::of(&watched).expect("numbers can always be written");

@@ -1,4 +1,4 @@
-//! A function as a tool.
+//! Turns a function into a tool.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -9,13 +9,13 @@ use crate::all;
 use crate::parameter::Parameter;
 use crate::setting::Settings;
 
-/// Where generated code finds everything.
+/// The path of everything that generated code refers to.
 pub(crate) fn private() -> TokenStream {
     quote!(::toolbridge::__private)
 }
 
-/// The function stays what it is. Beside it there is a struct of the same name, which functions and structs with
-/// braces can share: it is the tool.
+/// The function is kept. Next to it, a struct with braces of the same name is added, which is the tool; functions
+/// and such structs have separate namespaces.
 pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<TokenStream> {
     let parameters = take_parameters(&mut function.sig);
     let settings = Settings::parse(settings)?;
@@ -25,7 +25,7 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
         return Err(Error::new(skip, message));
     }
     if let Some(receiver) = function.sig.receiver() {
-        let message = "a method is a tool by `#[toolbridge::tools]` on its `impl` block";
+        let message = "to make a method a tool, put `#[toolbridge::tools]` on its `impl` block";
         return Err(Error::new_spanned(receiver, message));
     }
     let tool = tool(&settings, &function.attrs, &function.sig, &parameters?, &name.to_token_stream(), None)?;
@@ -61,18 +61,18 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
     })
 }
 
-/// A tool owns its arguments, whatever it does with them, and is `async` or not for where it runs: clippy need not say
-/// otherwise.
+/// Allows lints that do not apply to tools: a tool owns its arguments even if it does not consume them, and `async`
+/// decides where it runs.
 pub(crate) fn lints() -> Attribute {
     syn::parse_quote!(#[allow(clippy::needless_pass_by_value, clippy::unused_async)])
 }
 
-/// `#[cfg(…)]`, which must hold for whatever is made of the item.
+/// The `#[cfg(…)]` attributes, which must be repeated on everything generated for the item.
 pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
 }
 
-/// Takes the attributes that are ours out of every parameter, and then says whether all of them can be.
+/// Removes our attributes from all parameters, and returns all errors together.
 pub(crate) fn take_parameters(signature: &mut Signature) -> Result<Vec<Parameter>> {
     let typed = signature.inputs.iter_mut().filter_map(|input| match input {
         FnArg::Typed(typed) => Some(typed),
@@ -90,12 +90,15 @@ fn check(signature: &Signature) -> Result<()> {
         return Err(Error::new_spanned(generic, message));
     }
     if let Safety::Unsafe(word) = &signature.safety {
-        return Err(Error::new_spanned(word, "a model calls this whenever it wants: it cannot be `unsafe`"));
+        return Err(Error::new_spanned(
+            word,
+            "a model may call a tool at any time, so it cannot be `unsafe`",
+        ));
     }
     Ok(())
 }
 
-/// An expression: the tool that calls `callee`, and gives it `first` before everything else.
+/// An expression for the tool that calls `callee`, with `first` before all other arguments.
 pub(crate) fn tool(
     settings: &Settings,
     attributes: &[Attribute],
@@ -132,7 +135,7 @@ pub(crate) fn tool(
         #finish
     };
     let body = if signature.asyncness.is_some() {
-        // Each call needs its own hold of the state: its future outlives the closure's borrow of it.
+        // Each call needs its own reference to the state: its future outlives the closure's borrow of it.
         let hold = first.map(|_| quote!(let __this = ::std::sync::Arc::clone(&__this);));
         let sendable = quote_spanned!(signature.ident.span()=> #private::sendable);
         quote!(#hold #sendable(async move { #body }))

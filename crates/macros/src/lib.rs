@@ -1,8 +1,8 @@
-//! The attributes `tool` and `tools`. The crate `toolbridge` re-exports and documents them; what they write refers to its
-//! `__private`.
+//! The attributes `tool` and `tools`. The crate `toolbridge` re-exports and documents them; the code they generate
+//! refers to its `__private` module.
 //!
-//! `setting.rs` reads what stands in the attribute, `function.rs` makes a tool out of a signature, `method.rs` several out of an
-//! `impl` block.
+//! `setting.rs` parses the attribute, `function.rs` turns a signature into a tool, `method.rs` an `impl` block into
+//! several.
 
 use proc_macro::TokenStream;
 
@@ -23,7 +23,7 @@ pub fn tools(settings: TokenStream, item: TokenStream) -> TokenStream {
     expand(item, |item| method::expand(settings.into(), item))
 }
 
-/// All values, or all errors as one.
+/// All values, or all errors combined into one.
 fn all<T>(outcomes: impl IntoIterator<Item = syn::Result<T>>) -> syn::Result<Vec<T>> {
     let mut all = Ok(Vec::new());
     for outcome in outcomes {
@@ -37,8 +37,8 @@ fn all<T>(outcomes: impl IntoIterator<Item = syn::Result<T>>) -> syn::Result<Vec
     all
 }
 
-/// What an attribute writes besides the item that it stands on. The item is changed: attributes that are ours must go, whether
-/// or not something else is wrong with it, for the compiler would complain of each of them.
+/// Expands an attribute: the item, and what `write` generates. The item is changed: our attributes must be removed
+/// even if something else is wrong with it, because the compiler would report each of them.
 fn expand<T: syn::parse::Parse + quote::ToTokens>(
     item: TokenStream,
     write: impl FnOnce(&mut T) -> syn::Result<proc_macro2::TokenStream>,

@@ -1,4 +1,4 @@
-//! The methods of an `impl` block as tools.
+//! Turns the methods of an `impl` block into tools.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -14,15 +14,18 @@ pub(crate) fn expand(settings: TokenStream, block: &mut ItemImpl) -> Result<Toke
         ImplItem::Fn(method) => one(method).transpose(),
         _ => None,
     });
-    // First of all, so that no attribute of ours stays.
+    // Done first, so that our attributes are removed even after an error.
     let found = all(tools);
     if !settings.is_empty() {
-        return Err(Error::new_spanned(settings, "`tools` has no settings; `#[tool(…)]` on a method has"));
+        return Err(Error::new_spanned(
+            settings,
+            "`tools` takes no settings; put them into `#[tool(…)]` on a method",
+        ));
     }
     check(block)?;
     let found = found?;
     if found.is_empty() {
-        let message = "no method takes `&self`, so there is no tool in here";
+        let message = "no method takes `&self`, so this block has no tools";
         return Err(Error::new_spanned(&block.self_ty, message));
     }
 
@@ -65,7 +68,7 @@ fn check(block: &ItemImpl) -> Result<()> {
         return Err(Error::new_spanned(trait_, message));
     }
     if let Some(lifetime) = block.generics.lifetimes().next() {
-        let message = "tools live as long as they are wanted, so their state cannot borrow: hold an `Arc`";
+        let message = "tools can live arbitrarily long, so their state cannot borrow: hold an `Arc`";
         return Err(Error::new_spanned(lifetime, message));
     }
     Ok(())
@@ -73,7 +76,7 @@ fn check(block: &ItemImpl) -> Result<()> {
 
 /// A statement that adds the tool of the method, if it is one.
 fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
-    // Imported, or named in full.
+    // Imported, or with its full path.
     let is_ours = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|segment| segment.ident == "tool")
     };
@@ -90,7 +93,7 @@ fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
 
     let by_reference = match method.sig.receiver().map(|receiver| &receiver.kind) {
         Some(ReceiverKind::Reference(_, _, None)) => true,
-        // A function of the type, such as `new`, or one that uses the value up.
+        // An associated function such as `new`, or a method that consumes the value.
         None | Some(ReceiverKind::Value) if settings.is_none() => return Ok(None),
         _ => false,
     };
@@ -101,7 +104,7 @@ fn one(method: &mut ImplItemFn) -> Result<Option<TokenStream>> {
     }
     if !by_reference {
         let message = "a tool takes `&self`, because calls share the value (a `Mutex` lets them change it); \
-                       what is no tool has `#[tool(skip)]`";
+                       mark other methods with `#[tool(skip)]`";
         let receiver = method.sig.receiver().map(ToTokens::to_token_stream);
         return Err(Error::new_spanned(
             receiver.unwrap_or_else(|| method.sig.ident.to_token_stream()),

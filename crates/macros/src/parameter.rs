@@ -1,4 +1,4 @@
-//! One parameter of a function: what comes of it.
+//! One parameter of a function, and the code generated for it.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::{Attribute, Error, Ident, Pat, PatType, Result, Type};
 
 use crate::setting::unraw;
 
-/// A parameter, as far as its syntax says what it is.
+/// A parameter, classified as far as its syntax allows.
 pub(crate) struct Parameter {
     kind: Kind,
     type_: Type,
@@ -17,16 +17,16 @@ pub(crate) struct Parameter {
 }
 
 enum Kind {
-    /// It has no name, or is borrowed: it can only come from the call.
+    /// It has no name or is borrowed, so it can only come from the call.
     Call { borrowed: bool },
-    /// It has attributes of serde or schemars: it is an argument.
+    /// It has attributes of serde or schemars, so it is an argument.
     Argument(Ident),
-    /// The compiler finds out, by its type: see `core/function.rs`.
+    /// The compiler decides by its type: see `core/function.rs`.
     Either(Ident),
 }
 
 impl Parameter {
-    /// Takes the attributes that are ours out of the parameter.
+    /// Removes our attributes from the parameter.
     pub(crate) fn take(parameter: &mut PatType, number: usize) -> Result<Self> {
         let ours = |attribute: &Attribute| {
             let path = attribute.path();
@@ -43,13 +43,14 @@ impl Parameter {
     fn classify(&mut self, pattern: &Pat) -> Result<Kind> {
         let format = self.attributes.iter().find(|attribute| !attribute.path().is_ident("doc"));
         if let Type::ImplTrait(_) = &self.type_ {
-            let message = "the model has to know the type: write the one that you want, such as `String`";
+            let message = "the model has to know the type: write a concrete one, such as `String`";
             return Err(Error::new_spanned(&self.type_, message));
         }
         let name = match (pattern, &self.type_) {
             (_, Type::Reference(reference)) => {
                 if reference.mutability.is_some() {
-                    let message = "calls share what they borrow: take `&CallContext`, or an owned argument";
+                    let message = "a borrowed parameter cannot be `&mut`, because calls share it: take `&CallContext`, \
+                                   or an owned argument";
                     return Err(Error::new_spanned(&self.type_, message));
                 }
                 self.type_ = *reference.elem.clone();
@@ -74,12 +75,12 @@ impl Parameter {
         }
     }
 
-    /// The type parameter of the struct of arguments, if the field's type is not known yet.
+    /// The type parameter of the arguments struct, if the field's type is not known yet.
     pub(crate) fn generic(&self) -> Option<Ident> {
         matches!(self.kind, Kind::Either(_)).then(|| format_ident!("__P{}", self.number))
     }
 
-    /// The field in the struct of arguments.
+    /// The field in the arguments struct.
     pub(crate) fn field(&self) -> Option<TokenStream> {
         let attributes = &self.attributes;
         match &self.kind {
@@ -103,14 +104,14 @@ impl Parameter {
         format_ident!("__value{}", self.number)
     }
 
-    /// Asks where it comes from.
+    /// Code that asks the compiler where the parameter comes from.
     pub(crate) fn ask(&self, private: &TokenStream) -> Option<TokenStream> {
         let (place, type_) = (self.place(), &self.type_);
         matches!(self.kind, Kind::Either(_))
             .then(|| quote_spanned!(type_.span()=> let #place = (&&&#private::Probe::<#type_>::NEW).place();))
     }
 
-    /// The name of the field, and whether it is an argument, where only the compiler knows.
+    /// The name of the field, and whether it is an argument, if only the compiler knows.
     pub(crate) fn entry(&self) -> Option<TokenStream> {
         let place = self.place();
         match &self.kind {
@@ -122,7 +123,7 @@ impl Parameter {
         }
     }
 
-    /// Takes its value out of `__arguments` or `__context`.
+    /// Code that takes the value from `__arguments` or `__context`.
     pub(crate) fn extract(&self, private: &TokenStream) -> TokenStream {
         let (value, type_) = (self.value(), &self.type_);
         match &self.kind {
@@ -138,7 +139,7 @@ impl Parameter {
         }
     }
 
-    /// Its value, as the function takes it.
+    /// The value, as the function takes it.
     pub(crate) fn pass(&self) -> TokenStream {
         let value = self.value();
         match self.kind {

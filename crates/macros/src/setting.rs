@@ -1,4 +1,4 @@
-//! What stands in `#[tool(…)]`.
+//! Parses the settings in `#[tool(…)]`.
 
 use std::collections::HashSet;
 
@@ -15,9 +15,9 @@ const KNOWN: &str = "`name`, `title`, `description`, `read_only`, `parallel`, `d
 pub(crate) struct Settings {
     name: Option<LitStr>,
     description: Option<LitStr>,
-    /// The calls of `Tool`'s methods for the rest.
+    /// The calls of `Tool`'s methods for the other settings.
     pub(crate) calls: TokenStream,
-    /// Where it says that this method is no tool.
+    /// The place of `skip`, which says that this method is not a tool.
     pub(crate) skip: Option<Span>,
 }
 
@@ -30,7 +30,7 @@ impl Settings {
                 return Err(meta.error(format!("unknown setting; there are {KNOWN}")));
             };
             if !seen.insert(key.clone()) {
-                return Err(meta.error(format!("`{key}` is there twice")));
+                return Err(meta.error(format!("duplicate setting `{key}`")));
             }
             settings.set(&key, &meta)
         });
@@ -81,7 +81,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The tool's name: what the attribute says, or the function's.
+    /// The tool's name: from the attribute, or the function's.
     pub(crate) fn name(&self, function: &Ident) -> Result<LitStr> {
         match &self.name {
             Some(name) => Ok(name.clone()),
@@ -89,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// The tool's description: what the attribute says, or the function's doc comment.
+    /// The tool's description: from the attribute, or the function's doc comment.
     pub(crate) fn description(
         &self,
         attributes: &[Attribute],
@@ -108,7 +108,7 @@ impl Settings {
                     "the model has to know what `{}` does: write a doc comment (`/// Looks an order up.`), or \
                      `#[tool(description = \"…\")]`{}",
                     unraw(function),
-                    if is_method { "; or `#[tool(skip)]`, if it is no tool" } else { "" },
+                    if is_method { "; or `#[tool(skip)]`, if it is not a tool" } else { "" },
                 ),
             )),
             None => Ok(LitStr::new(&documented, function.span())),
@@ -116,7 +116,7 @@ impl Settings {
     }
 }
 
-/// The text of doc comments, without the space that each line begins with.
+/// The text of doc comments, without the leading space of each line.
 fn documentation(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -130,7 +130,7 @@ fn documentation(attributes: &[Attribute]) -> String {
     text.join("\n").trim().to_owned()
 }
 
-/// A name without the `r#` that lets it be a keyword.
+/// A name without the `r#` of a raw identifier.
 pub(crate) fn unraw(ident: &Ident) -> String {
     let name = ident.to_string();
     name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)
@@ -183,7 +183,9 @@ fn millis(limit: &LitStr) -> Result<u64> {
     let millis =
         text[..digits].parse::<u64>().ok().zip(unit).and_then(|(count, unit)| count.checked_mul(unit));
     millis.filter(|millis| *millis > 0).ok_or_else(|| {
-        let message = format!("`{text}` is no time: a whole number and `ms`, `s` or `min`, such as `\"5s\"`");
+        let message = format!(
+            "`{text}` is not a duration: write a whole number and `ms`, `s` or `min`, such as `\"5s\"`"
+        );
         Error::new_spanned(limit, message)
     })
 }
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_whole_number_and_a_unit() {
+    fn a_duration_is_a_whole_number_and_a_unit() {
         let rows = [
             ("250ms", Some(250)),
             ("5s", Some(5_000)),

@@ -1,4 +1,4 @@
-//! The front: reads messages, starts calls, writes answers.
+//! The front: reads messages, runs calls, writes answers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -29,44 +29,44 @@ use crate::rpc::{
 };
 use crate::subscription::{LIST_CHANGED, Subscriptions};
 
-/// Calls that run at a time; further ones wait for their turn. Each may cost a descriptor, and a process
-/// often has 1,024.
+/// The number of calls that run at a time; further ones wait. Each may cost a descriptor, and the limit of a
+/// process is often 1,024.
 pub const MAX_CALLS_IN_FLIGHT: usize = 512;
 
-/// Calls that run or wait at a time; further ones are refused. Messages are read all the while, so that a
-/// call can be cancelled.
+/// The number of calls that run or wait at a time; further ones are refused. Messages are always read, so that
+/// calls can be cancelled.
 pub const MAX_CALLS: usize = 8 * MAX_CALLS_IN_FLIGHT;
 
-/// Large messages held at a time until their arguments have been passed on; calls beyond that are refused.
+/// How many bytes of large messages are held at a time until their arguments have been passed on; further calls are
+/// refused.
 pub const MAX_ARGUMENT_BYTES: usize = 256 * 1024 * 1024;
 
-/// Answers about the protocol itself that may wait for a client that does not read; further requests are refused.
+/// The number of protocol answers that may wait for a client that does not read; further requests are refused.
 const MAX_REPLIES: usize = 64;
 
-/// How long calls under way may go on after the client has said its last word.
+/// How long running calls may take after the client has closed its end.
 pub const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// And how long answers that are being written.
+/// How long answers may take to be written after that.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
-/// What 2026-07-28 wants to know of a list besides: it may change with the next start, and is for this
-/// client alone.
+/// Additional members of a list in 2026-07-28: it may change with the next start, and is for this client only.
 pub const LIST_CACHE_HINTS: &str = r#","ttlMs":0,"cacheScope":"private""#;
 
-/// Why serving ended before the client did.
+/// Why serving ended before the client's input did.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Reading failed.
     #[error("cannot read from the client: {0}")]
     Read(io::Error),
-    /// Writing failed, though the client is there: it would wait for its answer for ever.
+    /// Writing failed although the client is connected; it would wait for its answer forever.
     #[error("cannot write to the client: {0}")]
     Write(io::Error),
 }
 
-/// Serves `source` to one client until its messages end; then gives calls under way a moment to finish.
+/// Serves `source` to one client until its input ends; then running calls get a moment to finish.
 ///
-/// Dropping the future cancels every call under way.
+/// Dropping the future cancels all running calls.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -86,7 +86,7 @@ pub enum ServeError {
 ///
 /// # Errors
 ///
-/// When reading or writing fails. A client that no longer reads its answers is no error, but an end.
+/// When reading or writing fails. It is not an error if the client stops reading its answers.
 pub async fn serve(
     source: Arc<dyn ToolSource>,
     info: ServerInfo,
@@ -97,18 +97,18 @@ pub async fn serve(
     serve_with(source, Serving { info, tracer, session_id: None }, incoming, outgoing).await
 }
 
-/// How a source is served.
+/// Settings of [`serve_with`].
 #[derive(Debug)]
 pub struct Serving {
     /// How the server introduces itself.
     pub info: ServerInfo,
-    /// Who is told what happens.
+    /// Receives trace events.
     pub tracer: Tracer,
-    /// The CLI's session, where the client is one; handlers see it.
+    /// The CLI's session id, if the client is the CLI; handlers can read it.
     pub session_id: Option<String>,
 }
 
-/// The same as [`serve`], with more said about it.
+/// The same as [`serve`], with more settings.
 ///
 /// # Errors
 ///
@@ -125,8 +125,8 @@ pub async fn serve_with(
         list: None,
         changes: None,
         subscriptions: Subscriptions::default(),
-        telling: Arc::new(Semaphore::new(1)),
-        is_untold: false,
+        notifying: Arc::new(Semaphore::new(1)),
+        has_pending_change: false,
         protocol: Protocol::new(info, session_id).lasting(),
         shared: Arc::new(Shared {
             dispatcher: Dispatcher::new(source, tracer),
@@ -144,12 +144,12 @@ pub async fn serve_with(
         tokio::select! {
             biased;
             Some(ended) = front.tasks.join_next() => match ended {
-                // Somebody waits for the answer that was lost, unless the client is gone.
+                // The client would wait for the lost answer forever, unless it is gone.
                 Ok(Err(error)) => return match error.kind() {
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
                     _ => Err(ServeError::Write(error)),
                 },
-                _ if front.is_untold => front.list_changed(),
+                _ if front.has_pending_change => front.list_changed(),
                 _ => {}
             },
             message = incoming.next() => match message.map_err(ServeError::Read)? {
@@ -170,7 +170,7 @@ async fn next_change(changes: Option<&mut Changes>) {
     }
 }
 
-/// Says in the trace that the front has ended, however it did.
+/// Records the end of the front in the trace when dropped.
 struct FrontEnd(Tracer);
 
 impl Drop for FrontEnd {
@@ -180,24 +180,24 @@ impl Drop for FrontEnd {
 }
 
 struct Front<O> {
-    /// The answer to `tools/list`, and what it was made of.
+    /// The answer to `tools/list`, and the list it was written from.
     list: Option<(ToolList, RawJson)>,
-    /// Followed once the client has seen a list that can change.
+    /// Followed once the client has requested the list or subscribed.
     changes: Option<Changes>,
     subscriptions: Subscriptions,
-    /// Taken while the client is told of a change.
-    telling: Arc<Semaphore>,
-    /// It has changed once more meanwhile.
-    is_untold: bool,
+    /// Held while the client is notified of a change.
+    notifying: Arc<Semaphore>,
+    /// The list has changed again meanwhile.
+    has_pending_change: bool,
     protocol: Protocol,
     shared: Arc<Shared<O>>,
-    /// What the protocol itself may still say to a client that does not read.
+    /// Limits the protocol answers that wait for a client that does not read.
     replies: Arc<Semaphore>,
-    /// Calls under way, and answers being written; each ends with an error if it could not write.
+    /// Running calls, and answers being written; a task ends with an error if it could not write.
     tasks: JoinSet<io::Result<()>>,
 }
 
-/// A call that was asked for.
+/// A requested call.
 struct Job {
     era: Era,
     id: RpcId,
@@ -206,11 +206,11 @@ struct Job {
     trace: Option<CallTrace>,
 }
 
-/// What calls under way need.
+/// What running calls share.
 struct Shared<O> {
     dispatcher: Dispatcher,
     outgoing: O,
-    /// Whoever takes a call out of here has the last word about it: an answer, or a cancellation.
+    /// Removing a call from this map decides its fate: either it is answered or it is cancelled.
     under_way: Mutex<HashMap<IdKey, AbortHandle>>,
     running: Semaphore,
     arguments: Budget,
@@ -276,7 +276,7 @@ impl<O: Outgoing> Front<O> {
         self.refuse(id.as_ref(), &refusal);
     }
 
-    /// Answers a request that is about neither calls nor the list of tools.
+    /// Answers a request other than `tools/call` and `tools/list`.
     fn reply(
         &mut self,
         id: &RpcId,
@@ -303,7 +303,7 @@ impl<O: Outgoing> Front<O> {
         Ok(())
     }
 
-    /// The answer to `tools/list` as it is now.
+    /// The current answer to `tools/list`.
     fn list(&mut self) -> RawJson {
         let tools = self.shared.dispatcher.source().tools();
         match &self.list {
@@ -315,27 +315,29 @@ impl<O: Outgoing> Front<O> {
         }
     }
 
-    /// Tells the client from here on what changes. Behind the first answer: a source may have to ask somebody for its changes.
+    /// Starts to notify the client of changes. Called after the first answer, because a source may need a request
+    /// of its own to learn of changes.
     fn follow(&mut self) {
         let source = self.shared.dispatcher.source();
         self.changes.get_or_insert_with(|| source.changes());
-        // It may have changed before, when nobody had asked to be told.
+        // It may have changed before the client was to be notified.
         if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
             self.list_changed();
         }
     }
 
-    /// Tells the client that the list has changed; once, however often it does while the client does not read.
+    /// Notifies the client that the list has changed; only once, however often it changes while the client does not
+    /// read.
     fn list_changed(&mut self) {
-        self.is_untold = true;
-        let Ok(telling) = Arc::clone(&self.telling).try_acquire_owned() else { return };
-        self.is_untold = false;
+        self.has_pending_change = true;
+        let Ok(notifying) = Arc::clone(&self.notifying).try_acquire_owned() else { return };
+        self.has_pending_change = false;
         let mut lines: Vec<_> =
             self.protocol.is_initialized().then(|| LIST_CHANGED.to_owned()).into_iter().collect();
         lines.extend(self.subscriptions.tools_changed());
         let shared = Arc::clone(&self.shared);
         self.write(async move {
-            let _telling = telling;
+            let _notifying = notifying;
             for line in lines {
                 shared.outgoing.send(None, [line.as_bytes(), b"", b""]).await?;
             }
@@ -343,7 +345,7 @@ impl<O: Outgoing> Front<O> {
         });
     }
 
-    /// Says something that answers nothing.
+    /// Sends a message that is not a response.
     fn tell(&mut self, line: String) {
         let shared = Arc::clone(&self.shared);
         self.write(async move { shared.outgoing.send(None, [line.as_bytes(), b"", b""]).await });
@@ -356,8 +358,8 @@ impl<O: Outgoing> Front<O> {
         self.write(async move { shared.outgoing.send(id.as_ref(), [line.as_bytes(), b"", b""]).await });
     }
 
-    /// Writes on the side: a client that does not read must not keep us from reading. One that has let so
-    /// much pile up gets no more.
+    /// Writes in a separate task: a client that does not read must not keep us from reading. If too much is
+    /// pending, the message is dropped.
     fn write(&mut self, writing: impl Future<Output = io::Result<()>> + Send + 'static) {
         if self.tasks.len() < 2 * MAX_CALLS {
             self.tasks.spawn(writing);
@@ -385,11 +387,11 @@ impl<O: Outgoing> Front<O> {
         } else if self.tasks.len() >= MAX_CALLS {
             invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
         } else {
-            // Until it is in the table: a call that has ended by then looks for itself there.
+            // The lock is held until the call is in the table: a call that ends early looks itself up there.
             match self.shared.lock().entry(id.key.clone()) {
                 Entry::Vacant(place) => {
                     let job = Box::new(Job { era, id, call, meta, trace });
-                    // In a box at once: it is large, and would be moved several times.
+                    // Boxed right away: the future is large, and would be moved several times.
                     let run = Box::pin(Arc::clone(&self.shared).run(job));
                     place.insert(self.tasks.spawn(run.in_current_span()));
                     return;
@@ -455,13 +457,13 @@ fn tool_key(name: &str) -> u64 {
 pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
     let Some(meta) = meta else { return CallMeta::default() };
     let keys = ["claudecode/toolUseId", "progressToken", "traceparent"];
-    // An odd member, or one that stands twice, is no reason to refuse a call, nor to lose the others.
+    // An invalid or duplicate member must neither fail the call nor hide the other members.
     let [tool_use_id, progress_token, traceparent] = match members(meta.as_str(), &keys) {
         Ok(found) => found.unwrap_or_default(),
         Err(_) => keys.map(|key| members(meta.as_str(), &[key]).ok().flatten().and_then(|[value]| value)),
     };
     let text = |member: Option<Span<'_>>| member?.decode::<String>().ok();
-    // MCP has strings and numbers.
+    // MCP allows strings and numbers.
     let is_token = |token: &Span<'_>| {
         token.get().starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
     };
@@ -477,13 +479,13 @@ pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
     }
 }
 
-/// A failed call as its client is told.
+/// The result that tells a client of a failed call.
 #[must_use]
 pub fn error_result(error: &ToolError) -> RawJson {
     ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
 }
 
-/// What tells a client how far its call has come.
+/// The notification of a call's progress.
 #[must_use]
 pub fn progress_line(token: &RawJson, report: &Progress) -> String {
     let report = serde_json::to_string(report).expect("numbers and strings can always be written");
@@ -510,7 +512,7 @@ impl<O: Outgoing> Shared<O> {
         });
     }
 
-    /// Runs a call to its answer. Dropping it cancels the call.
+    /// Runs a call and writes its answer. Dropping the future cancels the call.
     async fn run(self: Arc<Self>, mut job: Box<Job>) -> io::Result<()> {
         let ended = self.outcome(&mut job).await?;
         let Job { era, id, trace, .. } = &mut *job;

@@ -1,26 +1,26 @@
-//! What the fuzz targets reach; not for anybody else, and not kept stable.
+//! Entry points for the fuzz targets; not public and not stable.
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
 
 use crate::rpc::{self, Era, IdKey, Message, error_line, in_one_line, result_head};
 
-/// A line, sorted.
+/// A line, classified.
 #[derive(Debug)]
 pub enum Sorted {
-    /// A call: its id as written, and what it asks for.
+    /// A call: its id as written, the tool's name, the arguments and the metadata.
     Call(RawJson, String, RawJson, Option<RawJson>),
-    /// A list: its id as written, its metadata, and whether it asks for a page.
+    /// A list: its id as written, its metadata, and whether it has a cursor.
     List(RawJson, Option<RawJson>, bool),
-    /// A cancellation: digits, or a text.
+    /// A cancellation: the digits of a number, or a text.
     Cancel(Result<String, String>),
     /// Another request.
     Request(RawJson),
     /// Another notification.
     Notification,
-    /// An answer.
+    /// A response.
     Response,
-    /// Nothing that can be dealt with: the id to tell so, the code, and the line that says it.
+    /// Refused: the id for the error, its code, and the line with the error.
     Refused(Option<RawJson>, i32, String),
 }
 
@@ -41,7 +41,7 @@ pub fn read(line: &Bytes) -> Sorted {
     }
 }
 
-/// The answer to the request in `line` with this result, as it is written; `None` when it is no request.
+/// The response to the request in `line` with this result, as it is written; `None` if it is not a request.
 pub fn answer(line: &Bytes, is_stateless: bool, result: &RawJson) -> Option<Vec<u8>> {
     let Ok(Message::Request { id, .. }) = rpc::read(line) else { return None };
     let era = if is_stateless { Era::Stateless } else { Era::Initialize };

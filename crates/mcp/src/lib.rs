@@ -1,11 +1,11 @@
-//! Any tool source as an MCP server.
+//! Serves any tool source over MCP.
 //!
-//! One loop reads lines and answers them. What is small, `initialize`, `server/discover`, errors, is read and written
-//! in rmcp's types, which know the versions. What is large or frequent, `tools/call` and `tools/list`, is not: a call's
-//! arguments and its result are spans of raw JSON from one end to the other.
+//! One loop reads lines and answers them. Small messages (`initialize`, `server/discover`, errors) use rmcp's
+//! types, which know the protocol's versions. Large or frequent ones (`tools/call`, `tools/list`) do not: a call's
+//! arguments and its result are passed through as slices of raw JSON.
 //!
-//! Besides the client, this is the only crate that knows rmcp. `toolbridge-http` uses the same messages, and shares what is written
-//! here.
+//! Besides the client, this is the only crate that depends on rmcp. `toolbridge-http` uses the same messages and
+//! shares this code.
 
 #[doc(hidden)]
 pub mod fuzzing;

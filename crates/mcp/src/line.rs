@@ -1,4 +1,4 @@
-//! Bytes to messages: one JSON text a line.
+//! Splits bytes into messages: one JSON text per line.
 
 use std::io;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 use toolbridge_core::RawJson;
 
-/// The longest line that is read from a client, without its newline. A larger one could not be relayed anyway;
-/// it is skipped and answered with an error.
+/// The maximum length of a line from a client, without its newline. A longer one could not be passed on anyway; it
+/// is skipped and answered with an error.
 pub const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
-/// Room made before a read.
+/// How much is reserved before a read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A buffer that grew beyond this goes with the line that made it grow.
+/// A buffer that grew beyond this is not reused after the line.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Lines up to this size are copied, to be written together with others.
@@ -26,35 +26,35 @@ const SMALL_LINE_BYTES: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineTooLong;
 
-/// Where messages come from.
+/// A source of messages.
 pub trait Incoming: Send {
     /// The next message; `None` at the end. Must be cancel-safe.
     ///
     /// # Errors
     ///
-    /// When reading fails for good.
+    /// When reading fails permanently.
     fn next(&mut self) -> impl Future<Output = io::Result<Option<Result<Bytes, LineTooLong>>>> + Send;
 }
 
-/// Where messages go. Clones share the destination.
+/// A destination of messages. Clones share it.
 pub trait Outgoing: Clone + Send + Sync + 'static {
-    /// Sends one message, made of its parts; `answers` is the id of the request that it answers, as it was written.
-    /// Messages of different callers never mix, and dropping a send half-way spoils no other.
+    /// Sends one message made of these parts; if it is a response, `answers` is the request's id as it was written.
+    /// Messages of different senders never mix, and dropping a send before it is done damages no other message.
     ///
     /// # Errors
     ///
-    /// When nobody is there to read it.
+    /// When the reader is gone.
     fn send(
         &self,
         answers: Option<&RawJson>,
         parts: [&[u8]; 3],
     ) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Finishes what a dropped send has left, after the last message.
+    /// Writes what a dropped send has left unfinished, after the last message.
     ///
     /// # Errors
     ///
-    /// When nobody is there to read it.
+    /// When the reader is gone.
     fn finish(&self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
@@ -63,11 +63,11 @@ pub trait Outgoing: Clone + Send + Sync + 'static {
 pub struct LineReader<R> {
     io: R,
     buf: BytesMut,
-    /// No newline stands before this place.
+    /// There is no newline before this position.
     searched: usize,
-    /// The line under way was too long; the rest of it is thrown away.
+    /// The current line is too long; the rest of it is discarded.
     skipping: bool,
-    /// There was an end, and nothing comes after it.
+    /// The input has ended; nothing is read after that.
     has_ended: bool,
     limit: usize,
 }
@@ -83,7 +83,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
         Self { io, buf: BytesMut::new(), searched: 0, skipping: false, has_ended: false, limit }
     }
 
-    /// What has arrived of a line that has not ended, for when it is known that it will not.
+    /// The part of an unfinished line that has arrived, for when it is known that no more will come.
     pub fn take_rest(&mut self) -> Option<Bytes> {
         self.searched = 0;
         let rest = self.buf.split().freeze();
@@ -96,7 +96,7 @@ impl<R: AsyncRead + Unpin + Send> LineReader<R> {
             line.truncate(line.len() - 1);
             self.searched = 0;
             if line.len() > KEPT_BUFFER_BYTES {
-                // The line takes the large buffer along, and gives it back when it is done with.
+                // The line keeps the large buffer and frees it when it is dropped.
                 self.buf = BytesMut::from(&self.buf[..]);
             }
             if std::mem::take(&mut self.skipping) || line.len() > self.limit {
@@ -118,27 +118,27 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
     async fn next(&mut self) -> io::Result<Option<Result<Bytes, LineTooLong>>> {
         loop {
             while let Some(line) = self.take_line() {
-                // Blank lines mean nothing.
+                // Blank lines are ignored.
                 if line.as_ref().map_or(true, |line| !line.trim_ascii().is_empty()) {
                     return Ok(Some(line));
                 }
             }
             if self.buf.capacity() == self.buf.len() {
-                // What has arrived earns as much again.
+                // Reserves as much again as has arrived.
                 self.buf.reserve(self.buf.len().max(READ_BYTES));
             }
             if self.has_ended {
                 return Ok(None);
             }
             let count = match self.io.read_buf(&mut self.buf).await {
-                // A client that is gone without having read everything ends like any other.
+                // A client that is gone without having read everything is an ordinary end.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count?,
             };
             if count == 0 {
                 self.has_ended = true;
-                // The last line may lack its end.
+                // The last line may lack its newline.
                 let last = self.buf.split().freeze();
                 let line = if std::mem::take(&mut self.skipping) { Err(LineTooLong) } else { Ok(last) };
                 self.searched = 0;
@@ -149,7 +149,8 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
     }
 }
 
-/// Writes lines in the order in which they are sent. Small ones that are sent at the same time go out together.
+/// Writes lines in the order in which they are sent. Small ones that are sent at the same time are written
+/// together.
 #[derive(Debug)]
 pub struct LineWriter<W>(Arc<Shared<W>>);
 
@@ -159,18 +160,19 @@ struct Shared<W> {
     to: Mutex<Unfinished<W>>,
 }
 
-/// Small lines that nobody has begun to write.
+/// Small lines that wait to be written.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: BytesMut,
-    /// How many bytes have ever waited.
+    /// The total number of bytes that have been queued.
     end: u64,
-    /// The places of large lines among them, whose senders wait for their turn.
+    /// The positions of large lines among them, whose senders wait for their turn.
     large: Vec<u64>,
 }
 
 impl Waiting {
-    /// What comes before the first large line; at least what comes before `own`. And where that ends.
+    /// Takes what comes before the first large line, but at least what comes before `own`; also returns where that
+    /// ends.
     fn take(&mut self, own: u64) -> (BytesMut, u64) {
         let end = self.large.iter().min().map_or(self.end, |first| own.clamp(*first, self.end));
         if end == self.end {
@@ -182,7 +184,7 @@ impl Waiting {
     }
 }
 
-/// The place of a large line; what is sent after it does not go before it.
+/// The position of a large line; lines sent after it are not written before it.
 struct Place<'a> {
     waiting: &'a StdMutex<Waiting>,
     at: u64,
@@ -209,9 +211,9 @@ impl Drop for Place<'_> {
 #[derive(Debug)]
 struct Unfinished<W> {
     io: W,
-    /// Lines that waited, and the rest of one whose sender was dropped when it had begun.
+    /// Queued lines, and the rest of a line whose sender was dropped after it had begun.
     rest: BytesMut,
-    /// Up to where what has waited is written, once there is no rest.
+    /// The position up to which queued lines are written, once `rest` is empty.
     end: u64,
 }
 
@@ -229,7 +231,7 @@ impl<W> LineWriter<W> {
     }
 }
 
-/// A line being written; what is left of it when it is dropped is kept for whoever writes next.
+/// A line being written; if it is dropped, the rest of it is kept for the next writer.
 struct Line<'a, B: Buf, W> {
     parts: B,
     has_begun: bool,
@@ -249,9 +251,10 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what a dropped sender has left, and what waits, up to the first large line or at least to `own`.
+    /// Writes what a dropped sender has left, and what is queued, up to the first large line or at least to `own`.
     async fn write_waiting(&self, to: &mut Unfinished<W>, own: u64) -> io::Result<()> {
-        // All of it moves before any of it is written: a sender that is dropped meanwhile leaves it to the next one.
+        // Everything is moved to `rest` before any of it is written, so that the next sender continues if this one
+        // is dropped.
         let (lines, end) = self.waiting().take(own);
         to.rest.unsplit(lines);
         to.end = to.end.max(end);
@@ -276,7 +279,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
                 waiting.end += size as u64;
                 waiting.end
             };
-            // Tasks that were woken together with this one add their lines, which then need no system call of their own.
+            // Tasks that were woken together with this one add their lines, which saves system calls.
             yield_once().await;
             let mut to = self.0.to.lock().await;
             return if to.end >= end && to.rest.is_empty() {
@@ -301,7 +304,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
     }
 }
 
-/// Lets every task run that is ready now. Unlike tokio's `yield_now`, it does not look for events, which is a system call.
+/// Lets all ready tasks run. Unlike tokio's `yield_now`, it does not poll for events, which is a system call.
 async fn yield_once() {
     let mut has_yielded = false;
     std::future::poll_fn(|cx| {
@@ -314,7 +317,7 @@ async fn yield_once() {
     .await;
 }
 
-/// Writes some of it. An interruption is none.
+/// Writes a part of it; retries if interrupted.
 async fn write_some(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
     loop {
         match io.write_buf(bytes).await {
@@ -362,7 +365,7 @@ mod tests {
         for (text, count) in sent {
             let (writer, line) = (writer.clone(), text.repeat(count));
             senders.spawn(async move { writer.send(None, [line.as_bytes(), b"", b""]).await });
-            // Nobody reads yet, so that all but the first ones wait.
+            // The reader has not started, so all but the first ones wait.
             tokio::task::yield_now().await;
         }
         drop(writer);
@@ -380,7 +383,7 @@ mod tests {
                 _: &mut Context<'_>,
                 buf: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                let (first, rest) = self.0.split_first().expect("nobody reads on");
+                let (first, rest) = self.0.split_first().expect("no read after the end");
                 self.0 = rest;
                 buf.put_slice(first.as_bytes());
                 Poll::Ready(if first.is_empty() {
@@ -437,7 +440,7 @@ mod tests {
             let mut send = Box::pin(writer.send(None, [b"head", payload, b"tail"]));
             let mut reader = LineReader::new(far);
             let mut early = Vec::new();
-            // At first a small line only waits for others.
+            // On the first poll a small line only waits for others.
             _ = (&mut send).now_or_never();
             for _ in 0..polls {
                 _ = (&mut send).now_or_never();
@@ -457,7 +460,7 @@ mod tests {
 
     #[tokio::test]
     async fn small_lines_that_are_sent_together_are_written_together() {
-        /// Notes how much each write brings.
+        /// Records the size of each write.
         struct Noting(Vec<usize>);
         impl AsyncWrite for Noting {
             fn poll_write(
@@ -506,7 +509,7 @@ mod tests {
         assert!(reader.next().now_or_never().is_none());
         assert_eq!(reader.take_rest().unwrap(), "half");
         assert_eq!(reader.take_rest(), None);
-        // Half of what is too long is not worth having.
+        // The beginning of a line that is too long is not returned.
         far.write_all(&[b'x'; 40]).await.unwrap();
         assert!(reader.next().now_or_never().is_none());
         assert_eq!(reader.take_rest(), None);

@@ -4,7 +4,7 @@ use toolbridge_core::{RawJson, ToolSpec};
 
 /// The result of `tools/list`. Schemas are copied as they are and not decoded.
 pub fn write_list(tools: &[ToolSpec]) -> RawJson {
-    // All of it at once: to grow by halves would touch twice the memory.
+    // Reserved in one piece: growing step by step would touch twice the memory.
     let sizes = tools.iter().map(|tool| {
         let raw = raw_members(tool).into_iter().filter_map(|(_, value)| value);
         let raw = raw.map(|value| value.as_bytes().len()).sum::<usize>();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_is_written_in_mcps_words() {
+    fn a_tool_is_written_as_mcp_defines_it() {
         let raw = |text: &'static str| RawJson::parse(text).unwrap();
         let mut full = ToolSpec::new("a", "say \"A\"", raw("{}"));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The protocol's versions: which one a request speaks, and the answers that only say who we are.
+//! The versions of the protocol: which one a request uses, and the answers that introduce the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use toolbridge_core::{Client, RawJson, ServerInfo};
 
 use crate::rpc::{Era, invalid_params};
 
-/// The versions of the protocol that are spoken here.
+/// The supported versions of the protocol.
 pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
-/// The member of a request's `_meta` that says which version it speaks.
+/// The member of a request's `_meta` with its protocol version.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// The member of a request's `_meta` that says what its sender can do.
@@ -25,16 +25,16 @@ const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 /// How much of a client's name and version is kept.
 const MAX_CLIENT_CHARS: usize = 200;
 
-/// What is known of the client.
+/// What is known about the client.
 pub struct Protocol {
     info: ServerInfo,
     /// The client has called `initialize`.
     is_initialized: bool,
-    /// What it says of itself.
+    /// How it introduced itself.
     client: Option<Arc<Client>>,
-    /// The CLI's session, where this is a server of one.
+    /// The CLI's session id, if the client is the CLI.
     session_id: Option<String>,
-    /// Which client this is.
+    /// The number of this client.
     connection: Option<u64>,
     /// It said in `initialize` that it can ask its user.
     asks: bool,
@@ -43,7 +43,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Nothing yet; how we introduce ourselves.
+    /// Nothing is known about the client yet; `info` introduces the server.
     #[must_use]
     pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Protocol {
         }
     }
 
-    /// The same for a client that comes again: it gets a number that no other has.
+    /// The same for a client that stays connected: it gets a unique number.
     #[must_use]
     pub fn lasting(mut self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -65,13 +65,13 @@ impl Protocol {
         self
     }
 
-    /// The client has called `initialize`, and so hears of changes without asking.
+    /// Whether the client has called `initialize`, and is therefore notified of changes without a subscription.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         self.is_initialized
     }
 
-    /// Who calls; of requests that bring everything themselves, the last one says it.
+    /// The calling client; for stateless requests, the one that the last request named.
     #[must_use]
     pub fn client(&self) -> Option<Arc<Client>> {
         self.client.clone()
@@ -97,11 +97,11 @@ impl Protocol {
         }
     }
 
-    /// The shape of the answer to a request with this `_meta`.
+    /// The form of the response to a request with this `_meta`.
     ///
     /// # Errors
     ///
-    /// When the protocol forbids the request.
+    /// When the protocol does not allow the request.
     pub fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
         let Asks { era, client, can_ask } = era(meta, self.is_initialized)?;
         if let Some(client) = client {
@@ -111,11 +111,11 @@ impl Protocol {
         Ok(era)
     }
 
-    /// The result of a request that is about neither calls nor the list of tools.
+    /// The result of a request other than `tools/call` and `tools/list`.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or nothing like it is offered.
+    /// When it cannot be read, or the method is unknown.
     pub fn answer(
         &mut self,
         method: &str,
@@ -125,7 +125,7 @@ impl Protocol {
         let written = match method {
             "initialize" => RawJson::of(&self.initialize(line)?),
             "server/discover" => {
-                // It comes before any `initialize`, and so says everything itself.
+                // It comes before any `initialize`, so it must contain all metadata itself.
                 era(meta, false)?;
                 let versions = KNOWN_VERSIONS.to_vec();
                 RawJson::of(&DiscoverResult::from_server_info(versions, self.introduction()))
@@ -137,7 +137,7 @@ impl Protocol {
                 return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None));
             }
         };
-        Ok(written.expect("what a server says of itself can always be written"))
+        Ok(written.expect("strings and flags can always be written"))
     }
 
     fn initialize(&mut self, line: &[u8]) -> Result<InitializeResult, ErrorData> {
@@ -171,7 +171,7 @@ impl Protocol {
     }
 }
 
-/// The version that a request's `_meta` names, as it stands there.
+/// The version in a request's `_meta`, unchecked.
 #[must_use]
 pub fn version_of(meta: &RawJson) -> Option<String> {
     let [version] = toolbridge_core::json::members(meta.as_str(), &[VERSION_KEY]).ok()??;
@@ -190,7 +190,7 @@ struct Asks {
 
 fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> {
     let meta = match meta {
-        // The keys are too long to be spelt with escapes by accident.
+        // The key is too long to be written with escapes by accident.
         Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {
             let unread = |error| invalid_params(format!("`_meta` cannot be read: {error}"));
             meta.decode::<RequestMetaObject>().map_err(unread)?
@@ -205,7 +205,7 @@ fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> 
         return Err(ErrorData::unsupported_protocol_version(version, KNOWN_VERSIONS));
     }
     let is_stateless = version.is_some_and(|version| !version.has_initialize());
-    // A request that does not lean on `initialize` must bring everything itself.
+    // A request that does not rely on `initialize` must contain all metadata itself.
     if is_stateless || !is_initialized {
         let missing = meta.missing_required_keys(&ProtocolVersion::NO_INITIALIZE).join(", ");
         if !missing.is_empty() {

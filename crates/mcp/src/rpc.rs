@@ -1,4 +1,4 @@
-//! JSON-RPC lines: what came in, and how answers are written.
+//! JSON-RPC lines: reading requests and writing responses.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
 use toolbridge_core::json::{CutError, Inner, Span, envelope};
 
-/// A message that is none.
+/// The error for an invalid message.
 pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_request(message, None)
 }
 
-/// A request whose parameters are wrong.
+/// The error for invalid parameters.
 pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_params(message, None)
 }
 
-/// The whole message that tells a client of an error; `id` is null where the request's own is not known.
+/// The complete message for an error; `id` is null if the request's id is unknown.
 #[must_use]
 pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     let id = id.map_or("null", |id| id.raw.as_str());
@@ -27,19 +27,19 @@ pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
 }
 
-/// A request's id: as it was written, and as it compares.
+/// A request's id: as it was written, and in comparable form.
 #[derive(Debug, Clone)]
 pub struct RpcId {
     /// As it was written.
     pub raw: RawJson,
-    /// As it compares.
+    /// In comparable form.
     pub key: IdKey,
 }
 
-/// MCP's ids are strings and whole numbers; of any size, so the digits are kept.
+/// MCP's ids are strings and integers; the digits are kept, since integers may have any size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IdKey {
-    /// The digits of a whole number.
+    /// The digits of an integer.
     Number(String),
     /// A text.
     Text(String),
@@ -65,23 +65,23 @@ impl RpcId {
         } else {
             return None;
         };
-        // A copy: it lives as long as the call, the line with its large arguments does not.
+        // A copy, because it lives as long as the call, unlike the line with its large arguments.
         Some(Self { raw: RawJson::parse(text.to_owned()).ok()?, key })
     }
 }
 
-/// One message, sorted by who has to deal with it.
+/// One message, classified by how it is handled.
 #[derive(Debug)]
 pub enum Message {
     /// `tools/call`.
     Call(RpcId, Call),
-    /// `tools/list`, with its `_meta` and whether it asks for a page we never offered.
+    /// `tools/list`, with its `_meta`, and whether it has a cursor, although the list has one page.
     List {
         /// The request's id.
         id: RpcId,
         /// Its `_meta`.
         meta: Option<RawJson>,
-        /// It asks for another page.
+        /// Whether it asks for another page.
         has_cursor: bool,
     },
     /// `notifications/cancelled` of a request.
@@ -106,16 +106,16 @@ pub enum Message {
     },
 }
 
-/// What a `tools/call` asks for.
+/// The parameters of a `tools/call`.
 #[derive(Debug)]
 pub struct Call {
     /// The tool's name.
     pub name: String,
     /// An object.
     pub arguments: RawJson,
-    /// What is said about the call.
+    /// The call's metadata.
     pub meta: Option<RawJson>,
-    /// The whole message, which the arguments keep in memory.
+    /// The size of the whole message, which the arguments keep in memory.
     pub line_bytes: usize,
     /// It goes on with a call that waits for answers.
     pub retry: Option<Box<Retry>>,
@@ -130,14 +130,14 @@ pub struct Retry {
     pub responses: RawJson,
 }
 
-/// Why a line is no message that can be dealt with, and the id to tell so, where there is one.
+/// Why a line is not a valid message, and the id for the error, if there is one.
 pub(crate) type Refusal = (Option<RpcId>, ErrorData);
 
 /// Reads a line in one pass.
 ///
 /// # Errors
 ///
-/// When it is no message.
+/// When it is not a valid message.
 #[expect(clippy::result_large_err, reason = "a refusal is answered where it is returned to")]
 pub fn read(line: &Bytes) -> Result<Message, Refusal> {
     let text = std::str::from_utf8(line).map_err(|error| {
@@ -215,7 +215,7 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
     }
 }
 
-/// The id of a message that is otherwise in disorder, so that its sender does not wait for ever.
+/// The id of an otherwise invalid message, so that its sender gets a response.
 fn id_of(text: &str) -> Option<RpcId> {
     #[derive(Deserialize)]
     struct OnlyId<'a> {
@@ -270,20 +270,20 @@ fn read_retry(
     }
 }
 
-/// A string that is borrowed where it has no escapes.
+/// A string that is borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Which shape results have.
+/// Which form results have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
     /// Up to 2025-11-25.
     Initialize,
-    /// From 2026-07-28 on: every result says that it is complete.
+    /// From 2026-07-28 on: every result has a `resultType`.
     Stateless,
 }
 
-/// What stands before a result, and where the rest of the result begins.
+/// The text before a result, and the offset at which the rest of the result begins.
 pub fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
     let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw);
     if era == Era::Initialize || says_result_type(result) {
@@ -294,14 +294,14 @@ pub fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (St
     (format!(r#"{head}{{"resultType":"complete"{members}{comma}"#), 1)
 }
 
-/// A parent may know the newer protocol and have said it already.
+/// A parent may know the newer protocol and have set `resultType` itself.
 fn says_result_type(result: &RawJson) -> bool {
     let key = "resultType";
     memchr::memmem::find(result.as_bytes(), key.as_bytes()).is_some()
         && matches!(toolbridge_core::json::members(result.as_str(), &[key]), Ok(Some([Some(_)])))
 }
 
-/// JSON without line breaks. They can only stand between tokens, where a space means the same.
+/// JSON without line breaks. They only occur between tokens, where a space is equivalent.
 #[must_use]
 pub fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
@@ -374,7 +374,7 @@ mod tests {
             ),
             (
                 r#"{"jsonrpc":"2.0","id":4,"method":"ping","method":"ping"}"#,
-                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"member `method` stands twice"}}"#,
+                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"duplicate member `method`"}}"#,
             ),
             (
                 "nonsense",
@@ -406,7 +406,7 @@ mod tests {
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"member `id` stands twice"}}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"duplicate member `id`"}}"#,
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
@@ -540,12 +540,12 @@ mod tests {
             let mut back: serde_json::Value = serde_json::from_slice(&line).unwrap();
             let said = back["result"].as_object_mut().unwrap().remove("resultType");
             prop_assert_eq!(said.is_some(), stateless);
-            // Read as the line was: not every reader of floating-point numbers is exact.
+            // Both are parsed in the same way, because not every parser of floating-point numbers is exact.
             prop_assert_eq!(&back["result"], &pretty.decode::<serde_json::Value>().unwrap());
         }
 
         #[test]
-        fn any_line_at_all_is_sorted_or_refused(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_line_is_classified_or_refused(line in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = read(&line.into());
         }
     }

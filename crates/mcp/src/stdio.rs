@@ -1,7 +1,7 @@
 //! This process's stdin and stdout, without a thread for each.
 //!
-//! Sockets and pipes, which is what MCP clients give their servers, are watched by the runtime. Anything
-//! else (a file, a terminal) goes through tokio's threads.
+//! Sockets and pipes, which MCP clients use, are polled by the runtime. Anything else (a file, a terminal) goes
+//! through tokio's threads.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -24,17 +24,17 @@ use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use toolbridge_socket::{SocketReader, SocketWriter, watched};
 
-/// How often it is looked, while there is traffic, whether there is still a client.
+/// How often the client's presence is checked while there is traffic.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Takes this process's stdin and stdout. Must be called inside a runtime.
 ///
 /// # Errors
 ///
-/// When a descriptor cannot be watched.
+/// When a descriptor cannot be polled.
 pub fn stdio() -> io::Result<(Stdin, Stdout, StdioClient)> {
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    // Both before either is changed: they may be one and the same.
+    // Both are saved before either is changed: they may be the same descriptor.
     let (flags_in, flags_out) = (Flags::of(stdin)?, Flags::of(stdout)?);
     let input: Pin<Box<dyn AsyncRead + Send>> = match kind(stdin)? {
         FileType::Socket => Box::pin(SocketReader::new(stdin.try_clone_to_owned()?)?),
@@ -48,7 +48,7 @@ pub fn stdio() -> io::Result<(Stdin, Stdout, StdioClient)> {
     };
     let client = StdioClient {
         stdout: Arc::new(stdout.try_clone_to_owned()?),
-        // Of a file or a pipe it is an error to ask.
+        // An error for anything that is not a socket.
         is_stream: socket_type(stdout) == Ok(SocketType::STREAM),
         traffic: Arc::default(),
     };
@@ -72,7 +72,7 @@ pub struct Stdout {
     _flags: Flags,
 }
 
-/// Who needs this process: the one that started it, and who reads its stdout.
+/// The processes that need this one: the one that started it, and the reader of its stdout.
 #[derive(Debug)]
 pub struct StdioClient {
     stdout: Arc<OwnedFd>,
@@ -81,11 +81,11 @@ pub struct StdioClient {
 }
 
 impl StdioClient {
-    /// Waits until nobody needs this process any more: the one that started it is gone, or nobody can read what it
-    /// answers. Usually stdin ends then; not if somebody holds its other end.
+    /// Waits until this process is no longer needed: the process that started it is gone, or its stdout has no
+    /// reader. Usually stdin ends then too, but not if another process still holds its other end open.
     ///
-    /// At rest it waits for the system to say so. While there is traffic it looks every half second instead, which costs
-    /// less than to hear of everything that is read; `at_look` is called each time, and always before a rest.
+    /// When idle, it waits for an event. While there is traffic it checks every half second instead, which costs
+    /// less than being woken by every read; `at_look` is called at each check, and always before it goes idle.
     pub async fn gone(&self, mut at_look: impl FnMut()) {
         let parent = Parent::of_this_process();
         loop {
@@ -103,7 +103,7 @@ impl StdioClient {
     }
 
     async fn reads_no_more(&self) {
-        // To a regular file nothing happens.
+        // A regular file has no such events.
         let Ok(stdout) = watched(Arc::clone(&self.stdout), Interest::WRITABLE) else {
             return std::future::pending().await;
         };
@@ -115,8 +115,8 @@ impl StdioClient {
         }
     }
 
-    /// Whether nobody can read any more: the other end of the pipe or socket is closed, for reading at least. A
-    /// client that has only said its last word can.
+    /// Whether stdout has no reader: the other end of the pipe or socket is closed, at least for reading. A client
+    /// that has only closed its writing end can still read.
     fn cannot_read(&self) -> bool {
         let mut ends = [PollFd::new(&self.stdout, PollFlags::empty())];
         let is_closed = poll(&mut ends, Some(&Timespec::default())).is_ok()
@@ -128,7 +128,7 @@ impl StdioClient {
 /// The process that started this one.
 struct Parent {
     pid: Option<Pid>,
-    /// What says that it has ended, where the system has such a thing.
+    /// Becomes readable when the process has ended, where the system supports this.
     end: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
@@ -144,7 +144,7 @@ impl Parent {
         Self { pid, end }
     }
 
-    /// Orphans are given to another parent.
+    /// Orphans are adopted by another process.
     fn is_gone(&self) -> bool {
         getppid() != self.pid
     }
@@ -161,8 +161,8 @@ impl Parent {
     }
 }
 
-/// Whether a stream socket takes nothing more. One whose other end is closed for reading alone does not say so
-/// before something is sent: nothing is, in as many bytes.
+/// Whether a stream socket refuses further data. If the other end is closed for reading only, this shows on the
+/// next send, so an empty one is tried.
 fn refuses(socket: &OwnedFd) -> bool {
     #[cfg(not(target_vendor = "apple"))]
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -175,7 +175,7 @@ fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
 }
 
-/// A descriptor's flags, put back when this is dropped: they are shared with whoever else has it.
+/// A descriptor's flags, restored when dropped: they are shared with all processes that have the descriptor.
 #[derive(Debug)]
 struct Flags {
     fd: OwnedFd,
@@ -201,7 +201,7 @@ impl AsyncRead for Stdin {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = self.input.as_mut().poll_read(cx, buf);
-        // Not where there was nothing: to say so would wake this task to look again.
+        // Only if something was read; otherwise the notification would wake the check for nothing.
         if read.is_ready() {
             self.traffic.notify_one();
         }

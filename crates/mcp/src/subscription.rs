@@ -1,4 +1,4 @@
-//! Who is told that the list of tools has changed.
+//! Notifications that the list of tools has changed.
 
 use rmcp::ErrorData;
 use rmcp::model::{SubscriptionFilter, SubscriptionsListenRequestParams};
@@ -6,24 +6,24 @@ use serde::Deserialize;
 
 use crate::rpc::{IdKey, RpcId, invalid_params, invalid_request};
 
-/// Subscriptions that may be open at a time; each is a request that waits.
+/// The number of subscriptions that may be open at a time; each is a pending request.
 const MAX_SUBSCRIPTIONS: usize = 64;
 
-/// A client that has called `initialize` is told without asking.
+/// For clients that have called `initialize`, which need no subscription.
 pub const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-/// The open `subscriptions/listen` requests of a client, which are never answered: the client ends them.
+/// The open `subscriptions/listen` requests of a client. They never get a response; the client cancels them.
 #[derive(Default)]
 pub struct Subscriptions(Vec<Subscription>);
 
 struct Subscription {
     id: RpcId,
-    /// It asked for changes of the tools. There is nothing else here that changes.
+    /// Whether it includes changes of the tools; nothing else changes here.
     wants_tools: bool,
 }
 
 impl Subscriptions {
-    /// Opens the subscription that a request asks for; returns the line that acknowledges it.
+    /// Opens the requested subscription; returns the line that acknowledges it.
     ///
     /// # Errors
     ///
@@ -55,14 +55,14 @@ impl Subscriptions {
         ))
     }
 
-    /// Ends a subscription; says whether there was one.
+    /// Ends a subscription; returns whether it existed.
     pub fn close(&mut self, id: &IdKey) -> bool {
         let before = self.0.len();
         self.0.retain(|open| open.id.key != *id);
         self.0.len() < before
     }
 
-    /// What tells each of them that the tools have changed.
+    /// The notification of changed tools for each subscription.
     pub fn tools_changed(&self) -> impl Iterator<Item = String> {
         let those = self.0.iter().filter(|open| open.wants_tools);
         those.map(|open| notification("notifications/tools/list_changed", &open.id, ""))

@@ -1,4 +1,4 @@
-//! What another front that speaks MCP shares with this one; not for anybody else, and not kept stable.
+//! What other fronts for MCP share with this one; not public and not stable.
 
 pub use rmcp::ErrorData;
 pub use rmcp::model::{ErrorCode, ProtocolVersion};

@@ -1,10 +1,10 @@
-//! A connected socket that wakes its process only for what is waited for.
+//! A connected socket that wakes its process only for events it waits for.
 //!
-//! A socket of tokio's own is watched in both directions all the time, so that whenever the other side has read
-//! something the kernel wakes this process to say that there is room again, which nobody has asked. At one
-//! small call after the other that was every seventh wake-up of a bridge, mostly while somebody else had work to do.
+//! Tokio polls its sockets in both directions all the time. So whenever the peer has read something, the kernel
+//! wakes this process to report free space in the send buffer, even if nothing waits for it. With one small call
+//! after the other, that was every seventh wake-up of a bridge, usually while another process had work to do.
 //!
-//! Here reading is watched all the time, and writing only while the socket is full.
+//! Here a socket is always polled for reading, but for writing only while its send buffer is full.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,21 +20,21 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A write to a socket that nobody reads any more is an error, and not the end of the process. And it never blocks,
-/// whoever else has the socket and changes its flags.
+/// Writing to a socket without a reader is an error and does not kill the process with a signal. It also never
+/// blocks, even if another process that shares the socket changes its flags.
 #[cfg(not(target_vendor = "apple"))]
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[cfg(target_vendor = "apple")]
 const SEND: SendFlags = SendFlags::DONTWAIT;
 
-/// How long a full socket is left alone where it cannot be watched.
+/// The pause before a full socket is tried again, if it cannot be polled.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 
-/// Splits a connected socket, which is closed when both halves are gone. Must be called inside a runtime.
+/// Splits a connected socket, which is closed when both halves are dropped. Must be called inside a runtime.
 ///
 /// # Errors
 ///
-/// When it cannot be watched.
+/// When it cannot be polled.
 pub fn split(socket: UnixStream) -> io::Result<(SocketReader, SocketWriter)> {
     socket.set_nonblocking(true)?;
     let socket = Arc::new(OwnedFd::from(socket));
@@ -42,32 +42,32 @@ pub fn split(socket: UnixStream) -> io::Result<(SocketReader, SocketWriter)> {
     Ok((reader, SocketWriter { socket, full: None }))
 }
 
-/// What comes in.
+/// The reading half.
 #[derive(Debug)]
 pub struct SocketReader(AsyncFd<Arc<OwnedFd>>);
 
 impl SocketReader {
-    /// Reads from a connected socket, which does not block from now on. Must be called inside a runtime.
+    /// Reads from a connected socket, and makes it non-blocking. Must be called inside a runtime.
     ///
     /// # Errors
     ///
-    /// When it cannot be watched.
+    /// When it cannot be polled.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(watched(Arc::new(socket), Interest::READABLE)?))
     }
 
-    /// The socket itself, which is open as long as somebody has it.
+    /// The socket itself, which stays open as long as a reference exists.
     #[must_use]
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(self.0.get_ref())
     }
 
-    /// Reads what is there already, as of the runtime's last look.
+    /// Reads what has already arrived, as far as the runtime knows.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] when nothing is.
+    /// [`io::ErrorKind::WouldBlock`] when there is nothing.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.try_io(Interest::READABLE, |socket| Ok(rustix::io::read(socket, bytes)?))
     }
@@ -80,7 +80,7 @@ impl AsyncRead for SocketReader {
             let room = buf.remaining();
             match read(self.0.get_ref(), buf) {
                 Ok(count) => {
-                    // There is no more for now; asking would only say so.
+                    // The buffer is drained; another read would only return `EAGAIN`.
                     if 0 < count && count < room {
                         ready.clear_ready();
                     }
@@ -94,20 +94,19 @@ impl AsyncRead for SocketReader {
     }
 }
 
-/// What goes out.
+/// The writing half.
 #[derive(Debug)]
 pub struct SocketWriter {
     socket: Arc<OwnedFd>,
     full: Option<Full>,
 }
 
-/// What a socket that is full is waited for with.
+/// How to wait for a full socket.
 #[derive(Debug)]
 enum Full {
-    /// Where it says that there is room again. A copy of the descriptor, because the other direction of the socket is
-    /// watched too.
+    /// Until it becomes writable. A copy of the descriptor, because the original is polled for reading.
     Watched(AsyncFd<Arc<OwnedFd>>),
-    /// Time, where there is no descriptor for a copy, or no room to watch it.
+    /// For some time, if there is no descriptor for a copy, or no memory to poll it.
     Later(Pin<Box<Sleep>>),
 }
 
@@ -123,17 +122,17 @@ impl Full {
     }
 }
 
-/// Whether there is no descriptor left, or no memory of the system's.
+/// Whether the system has run out of descriptors or memory.
 fn is_short(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC)
 }
 
 impl SocketWriter {
-    /// Writes to a connected socket, which does not block from now on.
+    /// Writes to a connected socket, and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// When the descriptor is not one.
+    /// When the descriptor is invalid.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self { socket: Arc::new(socket), full: None })
@@ -160,7 +159,7 @@ impl SocketWriter {
                     self.full = Some(Full::new(&self.socket)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // There is more to come, and it will be full again.
+                // The rest follows, and the socket is full again.
                 Ok(part) if part < whole => {
                     if let Some(Full::Later(_)) = self.full {
                         self.full = None;
@@ -176,22 +175,22 @@ impl SocketWriter {
     }
 }
 
-/// A descriptor that says when there is something to read, or room to write. Must be called inside a runtime.
+/// A descriptor that is polled for the given events. Must be called inside a runtime.
 ///
 /// # Errors
 ///
-/// When it cannot be watched, as a regular file cannot.
+/// When it cannot be polled, like a regular file.
 pub fn watched(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    #[expect(unsafe_code, reason = "tokio wants a promise about the descriptor that it watches")]
+    #[expect(unsafe_code, reason = "tokio requires that the descriptor stays open and the same")]
     // SAFETY: an owned descriptor is open for as long as it lives, and it is always the same one.
     let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
     Ok(watched?)
 }
 
-/// Reads into the room that there is, without clearing it first.
+/// Reads into the unfilled part of the buffer without initialising it first.
 fn read(socket: &OwnedFd, buf: &mut ReadBuf<'_>) -> Result<usize, Errno> {
-    #[expect(unsafe_code, reason = "the buffer's room is memory that nobody has written to yet")]
-    // SAFETY: what is written there is only ever more of it, and only what was written counts as filled.
+    #[expect(unsafe_code, reason = "the unfilled part of the buffer is not initialised")]
+    // SAFETY: the unfilled part is only written to, and only what was written is marked as filled.
     unsafe {
         let count = rustix::io::read(socket, buf.unfilled_mut())?.0.len();
         buf.assume_init(count);
@@ -227,7 +226,7 @@ impl AsyncWrite for SocketWriter {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(match shutdown(&self.socket, Shutdown::Write) {
-            // The other side was quicker.
+            // The peer has already closed.
             Err(Errno::NOTCONN) => Ok(()),
             ended => Ok(ended?),
         })
@@ -252,7 +251,7 @@ mod tests {
         let sent = text.clone();
         let sending = tokio::spawn(async move {
             far.write_all(&sent).await.unwrap();
-            assert!(far.full.is_none(), "room is only waited for while there is none");
+            assert!(far.full.is_none(), "the socket is only polled while it is full");
             far.shutdown().await.unwrap();
             far
         });
@@ -277,7 +276,7 @@ mod tests {
         let ((near, _), (_, mut far)) = pair();
         let patience = Duration::from_millis(100);
         let chunk = vec![0; 1_000_000];
-        assert!(tokio::time::timeout(patience, far.write_all(&chunk)).await.is_err(), "nobody reads");
+        assert!(tokio::time::timeout(patience, far.write_all(&chunk)).await.is_err(), "there is no reader");
         assert!(far.full.is_some());
         drop(near);
         let written = tokio::time::timeout(Duration::from_secs(120), far.write_all(&chunk)).await.unwrap();
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_read_where_nothing_is() {
+    async fn try_read_without_data_would_block() {
         let ((mut near, _), (_, mut far)) = pair();
         let mut byte = [0];
         assert_eq!(near.try_read(&mut byte).unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -1,4 +1,4 @@
-//! The real guardian, with a shell script in the place of the CLI.
+//! The real guardian, with a shell script instead of the CLI.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -11,34 +11,35 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BRIDGE;
 
-/// Longer than anything here takes on a busy machine. A test that runs into it has failed.
+/// Longer than anything here takes on a busy machine. A test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Tells a guardian to kill everybody.
+/// Makes a guardian kill all its processes immediately.
 const HURRY: Signal = Signal::USR1;
 
-/// What a CLI may leave behind. Each says that it is there; `SLEEP` is a command line that only this test has.
+/// Processes that a CLI may leave behind. Each prints a line when it runs; `SLEEP` is a command line that is unique
+/// to the test.
 const LEFT_BEHIND: [&str; 6] = [
-    // In its group.
+    // In the CLI's process group.
     "sh -c 'echo up; exec SLEEP' &",
-    // In a session of its own, with nothing in its environment.
+    // In its own session, with an empty environment.
     "env -i setsid sh -c 'echo up; exec SLEEP' &",
-    // Two sessions away, and its parents are gone.
+    // Two sessions away, with its parents gone.
     "(setsid sh -c '(setsid env -i sh -c \"echo up; exec SLEEP\" &)' &)",
-    // Deaf, with a child of its own.
+    // Ignores signals, and has a child.
     "env -i setsid sh -c 'trap \"\" TERM INT HUP; echo up; while :; do SLEEP; done' &",
     // Stopped.
     "env -i setsid sh -c 'echo up; kill -STOP $$; SLEEP' &",
-    // A family of three generations.
+    // Three generations of processes.
     "env -i setsid sh -c 'sh -c \"sh -c \\\"echo up; SLEEP; :\\\"; :\"; :' &",
 ];
 
-/// A process that ends with the test, its stdin, and the lines of its stdout.
+/// A process that is killed when the test ends, its stdin, and the lines of its stdout.
 struct Started {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// What is in every command line of this test's.
+    /// The text in every command line of this test.
     word: String,
 }
 
@@ -54,7 +55,7 @@ impl Started {
         Self { child, stdin, lines, word: word.to_owned() }
     }
 
-    /// A guardian of that script, with us as its parent.
+    /// A guardian of that script, with this process as its parent.
     fn guarding(script: &str) -> Self {
         let word = unique();
         Self::new(guardian(&std::process::id().to_string(), &script.replace("SLEEP", &word)), &word)
@@ -64,7 +65,7 @@ impl Started {
     fn guarding_for_another(script: &str) -> Self {
         let word = unique();
         let mut parent = Command::new("/bin/sh");
-        // `wait` is for a background job, whose stdin would be empty.
+        // `wait` needs a background job, whose stdin would be empty, so stdin is passed as descriptor 3.
         parent.args(["-c", "\"$0\" toolbridge-guard $$ /bin/sh -c \"$1\" <&3 & wait", BRIDGE]);
         parent.arg(script.replace("SLEEP", &word));
         let mut outer = Command::new("/bin/sh");
@@ -86,10 +87,10 @@ impl Started {
         eventually(PATIENCE, "the process ends", || self.child.try_wait().unwrap())
     }
 
-    /// Nobody of this test's is there, nor anybody who holds its stdout.
+    /// No process of this test is left, and none holds its stdout.
     #[track_caller]
-    fn nobody_is_left(&self) {
-        eventually(PATIENCE, "everybody is gone", || left(&self.word).is_empty().then_some(()));
+    fn no_process_is_left(&self) {
+        eventually(PATIENCE, "all processes are gone", || left(&self.word).is_empty().then_some(()));
         assert_eq!(self.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
     }
 }
@@ -98,7 +99,7 @@ impl Drop for Started {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
-        // Those of a test that has failed.
+        // Processes left by a failed test.
         for pid in left(&self.word) {
             _ = kill_process(pid, Signal::KILL);
         }
@@ -111,13 +112,13 @@ fn guardian(parent: &str, script: &str) -> Command {
     command
 }
 
-/// A command that takes ten minutes and is nobody else's.
+/// A command that takes ten minutes and is unique to the test.
 fn unique() -> String {
     static LAST: AtomicU32 = AtomicU32::new(0);
     format!("sleep 600.{}{:04}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The processes with that in their command lines.
+/// The processes with that text in their command lines.
 fn left(word: &str) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let has_it = |process: &std::fs::DirEntry| {
@@ -140,7 +141,7 @@ fn eventually<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// A script that leaves all of them behind, then does that.
+/// A script that leaves all of them behind, and then runs `then`.
 fn leaving(then: &str) -> String {
     format!("{}\n{then}", LEFT_BEHIND.join("\n"))
 }
@@ -188,12 +189,12 @@ fn the_ends_of_the_clis_pipes_are_seen_though_the_guardian_lives() {
 
     let mut started = Started::guarding("exec <&-; echo up; SLEEP");
     started.says("up");
-    // The guardian may let go a moment after the CLI's first words.
+    // The guardian may close its copy a moment after the CLI's first line.
     let mut stdin = started.stdin.take().unwrap();
-    let error = eventually(PATIENCE, "nobody can read any more", || stdin.write_all(b"x").err());
+    let error = eventually(PATIENCE, "stdin has no reader", || stdin.write_all(b"x").err());
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
 
-    // And the CLI sees the end of its stdin.
+    // The CLI also sees the end of its stdin.
     let mut started = Started::guarding("read line; echo \"$line\"; read line || exit 5");
     started.stdin.take().unwrap().write_all(b"hello\n").unwrap();
     started.says("hello");
@@ -201,21 +202,21 @@ fn the_ends_of_the_clis_pipes_are_seen_though_the_guardian_lives() {
 }
 
 #[test]
-fn a_cli_that_ends_leaves_nobody_behind() {
+fn a_cli_that_ends_leaves_no_process_behind() {
     let mut started = Started::guarding(&leaving("read line; exit 7"));
     all_are_up(&started);
     drop(started.stdin.take());
     assert_eq!(started.status().code(), Some(7));
-    started.nobody_is_left();
+    started.no_process_is_left();
 }
 
 #[test]
-fn a_killed_cli_leaves_nobody_behind() {
+fn a_killed_cli_leaves_no_process_behind() {
     let mut started = Started::guarding(&leaving("read line; kill -KILL $$"));
     all_are_up(&started);
     drop(started.stdin.take());
     assert_eq!(started.status().signal(), Some(9));
-    started.nobody_is_left();
+    started.no_process_is_left();
 }
 
 #[test]
@@ -227,37 +228,37 @@ fn what_is_left_has_a_moment_to_end_in_good_order() {
     drop(started.stdin.take());
     started.says("saved");
     assert!(started.status().success());
-    started.nobody_is_left();
+    started.no_process_is_left();
 }
 
 #[test]
-fn a_hasty_end_leaves_nobody_behind() {
+fn an_immediate_end_leaves_no_process_behind() {
     for cli in ["SLEEP; :", "trap '' TERM; SLEEP; :", "kill -STOP $$"] {
         let mut started = Started::guarding(&leaving(cli));
         all_are_up(&started);
         started.signal(HURRY);
         assert_eq!(started.status().signal(), Some(9), "{cli}");
-        started.nobody_is_left();
+        started.no_process_is_left();
     }
 }
 
 #[test]
-fn a_parent_that_is_killed_or_ends_leaves_nobody_behind() {
+fn a_parent_that_is_killed_or_ends_leaves_no_process_behind() {
     for signal in [Signal::KILL, Signal::TERM] {
         for cli in ["SLEEP; :", "trap '' TERM; SLEEP; :", "kill -STOP $$"] {
             let mut started = Started::guarding_for_another(&leaving(cli));
             all_are_up(&started);
             started.signal(signal);
             assert_eq!(started.status().signal(), Some(signal.as_raw()));
-            started.nobody_is_left();
+            started.no_process_is_left();
         }
     }
 }
 
 #[test]
-fn a_parent_that_becomes_another_program_leaves_nobody_behind() {
+fn a_parent_that_becomes_another_program_leaves_no_process_behind() {
     let word = unique();
-    // Python has threads: one of them starts the guardian and waits for it, as our library does.
+    // A thread of Python starts the guardian and waits for it, as our library does.
     let program = "import os, subprocess, sys, threading\n\
         arguments = [sys.argv[1], 'toolbridge-guard', str(os.getpid()), '/bin/sh', '-c', sys.argv[2]]\n\
         threading.Thread(target=subprocess.call, args=[arguments], daemon=True).start()\n\
@@ -268,7 +269,7 @@ fn a_parent_that_becomes_another_program_leaves_nobody_behind() {
     let mut started = Started::new(command, &word);
     all_are_up(&started);
     started.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    started.nobody_is_left();
+    started.no_process_is_left();
     assert!(started.child.try_wait().unwrap().is_none(), "the parent lives");
 }
 
@@ -293,7 +294,7 @@ fn a_signal_for_the_guardian_is_for_the_cli() {
         started.signal(signal);
         started.says("heard");
         assert_eq!(started.status().code(), Some(3));
-        started.nobody_is_left();
+        started.no_process_is_left();
     }
 }
 
@@ -310,7 +311,7 @@ fn what_the_parent_blocks_or_ignores_makes_no_guardian_deaf() {
         started.says("up");
         started.signal(Signal::TERM);
         assert_eq!(started.status().code(), Some(3), "{how}");
-        started.nobody_is_left();
+        started.no_process_is_left();
     }
 }
 
@@ -320,7 +321,7 @@ fn a_killed_guardian_takes_the_cli_along() {
     started.says("up");
     started.signal(Signal::KILL);
     assert_eq!(started.status().signal(), Some(9));
-    started.nobody_is_left();
+    started.no_process_is_left();
 }
 
 #[test]
@@ -341,7 +342,7 @@ fn a_cli_that_cannot_be_started_is_named() {
 }
 
 #[test]
-fn nobody_becomes_a_guardian_by_accident() {
+fn a_guardian_needs_valid_arguments() {
     for args in [
         &["toolbridge-guard"][..],
         &["toolbridge-guard", "1"],

@@ -246,7 +246,8 @@ fn an_unmapped_users_schema_file_is_nobodys() {
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
         // Mapped to `nobody`, a stranger's files look like the user's own.
         let (code, stderr) = bridge(dir.path(), US, Some(65534));
-        let want = "belongs to user 65534, who may be anybody: it stands for all users that this user namespace does not map\n";
+        let want =
+            "belongs to user 65534, which stands for every user that this user namespace does not map\n";
         assert!(code == 1 && stderr.ends_with(want), "{stderr}");
     }
     // With all users mapped, `nobody` is a user like any other.

@@ -1,4 +1,4 @@
-//! Values checked against a schema.
+//! Checks values against a schema.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::fault::Choice;
 
-/// How deep schemas are applied inside of schemas: the stack has an end.
+/// How deep subschemas may be applied inside each other: the stack is limited.
 const MAX_NESTING: usize = 1000;
 
-/// How many errors inside of choices are looked at to find the one that is told.
+/// How many errors inside `anyOf` and `oneOf` are examined to find the one to report.
 const MAX_ERRORS: usize = 100_000;
 
 /// What is wrong with a part of a value.
 pub(crate) struct Error<'a> {
     pub(crate) keyword: &'a Keyword,
-    /// The properties that are named beside the keyword.
+    /// The properties next to the keyword in its schema.
     pub(crate) beside: Option<&'a Object>,
-    /// The part itself: where it is in the whole is told by its address.
+    /// The part itself; its address identifies its place in the whole value.
     pub(crate) value: &'a Value,
-    /// How deep it is in the whole.
+    /// Its depth in the whole value.
     pub(crate) depth: usize,
     pub(crate) detail: Detail<'a>,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Detail<'a> {
     Missing(&'a str),
     /// The properties that are not allowed.
     Extra(Vec<&'a str>),
-    /// What is wrong in the branches of a choice, of which none fits.
+    /// The errors of the branches of a choice, none of which fits.
     Choice(Choice<'a>),
 }
 
@@ -58,12 +58,12 @@ enum Step<'a> {
 
 pub(crate) type Errors<'a> = Vec<Rc<Error<'a>>>;
 
-/// What is looked for.
+/// What the checker looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Mode {
     /// Whether there are errors.
     Verdict,
-    /// An error to be told, unless it is allowed.
+    /// The first error to report, unless it is allowed.
     First,
     /// All errors, inside of a choice.
     All,
@@ -73,18 +73,19 @@ struct Checker<'a, 'f> {
     schema: &'a Schema,
     mode: Mode,
     allows: &'f mut dyn FnMut(&Error<'a>) -> bool,
-    /// What was found in parts that may be looked at again: a choice between schemas that refer to themselves would never
-    /// end.
+    /// Results for nodes that may be checked again with the same value: without them, a choice between recursive
+    /// schemas would take exponential time.
     known: HashMap<(Id, *const Value, Mode), Errors<'a>>,
     nesting: usize,
     depth: usize,
     errors: usize,
-    /// The value is too deep or has too many errors: what is found no longer counts.
+    /// The value is too deep or has too many errors; the results are no longer valid.
     gave_up: bool,
 }
 
 impl Schema {
-    /// Finds what is wrong with a value, but for errors that are allowed. It is `None` where to look would take too much.
+    /// Finds what is wrong with a value, except for errors that are allowed. The error is `None` when finding it
+    /// would take too long.
     pub(crate) fn check<'a>(
         &'a self,
         value: &'a Value,
@@ -102,7 +103,7 @@ impl Schema {
         }
     }
 
-    /// Whether checking comes to an end.
+    /// Whether checking terminates.
     pub(super) fn ends(&self) -> bool {
         let mut none = |_: &Error<'_>| false;
         (0..self.nodes.len()).all(|id| {
@@ -220,7 +221,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// Whether a keyword is kept, of one of which no more is to be told.
+    /// Whether a keyword without further details holds.
     fn holds(&mut self, spot: Spot<'a>, keyword: &'a Keyword) -> bool {
         match (keyword, spot.value) {
             (Keyword::Contains { item, least, most }, Value::Array(items)) => {
@@ -317,12 +318,14 @@ impl<'a> Checker<'a, '_> {
         self.fail(spot, detail, errors);
     }
 
-    /// Whether nothing is said of a member or an item but `unevaluatedProperties` or `unevaluatedItems`, which it does not fit.
+    /// Whether a member or an item is only covered by `unevaluatedProperties` or `unevaluatedItems`, and does not
+    /// fit that.
     fn is_extra(&mut self, spot: Spot<'a>, step: Step<'_>, id: Id, part: &'a Value) -> bool {
         !self.evaluates(spot.id, spot.value, step, &mut HashSet::new()) && !self.fits(id, part)
     }
 
-    /// Whether a schema that the value fits has said something of its member or item. `seen` are the schemas that have not.
+    /// Whether a schema that the value fits has evaluated this member or item. `seen` holds the schemas already
+    /// visited.
     fn evaluates(&mut self, id: Id, value: &'a Value, step: Step<'_>, seen: &mut HashSet<Id>) -> bool {
         let (schema, is_first) = (self.schema, seen.is_empty());
         if !seen.insert(id) {
@@ -351,7 +354,7 @@ impl<'a> Checker<'a, '_> {
     }
 }
 
-/// The number that a value is, or how large it is.
+/// The value of a number, or the size of any other value.
 fn measure(value: &Value) -> Num {
     let count = match value {
         Value::Number(number) => return Num::of(number),
@@ -375,7 +378,7 @@ fn kind(value: &Value) -> u8 {
     }
 }
 
-/// An order of all values, in which those are equal that JSON Schema takes for the same.
+/// A total order of all values, in which values are equal if JSON Schema considers them equal.
 fn order(a: &Value, b: &Value) -> Ordering {
     fn all<T>(a: &[T], b: &[T], order: impl Fn(&T, &T) -> Ordering) -> Ordering {
         let pairs = a.iter().zip(b);

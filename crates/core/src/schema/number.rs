@@ -1,4 +1,4 @@
-//! Numbers as JSON Schema sees them: `1` and `1.0` are the same.
+//! Numbers as JSON Schema compares them: `1` and `1.0` are equal.
 
 use std::cmp::Ordering;
 
@@ -36,14 +36,14 @@ impl Num {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
             (Self::Float(a), Self::Float(b)) => a.total_cmp(&b),
-            // A float is never the same as an integer here: it is a little more than the integer below it.
+            // A `Float` never equals an `Integer` here: it lies between two integers, above its floor.
             (Self::Integer(a), Self::Float(b)) => a.cmp(&(b.floor() as i128)).then(Ordering::Less),
             (Self::Float(_), Self::Integer(_)) => other.compare(self).reverse(),
         }
     }
 }
 
-/// Exact for the digits as they are written: 0.3 is a multiple of 0.1.
+/// Exact in decimal, as the digits are written: 0.3 is a multiple of 0.1.
 pub(crate) fn is_multiple(number: &Number, divisor: &Number) -> bool {
     let (Some((digits, exponent)), Some((divisor, divisor_exponent))) = (decimal(number), decimal(divisor))
     else {
@@ -51,13 +51,13 @@ pub(crate) fn is_multiple(number: &Number, divisor: &Number) -> bool {
     };
     let tens = exponent - divisor_exponent;
     match (tens..0).try_fold(divisor, |divisor, _| divisor.checked_mul(10)) {
-        // What is larger than the digits does not divide them.
+        // The divisor is larger than the digits, so it only divides zero.
         None => digits == 0,
         Some(divisor) => (0..tens).fold(digits % divisor, |rest, _| rest * 10 % divisor) == 0,
     }
 }
 
-/// The digits, and the power of ten that they are multiplied with.
+/// The digits, and the power of ten to multiply them with.
 fn decimal(number: &Number) -> Option<(u128, i32)> {
     if let Some(integer) = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs)) {
         return Some((integer.into(), 0));

@@ -1,8 +1,8 @@
-//! Regular expressions as JSON Schema has them, those of ECMA-262, matched in linear time.
+//! Regular expressions of ECMA-262, as JSON Schema uses them, matched in linear time.
 
 use regex_lite::Regex;
 
-/// White space in ECMA-262, and everything else: the engine knows that of ASCII alone.
+/// White space in ECMA-262, and its complement; the engine only knows that of ASCII.
 const SPACE: &str =
     r"\t\n\x0B\x0C\r \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 const NO_SPACE: &str = r"\x00-\x08\x0E-\x1F!-\u{9f}\u{a1}-\u{167f}\u{1681}-\u{1fff}\u{200b}-\u{2027}\u{202a}-\u{202e}\u{2030}-\u{205e}\u{2060}-\u{2fff}\u{3001}-\u{fefe}\u{ff00}-\u{10ffff}";
@@ -30,8 +30,8 @@ impl Pattern {
     }
 }
 
-/// The pattern in the engine's words, where those of ECMA-262 mean something else there. What means nothing in ECMA-262 is
-/// refused, but for `(?i)` and `(?P<name>`.
+/// Translates a pattern where the engine's syntax differs from ECMA-262. What is invalid in ECMA-262 is refused,
+/// except for `(?i)` and `(?P<name>`.
 fn translated(pattern: &str) -> Result<String, String> {
     let (mut written, mut in_class) = (String::new(), false);
     let mut chars = pattern.chars();

@@ -15,7 +15,7 @@ fn fault(schema: &Value, value: &Value) -> Fault {
     Schema::compile(schema).unwrap().fault(value).unwrap()
 }
 
-/// Each keyword with values that fit and others that do not.
+/// Each keyword, with values that fit and values that do not.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn every_keyword_is_checked_as_the_standard_says() {
@@ -311,7 +311,8 @@ fn every_keyword_is_checked_as_the_standard_says() {
             fitting.iter().map(|value| (value, true)).chain(others.iter().map(|value| (value, false)))
         {
             assert_eq!(fits(schema, value), want, "{schema} {value}");
-            // It refuses the old form of `items` in 2020-12, and lets `contains` count in 2019-09.
+            // The reference refuses the old form of `items` in 2020-12, and counts `contains` as evaluated in
+            // 2019-09.
             if !schema["items"].is_array()
                 && schema.get("x-parts").is_none()
                 && !schema["$schema"].to_string().contains("2019")
@@ -346,8 +347,8 @@ fn what_cannot_be_checked_is_refused_with_its_place() {
             "/exclusiveMinimum: invalid type: boolean `true`, expected a JSON number",
         ),
         (json!({ "multipleOf": 0 }), "/multipleOf: it is not greater than 0"),
-        (json!({ "minLength": 1.5 }), "/minLength: it is not a number of things"),
-        (json!({ "maxItems": -1 }), "/maxItems: it is not a number of things"),
+        (json!({ "minLength": 1.5 }), "/minLength: it is not a non-negative integer"),
+        (json!({ "maxItems": -1 }), "/maxItems: it is not a non-negative integer"),
         (json!({ "uniqueItems": 1 }), "/uniqueItems: invalid type: integer `1`, expected a boolean"),
         (
             json!({ "pattern": "a(?!b)" }),
@@ -360,7 +361,7 @@ fn what_cannot_be_checked_is_refused_with_its_place() {
         (json!({ "anyOf": [] }), "/anyOf: it is not an array of schemas"),
         (json!({ "allOf": [{}, { "not": 1 }] }), "/allOf/1/not: it is not an object or a boolean"),
         (json!({ "then": 1 }), "/then: it is not an object or a boolean"),
-        (json!({ "minContains": -1 }), "/minContains: it is not a number of things"),
+        (json!({ "minContains": -1 }), "/minContains: it is not a non-negative integer"),
         (
             json!({ "dependentRequired": { "a": {} } }),
             "/dependentRequired/a: invalid type: map, expected a sequence",
@@ -370,13 +371,13 @@ fn what_cannot_be_checked_is_refused_with_its_place() {
         (json!({ "$defs": { "unused": { "type": "x" } } }), r#"/$defs/unused/type: "x" is not a type"#),
         (
             json!({ "items": { "$ref": "#/$defs/a" } }),
-            "/items/$ref: there is no such place, or more than one",
+            "/items/$ref: the target does not exist or is not unique",
         ),
         (
             json!({ "$ref": "#a", "$defs": { "a": { "$anchor": "a" }, "b": { "$anchor": "a" } } }),
-            "/$ref: there is no such place, or more than one",
+            "/$ref: the target does not exist or is not unique",
         ),
-        (json!({ "items": { "$ref": "#/%zz" } }), "/items/$ref: there is no such place, or more than one"),
+        (json!({ "items": { "$ref": "#/%zz" } }), "/items/$ref: the target does not exist or is not unique"),
         (json!({ "$ref": "other.json" }), "/$ref: other documents are not read"),
         (json!({ "$id": "https://a/b", "$ref": "https://a/bc#" }), "/$ref: other documents are not read"),
         (json!({ "$ref": "#/x", "x": { "type": 1 } }), "/x/type: 1 is not a type"),
@@ -395,7 +396,7 @@ fn what_cannot_be_checked_is_refused_with_its_place() {
         ),
         (
             json!({ "not": { "$schema": "http://json-schema.org/draft-07/schema#" } }),
-            "/not/$schema: the whole is of another draft",
+            "/not/$schema: the root schema uses another draft",
         ),
         (
             json!({ "$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [] }),
@@ -485,7 +486,7 @@ fn choices_of_themselves_do_not_take_for_ever() {
         let fits = soon(|| fits(&schema, &nested(json!({ "n": 0 }))));
         assert_eq!(fits, keyword != "oneOf", "{keyword}");
     }
-    // Without a value to go down in, and with members that are looked for.
+    // The same value at each level, with members to be evaluated.
     let many = |of: &dyn Fn(usize) -> Value| (0..60).map(|i| (format!("d{i}"), of(i))).collect::<Map<_, _>>();
     let next = |i: usize| json!({ "$ref": format!("#/$defs/d{}", i + 1) });
     for keyword in ["anyOf", "oneOf", "allOf"] {
@@ -510,7 +511,7 @@ fn what_is_too_deep_is_refused_and_no_stack_overflow() {
         "items": { "type": "array", "items": { "$ref": "#/$defs/list" }, "minItems": 1 },
     } });
     assert!(fits(&list, &deep(126, &|inner| json!([inner]))));
-    // What is not known to fit does not fit, and neither does its contrary.
+    // If the check gives up, the value does not fit, and neither does it fit the negated schema.
     let chain = |count: usize| {
         let next =
             |i: usize| json!({ "anyOf": [{ "type": "null" }, { "$ref": format!("#/$defs/d{}", i + 1) }] });
@@ -540,7 +541,7 @@ fn large_values_are_checked_in_a_moment() {
     let mut wrong = numbers;
     wrong[100_000] = json!(0.5);
     assert_eq!(soon(|| fault(&schema, &json!(wrong))).path, "/100000");
-    // Too many errors to look through all of them.
+    // Too many errors to examine them all.
     let choice = json!({ "anyOf": [{ "items": { "type": "string" } }, { "items": { "type": "null" } }] });
     assert_eq!(soon(|| fault(&choice, &json!(wrong))), Fault::unknown());
 }
@@ -671,7 +672,7 @@ proptest! {
         for value in values {
             let want = reference.is_valid(&value);
             let fault = compiled.fault(&value);
-            // Endless, but not for every value.
+            // It recurses without end, but not for every value.
             if fault == Some(Fault::unknown()) {
                 continue;
             }

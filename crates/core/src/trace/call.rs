@@ -1,4 +1,4 @@
-//! One call, on its way through one side.
+//! The trace of one call in one process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,12 @@ use super::event::{class, short};
 use super::{Call, CallEnd, Outcome, SPAN_TARGET, TraceParent, Tracer, What};
 use crate::{CallContext, CallMeta, RawJson, ToolError, json};
 
-/// What is known of a call when it arrives.
+/// What is known about a call when it arrives.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCall<'a> {
     /// The tool.
     pub tool: &'a str,
-    /// What the caller said about the call.
+    /// The caller's metadata.
     pub meta: &'a CallMeta,
     /// How long the arguments are.
     pub arguments_bytes: usize,
@@ -24,7 +24,7 @@ pub struct NewCall<'a> {
     pub request_id: Option<&'a str>,
 }
 
-/// The moments that others than the front know of; they get it with the call's context.
+/// Timestamps set outside of the front; the code that sets them gets this with the call's context.
 #[derive(Debug)]
 pub(crate) struct Marks {
     received: Instant,
@@ -34,7 +34,7 @@ pub(crate) struct Marks {
     pub(crate) answered: Mark,
 }
 
-/// A moment; 0 until it has come.
+/// A timestamp; 0 until it is set.
 #[derive(Debug, Default)]
 pub(crate) struct Mark(AtomicU64);
 
@@ -54,8 +54,8 @@ impl Marks {
     }
 }
 
-/// One call, on its way through one side. Dropping it writes how the call went; a call that is dropped
-/// without an outcome was cancelled.
+/// The trace of one call in one process. Dropping it records how the call ended; a call that is dropped without an
+/// outcome was cancelled.
 #[derive(Debug)]
 pub struct CallTrace {
     tracer: Tracer,
@@ -143,23 +143,23 @@ impl CallTrace {
         }
     }
 
-    /// What the next one on the way has to know, to be a part of the same trace.
+    /// What the next process needs to be part of the same trace.
     #[must_use]
     pub fn traceparent(&self) -> TraceParent {
         self.own
     }
 
-    /// Lets whoever runs the call with this context say when.
+    /// Lets the code that runs the call with this context set timestamps.
     pub fn follow(&self, context: &mut CallContext) {
         context.follow(Arc::clone(&self.marks));
     }
 
-    /// Notes the machine on which the call runs, where there are several.
+    /// Records the machine that runs the call, where there are several.
     pub fn at_host(&self, host: &str) {
         self.marks.span.record("host", short(host));
     }
 
-    /// The outcome is there.
+    /// The outcome is known.
     pub fn ended(&mut self, outcome: &Result<RawJson, ToolError>) {
         self.ended = Some(self.marks.now());
         match outcome {
@@ -171,7 +171,7 @@ impl CallTrace {
         }
     }
 
-    /// The outcome cannot be passed on, and this error takes its place.
+    /// The outcome cannot be sent, and this error replaces it.
     pub fn replaced(&mut self, error: &ToolError) {
         self.outcome = error.outcome();
         self.error_type = Some(class(error.type_name()).to_owned());
@@ -183,13 +183,13 @@ impl CallTrace {
         self.written = Some(self.marks.now());
     }
 
-    /// The caller took it back at the last moment: it gets no answer.
+    /// The caller cancelled it before the answer was sent, so it gets no answer.
     pub fn cancelled(&mut self) {
         self.outcome = Outcome::Cancelled;
         self.error_type = None;
     }
 
-    /// The call is not let in.
+    /// The call was refused.
     pub fn refused(&mut self, error_type: &str) {
         self.outcome = Outcome::Refused;
         self.error_type = Some(class(error_type).to_owned());
@@ -218,13 +218,13 @@ impl CallTrace {
 #[cfg(feature = "otel")]
 use super::otel::exported_as;
 
-/// Nobody exports the span under ids of its own.
+/// Without OpenTelemetry, the span is not exported under other ids.
 #[cfg(not(feature = "otel"))]
 fn exported_as(_: &Span, _: Option<TraceParent>) -> Option<TraceParent> {
     None
 }
 
-/// Whether a result calls itself an error.
+/// Whether a result is marked as an error.
 fn says_error(result: &RawJson) -> bool {
     let found = json::members(result.as_str(), &["isError"]);
     matches!(found, Ok(Some([Some(value)])) if value.get() == "true")

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One line of a trace file. `docs/TRACE.md` in the repository says what each member means.
+/// One line of a trace file. `docs/TRACE.md` in the repository describes each member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// What happened.
@@ -10,26 +10,26 @@ pub struct Event {
     pub what: What,
     /// When, in nanoseconds since 1970.
     pub ts_ns: u64,
-    /// Which side says so.
+    /// Which side wrote it.
     pub process: Process,
     /// Its process id.
     pub pid: u32,
 }
 
-/// Which side of a call writes.
+/// The side of a call that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Process {
-    /// Where the tools live.
+    /// The process with the tools.
     Parent,
-    /// What the CLI starts.
+    /// The process that the CLI starts.
     Bridge,
-    /// An MCP server whose tools live in itself.
+    /// An MCP server with its own tools.
     Server,
 }
 
 impl Process {
-    /// As it is written.
+    /// The name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,24 +45,24 @@ impl Process {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum What {
-    /// A session's socket answers.
+    /// A session's socket accepts connections.
     SessionStart {
         /// The session's id, as in the names of its files.
         session: String,
         /// How many tools it has.
         tools: u64,
     },
-    /// It does no longer.
+    /// The session has ended.
     SessionEnd {
         /// The session's id.
         session: String,
     },
-    /// An MCP server reads its first line.
+    /// An MCP server starts to read.
     FrontStart {
         /// How many tools it has.
         tools: u64,
     },
-    /// It has ended.
+    /// The MCP server has ended.
     FrontEnd,
     /// A client asked for the list of tools.
     ToolsList {
@@ -75,18 +75,18 @@ pub enum What {
     },
     /// A call has arrived.
     CallStart(Call),
-    /// It is over.
+    /// A call has ended.
     CallEnd(CallEnd),
 }
 
-/// Which call.
+/// Identifies a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// The trace it is a part of, 32 hexadecimal digits.
+    /// The id of its trace, 32 hexadecimal digits.
     pub trace_id: String,
-    /// This side of the call, 16 hexadecimal digits.
+    /// The id of this side of the call, 16 hexadecimal digits.
     pub span_id: String,
-    /// Whoever sent it: the bridge's side of the call, or what the client said.
+    /// The span that sent it: the bridge's side of the call, or what the client gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_span_id: Option<String>,
     /// The tool.
@@ -94,14 +94,14 @@ pub struct Call {
     /// The model's id for this use of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_use_id: Option<String>,
-    /// The client's id for the request, where this is an MCP server.
+    /// The client's id for the request, if this is an MCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// How long the arguments are.
     pub arguments_bytes: u64,
 }
 
-/// How a call went. Times count from its arrival at this side.
+/// How a call ended. Times count from its arrival at this side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEnd {
     /// Which call.
@@ -115,22 +115,22 @@ pub struct CallEnd {
     /// How long the result is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
-    /// Its turn came.
+    /// When its turn came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_ns: Option<u64>,
-    /// It had been sent to the parent.
+    /// When it had been sent to the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_ns: Option<u64>,
-    /// The parent's answer was there.
+    /// When the parent's answer had arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ns: Option<u64>,
-    /// Its outcome was there.
+    /// When its outcome was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
-    /// Its answer had been written.
+    /// When its answer had been written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_ns: Option<u64>,
-    /// It was over, with or without an answer.
+    /// When it was over, with or without an answer.
     pub total_ns: u64,
 }
 
@@ -138,22 +138,22 @@ pub struct CallEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// With a result.
+    /// It returned a result.
     Ok,
     /// The tool failed.
     ToolError,
-    /// Whoever called did not want it any more, or was gone.
+    /// The caller cancelled the call or was gone.
     Cancelled,
     /// The tool took longer than its limit.
     TimedOut,
-    /// The tool was not run: there is none of that name, or not with these arguments, or not now.
+    /// The tool was not run: it does not exist, the arguments do not fit, or it is busy.
     Refused,
-    /// What lies between the two processes failed.
+    /// The transport between the two processes failed.
     TransportError,
 }
 
 impl Outcome {
-    /// As it is written.
+    /// The name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -167,7 +167,7 @@ impl Outcome {
     }
 }
 
-/// The start of a text from outside: a line of a trace must stay short enough to be written in one piece.
+/// Truncates a text from outside: a line of a trace must stay short enough to be written in one piece.
 pub(super) fn short(text: &str) -> String {
     const MOST_CHARS: usize = 120;
     if text.chars().nth(MOST_CHARS).is_none() {
@@ -176,7 +176,8 @@ pub(super) fn short(text: &str) -> String {
     text.chars().take(MOST_CHARS - 1).chain(['…']).collect()
 }
 
-/// A class name, if it is one: an error's type comes from outside too, and must not smuggle a text in.
+/// A class name, if it is one: an error's type comes from outside too, and must not carry other text into the
+/// trace.
 pub(super) fn class(name: &str) -> &str {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_:.&".contains(&byte);
     if !name.is_empty() && name.len() <= 80 && name.bytes().all(fits) { name } else { "?" }
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn texts_from_outside_are_kept_short_and_class_names_are_class_names() {
         assert_eq!(short(&"é".repeat(500)).chars().count(), 120);
-        assert_eq!(short(&"é".repeat(120)), "é".repeat(120), "what is whole has no mark of a cut");
+        assert_eq!(short(&"é".repeat(120)), "é".repeat(120), "a text that fits is not marked as truncated");
         assert_eq!(short("add"), "add");
         assert_eq!(class("QuotaError"), "QuotaError");
         assert_eq!(class("the order of Ms Smith is late"), "?");

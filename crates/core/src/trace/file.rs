@@ -1,4 +1,4 @@
-//! The file that a trace goes to.
+//! The trace file.
 
 use std::fmt;
 use std::fs::File;
@@ -33,8 +33,8 @@ impl fmt::Display for TraceError {
 
 show_hint!(TraceError);
 
-/// The trace file that is asked for: `given`, else what `TOOLBRIDGE_TRACE` says. Absolute, because a bridge may
-/// be started in another directory.
+/// The requested trace file: `given`, otherwise the value of `TOOLBRIDGE_TRACE`. Absolute, because a bridge may be
+/// started in another directory.
 #[must_use]
 pub fn trace_path(given: Option<&Path>) -> Option<PathBuf> {
     let named = || std::env::var_os(TRACE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -49,21 +49,21 @@ pub fn trace_path(given: Option<&Path>) -> Option<PathBuf> {
 pub struct TraceFile {
     path: PathBuf,
     file: File,
-    /// The last line is not whole: the disk was full.
+    /// The last line is incomplete because the disk was full.
     is_torn: AtomicBool,
     has_warned: AtomicBool,
 }
 
 impl TraceFile {
-    /// Opens the file, or makes it, for nobody else to read.
+    /// Opens or creates the file, readable only by this user.
     ///
     /// # Errors
     ///
-    /// When it cannot be written, is a link or no regular file, or belongs to another user: whoever prepared
-    /// it would choose what is appended to, or read along.
+    /// When it cannot be written, is a link or not a regular file, or belongs to another user, who could then read
+    /// the trace or choose the file it is appended to.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let failed = |reason: String| TraceError { path: path.into(), reason };
-        // Without `NONBLOCK`, opening a pipe that nobody reads would wait for ever.
+        // Without `NONBLOCK`, opening a pipe without a reader would block forever.
         let flags = OFlags::WRONLY
             | OFlags::APPEND
             | OFlags::CREATE
@@ -97,7 +97,7 @@ impl TraceFile {
         &self.path
     }
 
-    /// Writes one line. A disk that is full harms no call; it is said once.
+    /// Writes one line. If the disk is full, calls continue; a warning is logged once.
     pub(super) fn write(&self, event: &Event) {
         let mut line = Vec::with_capacity(512);
         if self.is_torn.load(Ordering::Relaxed) {
@@ -109,7 +109,7 @@ impl TraceFile {
             Ok(count) if count == line.len() => self.is_torn.store(false, Ordering::Relaxed),
             Ok(count) => {
                 self.is_torn.store(count > 0, Ordering::Relaxed);
-                self.warn(&"the disk took only a part of a line");
+                self.warn(&"only a part of a line was written");
             }
             Err(error) => self.warn(&error),
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_for_nobody_else_and_is_appended_to() {
+    fn the_file_is_private_and_is_appended_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.jsonl");
         for pid in [1, 2] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_refused() {
+    fn files_that_are_not_plain_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let reason = |name: &str| TraceFile::open(&dir.path().join(name)).unwrap_err().reason;
         symlink(dir.path().join("elsewhere"), dir.path().join("link")).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_once_and_harms_nobody() {
+    fn a_full_disk_is_reported_once_and_fails_no_call() {
         let file = File::options().write(true).open("/dev/full").unwrap();
         let full = TraceFile {
             path: "/dev/full".into(),

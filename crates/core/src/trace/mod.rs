@@ -1,10 +1,9 @@
-//! What happened when: one line of JSON for each event, and the same as spans of `tracing`. Never a payload.
+//! Traces: one line of JSON for each event, and the same as spans of `tracing`. Payloads are never included.
 //!
-//! A [`Tracer`] belongs to a front: the parent's end of a socket, the bridge's MCP server. It writes to a file
+//! A [`Tracer`] belongs to a front: the parent's end of a socket, or the bridge's MCP server. It writes to a file
 //! ([`TraceFile`]) that both processes share, and opens a span for each call. A [`CallTrace`] follows one call
-//! through its front; [`TraceParent`] is what ties the two sides of a call together, on the wire and in the
-//! file. When nobody wants to know, a call costs a look at two flags: no clock is read and nothing is
-//! allocated.
+//! through its front; [`TraceParent`] connects the two sides of a call, on the wire and in the file. When tracing
+//! is off, a call costs a check of two flags: no clock is read and nothing is allocated.
 
 mod call;
 mod event;
@@ -21,7 +20,7 @@ pub use file::{TraceError, TraceFile, trace_path};
 pub use parent::TraceParent;
 pub use tracer::Tracer;
 
-/// Names the trace file, for whoever is not told another one.
+/// Names the trace file, unless the program sets another one.
 pub const TRACE_VARIABLE: &str = "TOOLBRIDGE_TRACE";
 
 /// The target and the name of the spans.

@@ -1,4 +1,4 @@
-//! A call's span as a part of a trace in OpenTelemetry.
+//! Connects a call's span with OpenTelemetry.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags, TraceState};
@@ -7,12 +7,12 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::TraceParent;
 
-/// Makes the span a part of the caller's trace; and under which ids it is exported, if it is.
+/// Makes the span a child of the caller's span; returns the ids under which it is exported, if it is.
 pub(super) fn exported_as(span: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
     if let Some(TraceParent { trace_id, span_id, flags }) = parent {
         let flags = TraceFlags::new(flags);
         let remote = SpanContext::new(trace_id.into(), span_id.into(), flags, true, TraceState::default());
-        // It fails where nobody exports spans, and then there is nothing to be done.
+        // Fails when spans are not exported, and then there is nothing to do.
         _ = span.set_parent(Context::new().with_remote_span_context(remote));
     }
     let context = span.context();

@@ -1,4 +1,4 @@
-//! W3C trace context: which call of which trace.
+//! W3C trace context.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -6,18 +6,18 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A call's place in a trace, as the W3C header `traceparent` has it.
+/// A call's place in a trace, as in the W3C header `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The whole of which the call is a part; never 0.
+    /// The trace that the call is part of; never 0.
     pub trace_id: u128,
-    /// The call itself; never 0.
+    /// The call's span; never 0.
     pub span_id: u64,
-    /// Bit 0 says that whoever began the trace records it.
+    /// Bit 0 says that the trace is recorded.
     pub flags: u8,
 }
 
-/// A text that is no `traceparent`.
+/// The text is not a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a `traceparent` is `00-<32 hexadecimal digits>-<16>-<2>`, and neither id is 0")]
 pub struct InvalidTraceParent;
@@ -25,7 +25,7 @@ pub struct InvalidTraceParent;
 impl TraceParent {
     const RECORDED: u8 = 1;
 
-    /// A new call: a part of `of` if there is such a trace, else of one of its own.
+    /// A new span: in the trace of `of` if given, otherwise in a new trace.
     #[must_use]
     pub fn child(of: Option<Self>) -> Self {
         if let Some(of) = of {
@@ -36,11 +36,11 @@ impl TraceParent {
     }
 }
 
-/// A number that nobody else has: the hash, under keys of this process, of how many there were before.
+/// A unique number: a counter, hashed with random keys of this process.
 fn random() -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // The process too: a child of a fork has its parent's keys and count.
+    // Includes the process id, because a forked child has its parent's keys and counter.
     let of = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     KEYS.hash_one(of).max(1)
 }
@@ -61,7 +61,7 @@ impl FromStr for TraceParent {
             parts.next().filter(|part| part.len() == digits && is_hex(part)).ok_or(InvalidTraceParent)
         };
         let (version, trace_id, span_id, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
-        // A later version may say more behind it.
+        // Later versions may append further fields.
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return Err(InvalidTraceParent);
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_quite_one_is_none() {
+    fn malformed_traceparents_are_refused() {
         let rows = [
             "",
             "00",

@@ -1,4 +1,4 @@
-//! Who is told what happens.
+//! Where trace events go.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,13 +18,13 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Tells only those who listen to spans.
+    /// Only opens spans, without a file.
     #[must_use]
     pub fn without_file(process: Process) -> Self {
         Self { process, file: None, around: Arc::default() }
     }
 
-    /// Tells the file at `path` too, if one is named.
+    /// Writes to the file at `path` too, if one is given.
     ///
     /// # Errors
     ///
@@ -55,20 +55,20 @@ impl Tracer {
         self.file.as_deref().map(TraceFile::path)
     }
 
-    /// The time, if anybody wants to know; else this costs next to nothing.
+    /// The current time if tracing is on; otherwise this costs almost nothing.
     #[must_use]
     pub fn clock(&self) -> Option<Instant> {
         let is_on = self.file.is_some() || tracing::span_enabled!(target: SPAN_TARGET, tracing::Level::INFO);
         is_on.then(Instant::now)
     }
 
-    /// Follows a call that arrived at `received`.
+    /// Starts the trace of a call that arrived at `received`.
     #[must_use]
     pub fn call(&self, received: Instant, call: NewCall<'_>) -> CallTrace {
         CallTrace::new(self.clone(), received, call)
     }
 
-    /// Writes a line.
+    /// Writes a line to the file.
     pub fn note(&self, what: impl FnOnce() -> What) {
         if let Some(file) = &self.file {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_read_only_for_somebody() {
+    fn the_clock_is_read_only_when_tracing_is_on() {
         assert!(Tracer::without_file(Process::Bridge).clock().is_none());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.jsonl");

@@ -44,7 +44,7 @@ impl std::error::Error for QuotaError {
     }
 }
 
-/// serde can write it, and it wants to be something else.
+/// serde can write it, but it has its own conversion.
 #[derive(Serialize)]
 struct Celsius(f64);
 
@@ -74,7 +74,7 @@ impl std::fmt::Display for Written {
 
 impl std::error::Error for Written {}
 
-/// No `Result`, though it has its name and its variants.
+/// Not a `Result`, though it has its name and its variants.
 mod other {
     #[derive(serde::Serialize)]
     pub(crate) enum Result {
@@ -224,7 +224,7 @@ async fn wrong_arguments_are_refused_with_their_place() {
             Err("at `/lines/0/count`: the value is not of type \"integer\""),
         ),
         (r#"{"lines":[]}"#, Err("at `/`: \"name\" is a required property")),
-        // The schema's own words and the type's write a place in the same way.
+        // Errors from the schema and from the type write a place in the same way.
         (
             r#"{"name":"ab","lines":[],"labels":{"a/b~c":1}}"#,
             Err("at `/labels/a~1b~0c`: the value is not of type \"string\""),
@@ -376,7 +376,7 @@ async fn what_the_handlers_type_takes_is_not_refused_for_the_schemas_sake() {
         .build()
         .unwrap();
     let rows = [
-        // Taken by serde, though the schema knows nothing of it.
+        // Accepted by serde, though the schema does not mention it.
         (r#"{"amount":1}"#, Ok(r#"1 0 0 "metre" null"#)),
         (r#"{"count":1,"number":"5"}"#, Ok(r#"1 5 0 "metre" null"#)),
         (r#"{"count":1.0,"number":2e0}"#, Ok(r#"1 2 0 "metre" null"#)),
@@ -390,12 +390,12 @@ async fn what_the_handlers_type_takes_is_not_refused_for_the_schemas_sake() {
             r#"{"count":1,"shape":{"kind":"round","radius":1}}"#,
             Ok(r#"1 0 0 "metre" {"kind":"circle","radius":1}"#),
         ),
-        // Refused by serde too, in the schema's words.
+        // Refused by serde too, with the schema's error.
         (r#"{"cuont":1}"#, Err("at `/`: there is no property `cuont`; did you mean `count`?")),
         (r#"{"amount":1,"number":"x"}"#, Err("at `/")),
         (r#"{"count":"1"}"#, Err("at `/count`: the value is not of type \"integer\"")),
         (r#"{"count":1.5}"#, Err("at `/count`: the value is not of type \"integer\"")),
-        // Only the schema's business, beside something that is serde's.
+        // Checked by the schema only, beside something that only serde accepts.
         (r#"{"count":100,"number":"5"}"#, Err("at `/count`: the value is greater than the maximum of 99")),
         (
             r#"{"amount":1,"lines":[{"n":1},{"n":1,"note":"long"}]}"#,
@@ -637,7 +637,7 @@ async fn a_dropped_call_cancels_its_handler() {
     let tools = Toolset::builder()
         .tool("t", "", move |_: NoArgs, context: CallContext| {
             let tell = Arc::clone(&tell);
-            // Blocks its thread, so it has to look.
+            // Blocks its thread, so it has to poll.
             tell.notify_one();
             while !context.is_cancelled() {
                 std::thread::yield_now();
@@ -782,7 +782,7 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
     let enter = |overlap: &Overlap, context: &CallContext| {
         let now = overlap.now.fetch_add(1, Ordering::SeqCst) + 1;
         overlap.most.fetch_max(now, Ordering::SeqCst);
-        // Past the end of its call.
+        // Continues after its call has ended.
         while !context.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -808,7 +808,7 @@ async fn a_handler_that_goes_on_after_its_call_ended_keeps_the_turn() {
     let tools = dispatcher(tools);
     for tool in ["thread", "async", "thread", "async"] {
         let error = dispatched(&tools, tool).await.unwrap_err();
-        // Busy, if the one before takes long to end on a busy machine.
+        // `ToolBusyError` if the previous handler ends late on a busy machine.
         assert!(["ToolTimeoutError", "ToolBusyError"].contains(&error.type_name()), "{error}");
     }
     assert_eq!(overlap.most.load(Ordering::SeqCst), 1);
@@ -861,7 +861,7 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
 
 #[tokio::test]
 async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
-    // Lists in lists, as deep as the caller likes.
+    // Lists in lists, as deep as requested.
     let nested =
         |levels: usize| RawJson::parse(format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
     let object = move |levels: usize| {
@@ -918,7 +918,7 @@ async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() 
     let tell = Arc::clone(&is_stuck);
     let stuck = move |_: NoArgs, context: CallContext| {
         tell.store(true, Ordering::SeqCst);
-        // A clone that is kept elsewhere does not keep the turn.
+        // A clone of the context that is kept elsewhere does not keep the turn.
         std::mem::forget(context.clone());
         _ = released.lock().unwrap().recv_timeout(Duration::from_secs(120));
     };
@@ -930,7 +930,7 @@ async fn a_handler_that_never_returns_is_named_to_those_who_wait_for_its_turn() 
     let tools = dispatcher(tools);
     let call =
         async |tool: &str| dispatched(&tools, tool).await.map_err(|error| error.type_name().to_owned());
-    // On a busy machine the limit may be over before the handler begins.
+    // On a busy machine the time limit may pass before the handler begins.
     while !is_stuck.load(Ordering::SeqCst) {
         assert_eq!(call("stuck").await.unwrap_err(), "ToolTimeoutError");
     }
@@ -1011,7 +1011,7 @@ fn names(source: &impl ToolSource) -> Vec<String> {
     source.tools().iter().map(|tool| tool.name.clone()).collect()
 }
 
-/// Whether a change has come since the last look.
+/// Whether a change has come since the last call.
 fn has_changed(changes: &mut Changes) -> bool {
     changes.next().now_or_never().is_some()
 }
@@ -1032,7 +1032,7 @@ async fn tools_come_and_go_while_a_set_is_in_use() {
     assert_eq!(tools.add(named("")).unwrap_err().to_string(), "a tool has an empty name");
     assert_eq!((names(&served), has_changed(&mut changes)), (vec!["a".into(), "b".into()], false));
 
-    // A call under way goes on.
+    // A call that has begun would continue; this one has not begun.
     let under_way = call("a");
     assert!(tools.remove("a") && has_changed(&mut changes));
     assert_eq!(under_way.await.unwrap_err().type_name(), "ToolNotFoundError", "it had not begun");
@@ -1043,21 +1043,21 @@ async fn tools_come_and_go_while_a_set_is_in_use() {
 }
 
 #[tokio::test]
-async fn what_is_made_of_sources_changes_with_them() {
+async fn derived_sources_change_with_their_sources() {
     let set = |name| Toolset::builder().with(named(name)).build().unwrap();
     let (one, other) = (set("a"), set("b"));
     let some = Selection::new(one.clone(), ["a"]).unwrap();
     let all = Combined::new().with(some).unwrap().with(other.clone()).unwrap();
     let mut changes = all.changes();
-    assert!(all.tools().is(&all.tools()), "what has not changed is not made anew");
+    assert!(all.tools().is(&all.tools()), "an unchanged list is not derived again");
 
     one.add(named("c")).unwrap();
     assert!(has_changed(&mut changes));
-    assert_eq!(names(&all), ["a", "b"], "nobody has chosen `c`");
+    assert_eq!(names(&all), ["a", "b"], "`c` was not selected");
     other.add(named("d")).unwrap();
     assert!(has_changed(&mut changes));
     assert_eq!(names(&all), ["a", "b", "d"]);
-    // Two of one name: the first one is listed and called.
+    // Two tools with the same name: the first one is listed and called.
     other.add(Tool::new("a", "another", |_: NoArgs| "another")).unwrap();
     let call = async || all.call(ToolCall::new("a", RawJson::empty_object()), CallContext::default()).await;
     assert_eq!((names(&all).len(), call().await.unwrap().as_str()), (3, &*text("a")));

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Authorization of requests.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -59,12 +59,12 @@ async fn only_known_tokens_are_let_in() {
     let mut keeper = server.client().await;
     keeper.set("authorization", "Bearer first-token");
     keeper.initialize("2025-11-25").await;
-    assert!(!format!("{:?}", server.service).contains("first-token"), "a log may have it");
+    assert!(!format!("{:?}", server.service).contains("first-token"), "it could be logged");
     // The file has changed.
     write(&dir, "third-token\n", 0o600);
     assert_eq!(status(&mut client, Some("Bearer third-token")).await.0, 200);
     assert_eq!(status(&mut client, Some("Bearer first-token")).await, (401, invalid));
-    // A file that others can read lets nobody in, and neither does one that is gone.
+    // While the file is readable by others or missing, all requests are refused.
     write(&dir, "third-token\n", 0o644);
     assert_eq!(status(&mut client, Some("Bearer third-token")).await.0, 503);
     write(&dir, "third-token\n", 0o600);
@@ -94,16 +94,16 @@ async fn a_file_of_tokens_must_be_ours_alone() {
 }
 
 #[tokio::test]
-async fn a_session_belongs_to_whoever_opened_it() {
+async fn a_session_belongs_to_the_caller_that_opened_it() {
     let builder = service(tools()).authorize(async |headers| {
         let user = headers.get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
-        user.ok_or("say who you are")
+        user.ok_or("the user is missing")
     });
     let server = Server::start(builder).await;
-    let mut nobody = server.client().await;
-    let refused = nobody.ask("ping", json!({})).await;
+    let mut anonymous = server.client().await;
+    let refused = anonymous.ask("ping", json!({})).await;
     assert_eq!((refused.status.as_u16(), refused.code()), (401, -32000));
-    assert!(refused.text.contains("say who you are"), "{}", refused.text);
+    assert!(refused.text.contains("the user is missing"), "{}", refused.text);
     let mut alice = server.client().await;
     alice.set("x-user", "alice");
     alice.initialize("2025-11-25").await;
@@ -117,7 +117,7 @@ async fn a_session_belongs_to_whoever_opened_it() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_from_other_machines_unasked() {
+async fn other_machines_need_authorization() {
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
     let served = toolbridge_http::serve(listener, service(tools()).build(), std::future::pending());
     let error = crate::client::in_time(served).await.unwrap_err();

@@ -10,7 +10,7 @@ use toolbridge_http::service;
 
 use crate::client::{Client, Events, Server, until};
 
-/// What the tools here have in common.
+/// State shared by the tools.
 #[derive(Default)]
 struct Shared {
     begun: AtomicUsize,
@@ -74,7 +74,7 @@ async fn arguments_and_results_pass_byte_for_byte() {
     };
     assert_eq!(client.send("POST", message("7", "", "raw")).await.said(), arguments);
     let odd = r#""content":[{"type":"text","text":"a\nb"},{"type":"new kind","n":12345678901234567890123}],"structuredContent":{"big":12345678901234567890123,"small":1e-400,"a":1.10},"isError":false,"_meta":{"vendor/x":[1]}}"#;
-    // An id of any size, too.
+    // Ids may have any size.
     let answer = client.send("POST", message("98765432109876543210", "", "odd")).await;
     assert_eq!(answer.text, format!(r#"{{"jsonrpc":"2.0","id":98765432109876543210,"result":{{{odd}}}"#));
     client.stateless("tools/call", json!({ "name": "odd" }));
@@ -131,7 +131,7 @@ async fn a_cancelled_call_is_dropped_and_has_no_answer() {
     });
     let waiting = tokio::spawn(async move { client.post(&message).await });
     until(|| shared.begun.load(Ordering::SeqCst) == 1).await;
-    // Whoever has another session cannot cancel it.
+    // A client with another session cannot cancel it.
     let mut stranger = server.session().await;
     assert_eq!(stranger.post(&cancel_it).await.status, 202);
     assert_eq!(stranger.call("raw", json!({})).await.said(), "{}");
@@ -147,7 +147,7 @@ async fn a_cancelled_call_is_dropped_and_has_no_answer() {
 async fn a_closed_request_cancels_its_call() {
     let (tools, shared) = tools();
     let server = Server::start(service(tools)).await;
-    // Both eras; before the response has begun, and in the middle of a stream.
+    // Both protocol versions; before the response has begun, and in the middle of a stream.
     for round in 0..4 {
         let before = shared.dropped.load(Ordering::SeqCst);
         let begun = shared.begun.load(Ordering::SeqCst);
@@ -160,10 +160,10 @@ async fn a_closed_request_cancels_its_call() {
         if round < 2 {
             let asking = tokio::spawn(async move { client.post(&message).await });
             until(|| shared.begun.load(Ordering::SeqCst) > begun).await;
-            // The client goes with its connection.
+            // The connection is closed with its client.
             asking.abort();
         } else {
-            // After a few seconds it has become a stream.
+            // After a few seconds the response has become a stream.
             let response = client.begin("POST", message.to_string()).await;
             assert_eq!(response.headers()["content-type"], "text/event-stream");
             drop(response);
@@ -192,7 +192,7 @@ async fn an_id_is_used_by_one_call_at_a_time() {
 }
 
 #[tokio::test]
-async fn exclusive_tools_take_turns_whoever_calls() {
+async fn exclusive_tools_take_turns_over_all_clients() {
     let inside = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let done = Arc::new(Semaphore::new(0));

@@ -1,4 +1,4 @@
-//! Requests that are not let in, and what they are told.
+//! Refused requests and their errors.
 
 use serde_json::{Value, json};
 use toolbridge_core::{NoArgs, RawJson, Tool, Toolset};
@@ -18,10 +18,10 @@ fn tools() -> Toolset {
         .unwrap()
 }
 
-/// What is changed about a request that is right.
+/// A change of a valid request.
 type Change<'a> = &'a dyn Fn(&mut Client, &mut Value);
 
-/// Status, code of the error, and a part of what it says.
+/// The status, the error code, and a part of the error message.
 type Want = (u16, i64, &'static str);
 
 #[track_caller]
@@ -46,7 +46,7 @@ async fn a_wrong_header_is_refused_with_what_would_be_right() {
         ("content-type", None, (415, -32600, "must be `application/json`")),
         ("content-type", Some("text/plain"), (415, -32600, "must be `application/json`")),
         ("content-type", Some("application/jsonx"), (415, -32600, "must be `application/json`")),
-        ("mcp-protocol-version", Some("1999-01-01"), (400, -32600, "spoken here are 2024-11-05, 2025-03-26")),
+        ("mcp-protocol-version", Some("1999-01-01"), (400, -32600, "supported are 2024-11-05, 2025-03-26")),
         ("mcp-protocol-version", Some("2026-07-28"), (400, -32020, "`Mcp-Method: ping` is missing")),
         ("mcp-session-id", None, (400, -32600, "`Mcp-Session-Id` is needed")),
         ("mcp-session-id", Some("0123456789abcdef0123456789abcdef"), (404, -32000, "no such session")),

@@ -1,4 +1,4 @@
-//! A server on loopback, and a client that says exactly what it is told to.
+//! A server on loopback, and a client that sends exactly what the test sets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("in time")
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
     in_time(async {
         while !holds() {
@@ -159,7 +159,7 @@ impl Client {
         answer
     }
 
-    /// A request of a session.
+    /// A request within a session.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Answer {
         let message = self.message(method, &params);
         self.post(&message).await
@@ -169,7 +169,7 @@ impl Client {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
-    /// Makes this a client of 2026-07-28, about to send such a request.
+    /// Sets the headers for a request of 2026-07-28, and returns the request.
     pub(crate) fn stateless(&mut self, method: &str, mut params: Value) -> Value {
         self.set("mcp-protocol-version", "2026-07-28");
         self.set("mcp-method", method);
@@ -195,7 +195,7 @@ impl Client {
     }
 }
 
-/// A response that has been read.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -215,7 +215,7 @@ impl Answer {
         self.headers["content-type"] == "text/event-stream"
     }
 
-    /// Its messages, whether one or a stream.
+    /// Its messages, one or those of a stream.
     pub(crate) fn messages(&self) -> Vec<Value> {
         if !self.is_stream() {
             return vec![serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"))];
@@ -234,7 +234,7 @@ impl Answer {
         message.get_mut("result").unwrap_or_else(|| panic!("no result: {self:?}")).take()
     }
 
-    /// What a tool said.
+    /// The text of a tool's result.
     pub(crate) fn said(&self) -> String {
         self.result()["content"][0]["text"].as_str().unwrap().to_owned()
     }
@@ -266,7 +266,7 @@ impl Events {
     /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
-            // A last one that is not complete yet is no message.
+            // A last event that is not complete yet is not a message.
             let complete = self.text.rfind("\n\n").map_or("", |end| &self.text[..end]);
             if let Some(message) = messages_of(complete).get(self.seen) {
                 self.seen += 1;

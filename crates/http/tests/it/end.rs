@@ -1,4 +1,4 @@
-//! The end of a server, its other paths, and its figures.
+//! Shutdown, the other paths, and metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,7 +72,7 @@ async fn calls_under_way_may_finish_and_those_that_do_not_are_cancelled() {
     until(|| begun.load(Ordering::SeqCst) == 2).await;
     let service = server.service.clone();
     server.stop();
-    // Right behind it, and so within the second that is left.
+    // Right after the stop, and so within the second that calls still have.
     go.notify_one();
     assert_eq!(events.0.next().await, None, "streams end");
     assert_eq!(waits.await.unwrap().said(), "went");
@@ -159,7 +159,7 @@ async fn other_paths_say_how_it_is() {
     ] {
         assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}");
     }
-    assert!(!text.contains("nobody"), "only tools that are listed have figures");
+    assert!(!text.contains("nobody"), "only listed tools have metrics");
     let foreign = get(&server, "/metrics", "origin: https://evil.example\r\n").await;
     assert!(foreign.starts_with("HTTP/1.1 403 "), "{foreign}");
 }

@@ -1,4 +1,4 @@
-//! The first words of each era.
+//! The first requests of each protocol version.
 
 use serde_json::json;
 use toolbridge_core::{CallContext, NoArgs, ServerInfo, Toolset};
@@ -48,7 +48,7 @@ async fn sessions_of_each_version_begin_call_and_end() {
 }
 
 #[tokio::test]
-async fn a_version_that_nobody_knows_is_answered_with_one_that_is_known() {
+async fn an_unknown_version_is_answered_with_a_known_one() {
     let server = server().await;
     let mut client = server.client().await;
     let params = json!({ "protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
@@ -56,7 +56,7 @@ async fn a_version_that_nobody_knows_is_answered_with_one_that_is_known() {
 }
 
 #[tokio::test]
-async fn requests_without_a_session_bring_everything_themselves() {
+async fn requests_without_a_session_carry_their_own_metadata() {
     let server = server().await;
     let mut client = server.client().await;
     let known = client.ask_stateless("server/discover", json!({})).await;

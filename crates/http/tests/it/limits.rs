@@ -1,4 +1,4 @@
-//! What one client, or many, cannot make the server do.
+//! Limits on what one client, or many, can make the server do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn tools() -> Toolset {
     Toolset::builder().with(Tool::new("echo", "", async |args: Text| args.text).read_only()).build().unwrap()
 }
 
-/// Tools that wait until there is a permit.
+/// Tools that wait for a permit.
 fn waiting() -> (Toolset, Arc<Semaphore>, Arc<AtomicUsize>) {
     let go = Arc::new(Semaphore::new(0));
     let begun = Arc::new(AtomicUsize::new(0));
@@ -41,7 +41,7 @@ fn waiting() -> (Toolset, Arc<Semaphore>, Arc<AtomicUsize>) {
     (tools, go, begun)
 }
 
-/// This process's memory in use.
+/// The resident memory of this process.
 #[cfg(target_os = "linux")]
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -61,13 +61,13 @@ fn head(server: &Server, length: &str) -> String {
 async fn a_body_that_is_too_large_is_not_read() {
     let server = Server::start(service(tools())).await;
     let before = resident_bytes();
-    // Announced: it is refused before any of it is sent.
+    // With a length: it is refused before the body is sent.
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(head(&server, "content-length: 104857600").as_bytes()).await.unwrap();
     let mut answer = String::new();
     in_time(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("over the limit of 33554432"), "{answer}");
-    // Not announced: it is refused on the way.
+    // Without a length: it is refused while the body is sent.
     let (mut read, mut write) = TcpStream::connect(server.address).await.unwrap().into_split();
     write.write_all(head(&server, "transfer-encoding: chunked").as_bytes()).await.unwrap();
     let sending = tokio::spawn(async move {
@@ -85,16 +85,16 @@ async fn a_body_that_is_too_large_is_not_read() {
     assert!(in_time(sending).await.unwrap() < 100, "all of it was taken");
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 80 << 20, "grown by {grown}");
-    // The largest that is allowed.
+    // The largest body that is allowed.
     let mut client = server.session().await;
     let text = "x".repeat((32 << 20) - 200);
     assert_eq!(client.call("echo", json!({ "text": text })).await.said().len(), text.len());
 }
 
 #[tokio::test]
-async fn whoever_sends_slowly_is_ended() {
+async fn a_client_that_sends_slowly_is_disconnected() {
     let server = Server::start(service(tools()).read_timeout(Duration::from_secs(2))).await;
-    // The head of a request, and then the body, never end.
+    // First the head of a request never ends, then the body.
     for start in [
         format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", server.address),
         head(&server, "content-length: 1000000"),
@@ -178,7 +178,7 @@ async fn an_idle_session_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_at_once_are_all_answered() {
-    // Two descriptors for each, as both ends are here.
+    // Two descriptors for each, because both ends are in this process.
     let limit = getrlimit(Resource::Nofile);
     let wanted = Some(limit.maximum.unwrap_or(4096).min(4096));
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: limit.maximum }).unwrap();

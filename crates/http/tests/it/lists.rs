@@ -1,4 +1,4 @@
-//! Clients are told when the tools change.
+//! Clients are notified when the tools change.
 
 use serde_json::json;
 use toolbridge_core::{NoArgs, Tool, Toolset};
@@ -21,7 +21,7 @@ async fn the_stream_of_a_session_tells_of_changes() {
     let mut client = server.session().await;
     let list = client.ask("tools/list", json!({})).await.result();
     assert_eq!(list["tools"].as_array().unwrap().len(), 1);
-    // Between the list and the stream: it must not be missed.
+    // A change between the list and the stream must not be missed.
     tools.add(another("early")).unwrap();
     let mut streaming = client.another().await;
     let mut events = Events::of(streaming.begin("GET", String::new()).await);
@@ -30,7 +30,7 @@ async fn the_stream_of_a_session_tells_of_changes() {
     tools.add(another("late")).unwrap();
     assert_eq!(events.next().await, Some(changed.clone()));
     assert_eq!(client.call("late", json!({})).await.said(), "more");
-    // Another stream takes its place.
+    // Another stream replaces it.
     let mut third = client.another().await;
     let mut later = Events::of(third.begin("GET", String::new()).await);
     assert_eq!(events.next().await, None);
@@ -59,10 +59,10 @@ async fn a_subscription_tells_of_changes() {
     let news = events.next().await.unwrap();
     assert_eq!(news["method"], "notifications/tools/list_changed");
     assert_eq!(news["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
-    // One that asks for nothing is told nothing.
-    let mut deaf = server.client().await;
-    let message = deaf.stateless("subscriptions/listen", json!({ "notifications": {} }));
-    let mut silence = Events::of(deaf.begin("POST", message.to_string()).await);
+    // A subscription without notifications gets none.
+    let mut other = server.client().await;
+    let message = other.stateless("subscriptions/listen", json!({ "notifications": {} }));
+    let mut silence = Events::of(other.begin("POST", message.to_string()).await);
     assert_eq!(silence.next().await.unwrap()["params"]["notifications"], json!({}));
     assert!(tools.remove("more"));
     assert_eq!(events.next().await.unwrap()["method"], "notifications/tools/list_changed");
@@ -76,7 +76,7 @@ async fn a_stream_that_is_closed_no_longer_keeps_its_session() {
     let server = Server::start(service(tools()).session_idle(std::time::Duration::ZERO)).await;
     let mut client = server.client().await;
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
-    // With no time to be idle in, only an open stream keeps it.
+    // Without any idle time, only an open stream keeps the session.
     let answer = client.ask("initialize", hello).await;
     let id = answer.headers["mcp-session-id"].to_str().unwrap().to_owned();
     client.set("mcp-session-id", &id);

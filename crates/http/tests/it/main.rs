@@ -1,4 +1,4 @@
-//! The front over real sockets.
+//! The HTTP front over real sockets.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod authorization;

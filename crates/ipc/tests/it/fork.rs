@@ -1,4 +1,4 @@
-//! A process with a session that forks and is killed, while its fork lives on.
+//! A process with a session forks and is killed while its fork lives on.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use toolbridge_ipc::{Remote, Session, SessionState, read_schema_file, sessions};
 
 use crate::files;
 
-/// Names the directory for the session of a process that forks.
+/// The environment variable with the directory for the session of the forking process.
 const DIR: &str = "TOOLBRIDGE_TEST_FORK_DIR";
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a fork lives that nobody ends.
+/// The lifetime of a fork if the test does not end it.
 const LIFE_SECONDS: u32 = 60;
 
-/// One tool that answers at once and one that never does, side by side.
+/// One tool that answers immediately and one that never does; they may overlap.
 fn tools() -> Toolset {
     let hang = Tool::new("hang", "Never answers", async |_: NoArgs| std::future::pending::<()>().await);
     Toolset::builder()
@@ -29,7 +29,7 @@ fn tools() -> Toolset {
         .unwrap()
 }
 
-/// Forks; in the fork, does `work` and goes on to live.
+/// Forks; the fork runs `work` and then pauses.
 fn fork(work: impl FnOnce()) -> i32 {
     #[expect(unsafe_code, reason = "there is no other way to fork")]
     // SAFETY: the fork only does what is safe there: `work` takes no lock that another thread could have held.
@@ -47,7 +47,7 @@ fn fork(work: impl FnOnce()) -> i32 {
     }
 }
 
-/// Not a test: what the others start this program again for.
+/// Not a test: the other tests start this program again with it.
 #[test]
 fn a_process_with_a_session_forks_if_it_is_asked_to() {
     let Some(dir) = std::env::var_os(DIR) else { return };
@@ -60,12 +60,12 @@ fn a_process_with_a_session_forks_if_it_is_asked_to() {
         stdout.flush().unwrap();
     };
     say(format!("{}\t{}", session.socket_path().display(), session.schema_path().display()));
-    // Somebody may call meanwhile.
+    // The test may make calls until it writes a line.
     stdin.next().unwrap().unwrap();
     let copy = std::mem::ManuallyDrop::new(session);
     let mut copy = Some(copy);
     let child = fork(|| {
-        // A copy that is dropped is not the session's end.
+        // Dropping a copy does not end the session.
         if let Some(mut copy) = copy.take() {
             #[expect(unsafe_code, reason = "it is dropped in the fork alone")]
             // SAFETY: it was taken out, and is not used again.
@@ -78,7 +78,7 @@ fn a_process_with_a_session_forks_if_it_is_asked_to() {
     stdin.next().unwrap().unwrap();
 }
 
-/// A process with a session in a directory of its own.
+/// A process with a session in its own directory.
 struct Forker {
     process: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -110,7 +110,7 @@ impl Forker {
         said.find_map(|line| line.strip_prefix("forker: ").map(str::to_owned)).expect("it says something")
     }
 
-    /// Has it fork. From here on the fork has what it had.
+    /// Makes it fork. From here on the fork has copies of its descriptors.
     fn fork(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.fork = Some(self.next().parse().unwrap());
@@ -150,14 +150,14 @@ async fn a_fork_does_not_keep_the_session_of_a_dead_parent_alive() {
     let mut forker = Forker::start(dir.path());
     let remote = std::sync::Arc::new(forker.remote());
     call(&remote, "hello").await.unwrap();
-    // A connection that is idle and one with a call on it are copied too.
+    // An idle connection and one with a running call are copied too.
     let hanging = {
         let remote = std::sync::Arc::clone(&remote);
         tokio::spawn(async move { call(&remote, "hang").await })
     };
     call(&remote, "hello").await.unwrap();
     forker.fork();
-    // As long as the parent lives, the fork disturbs nothing.
+    // While the parent lives, the fork does not disturb it.
     call(&remote, "hello").await.unwrap();
     assert_eq!(files(dir.path()).len(), 2, "a copy of the session was dropped, not the session");
 

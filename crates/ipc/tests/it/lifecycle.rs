@@ -80,7 +80,7 @@ async fn tools_change_though_a_stranger_has_taken_a_name_and_the_session_is_as_o
 }
 
 #[tokio::test]
-async fn who_ends_a_session_second_finds_its_files_gone_too() {
+async fn a_second_end_of_a_session_waits_until_its_files_are_gone() {
     let dir = TempDir::new().unwrap();
     for _ in 0..1_000 {
         let session = start(&dir).await;
@@ -142,7 +142,7 @@ async fn stop_does_not_wait_for_a_handler_that_blocks_its_thread() {
     drop(free);
 }
 
-/// Waits until the server has accepted somebody, by being accepted after them.
+/// Waits until the server has accepted earlier connections, by making later ones.
 async fn wait_for_connection(socket: &Path) {
     let remote = Remote::new(socket, toolbridge_core::ToolList::default()).unwrap();
     for _ in 0..3 {
@@ -297,13 +297,13 @@ async fn what_was_not_sent_is_sent_again_on_another_connection() {
     let remote = Remote::new(&socket, tools().tools().clone()).unwrap();
     call(&remote, "hello").await.unwrap();
     close.send(()).unwrap();
-    // The runtime's one thread waits here, so it has not looked at its connection since: it seems to be good.
+    // The runtime's only thread is blocked here, so it has not noticed the close: the connection seems usable.
     is_closed.recv_timeout(PATIENCE).unwrap();
     call(&remote, "hello").await.unwrap();
     parent.join().unwrap();
 }
 
-/// Holds on to the arguments of calls of `hold` until they are released.
+/// Keeps the arguments of calls of `hold` until they are released.
 struct Holding {
     tools: Toolset,
     held: AtomicUsize,
@@ -332,7 +332,7 @@ impl ToolSource for Holding {
 #[tokio::test]
 async fn large_requests_share_a_budget_and_small_ones_are_free() {
     const LARGE: usize = 10_000_000;
-    // 268,435,456 bytes are all there is room for, and one request may go beyond.
+    // The budget is 268,435,456 bytes, and one request may exceed it.
     const ROOM: usize = 26;
     let dir = TempDir::new().unwrap();
     let source = Holding { tools: tools(), held: AtomicUsize::new(0), release: Semaphore::new(0) };
@@ -345,7 +345,7 @@ async fn large_requests_share_a_budget_and_small_ones_are_free() {
     for before in 0..ROOM + 10 {
         let (remote, call) = (Arc::clone(&remote), ToolCall::new("hold", arguments.clone()));
         calls.spawn(async move { remote.call(call, CallContext::default()).await });
-        // One after the other, so that none is left half read for want of room.
+        // One after the other, so that none is half read when the budget is used up.
         let is_held = async {
             while before < ROOM && held() <= before {
                 tokio::task::yield_now().await;
@@ -357,14 +357,14 @@ async fn large_requests_share_a_budget_and_small_ones_are_free() {
         assert_hello(call(&remote, "hello").await);
     }
     assert!(held() <= ROOM + 1, "{} large requests are held", held());
-    // Whoever ends makes room for the rest.
+    // Each call that ends makes room for another.
     source.release.add_permits(1);
     let rest = async {
         while let Some(done) = calls.join_next().await {
             done.unwrap().unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, rest).await.expect("everybody is answered");
+    tokio::time::timeout(PATIENCE, rest).await.expect("all calls are answered");
     assert_eq!(held(), ROOM + 10);
     session.stop().await;
     assert!(files(dir.path()).is_empty());

@@ -1,4 +1,4 @@
-//! Sessions in this process: their files, their end, and what others leave behind.
+//! Sessions in this process: their files, their end, and the removal of dead ones.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fork;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use toolbridge_core::{NoArgs, Toolset};
 
-/// One tool that answers at once and one that never does.
+/// One tool that answers immediately and one that never does.
 fn tools() -> Toolset {
     Toolset::builder()
         .tool("hello", "Greets", async |_: NoArgs| "hello")

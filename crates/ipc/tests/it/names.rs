@@ -1,4 +1,4 @@
-//! Sessions with names, sources that follow them, and lists that change.
+//! Named sessions, sources that follow them, and lists that change.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -61,7 +61,7 @@ fn listed(source: &impl ToolSource) -> Vec<String> {
     source.tools().iter().map(|tool| tool.name.clone()).collect()
 }
 
-/// Waits until the source lists just those tools.
+/// Waits until the source lists exactly those tools.
 async fn lists(source: &impl ToolSource, want: &[&str]) {
     let mut changes = source.changes();
     let done = async {
@@ -126,7 +126,7 @@ async fn names_that_cannot_be_and_directories_of_others_are_refused() {
     fs::create_dir(world.dir.path().join("elsewhere")).unwrap();
     symlink(world.dir.path().join("elsewhere"), world.names()).unwrap();
     refused("it is not a directory").await;
-    // Nothing of a session that did not start is left.
+    // A session that did not start leaves no files.
     assert_eq!(fs::read_dir(world.dir.path().join("sessions")).unwrap().count(), 0);
 }
 
@@ -139,7 +139,7 @@ async fn what_a_killed_process_left_is_swept_and_a_link_is_not_followed() {
     let other = |name: &str| world.names().join(format!("{name}.00000000000080008000000000000001.json"));
     let entry = world.entries().remove(0);
     symlink(&victim, other("linked")).unwrap();
-    // Nobody holds its lock. What has no such name is not ours to remove.
+    // Its lock is not held. Files with other names are not ours to remove.
     let strange = ["notes.json", "notes.tmp", "a b.00000000000080008000000000000001.json", "dead.0.json"];
     for path in strange.iter().map(|name| world.names().join(name)).chain([other("dead")]) {
         fs::copy(&entry, path).unwrap();
@@ -187,7 +187,7 @@ async fn tools_of_the_same_name_are_told_apart_by_their_sessions() {
     lists(&attached, &["one__find", "alone", "two__find"]).await;
     assert_eq!(call(&attached, "one__find").await.unwrap(), "of one");
     assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
-    // The newest has the name.
+    // The newest session has the plain name.
     let newest = world.start("two", &tools([("find", "of two, second")])).await;
     lists(&attached, &["one__find", "alone", "two__find", "two-2__find"]).await;
     assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, second");
@@ -195,7 +195,7 @@ async fn tools_of_the_same_name_are_told_apart_by_their_sessions() {
     newest.stop().await;
     lists(&attached, &["one__find", "alone", "two__find"]).await;
     assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
-    // Those who ask for one get one.
+    // With a given name, only that session's tools are listed.
     let only = world.attached(&["two"]);
     lists(&only, &["find"]).await;
     let none = world.attached(&["three"]);
@@ -212,7 +212,7 @@ async fn a_bridge_learns_of_a_change_and_finds_a_whole_file() {
     let set = tools([("a", "a")]);
     let session = world.start("s", &set).await;
     let remote = Remote::open(session.socket_path(), session.schema_path()).unwrap();
-    // A change from before anybody asked.
+    // A change before the first request.
     set.add(tool("b", "b")).unwrap();
     lists(&remote, &["a", "b"]).await;
     for round in 0..50 {
@@ -224,14 +224,14 @@ async fn a_bridge_learns_of_a_change_and_finds_a_whole_file() {
         lists(&remote, &["a", "b"]).await;
     }
     assert_eq!(remote.count_calls().await, Some(50));
-    // It is still locked: nobody takes the session for a dead one.
+    // The file is still locked, so the session is not mistaken for a dead one.
     assert!(toolbridge_ipc::sweep(&world.dir.path().join("sessions")).unwrap().is_empty());
     assert_eq!(call(&remote, "a").await.unwrap(), "a");
     session.stop().await;
     assert_eq!(fs::read_dir(world.dir.path().join("sessions")).unwrap().count(), 0);
 }
 
-/// A source that never changes, and says so.
+/// A source that never changes.
 struct Fixed(Toolset);
 
 impl ToolSource for Fixed {
@@ -254,7 +254,7 @@ async fn a_session_whose_tools_never_change_is_there_until_it_ends() {
         Session::builder(Fixed(tools([("a", "a")]))).dir(sessions).name("fixed").names_dir(world.names());
     let fixed = fixed.start().await.unwrap();
     lists(&attached, &["a"]).await;
-    // Others that come and go have it looked at again and again.
+    // Other sessions that start and end cause repeated lookups.
     for _ in 0..5 {
         let other = world.start("other", &tools([("b", "b")])).await;
         lists(&attached, &["a", "b"]).await;
@@ -273,7 +273,7 @@ async fn a_name_that_is_too_long_for_the_cli_is_left_out() {
     let long = "x".repeat(118);
     let _first = world.start("a", &tools([(&long, "first"), ("one", "1")])).await;
     lists(&attached, &[&long, "one"]).await;
-    // `a__` before it makes it too long, and `b__` does.
+    // The prefixes `a__` and `b__` make it too long.
     let second = world.start("b", &tools([(&long, "second"), ("two", "2")])).await;
     lists(&attached, &["one", "two"]).await;
     assert!(call(&attached, &format!("a__{long}")).await.is_err());
@@ -293,8 +293,8 @@ async fn handlers_know_the_process_that_calls() {
     assert_eq!(call(&remote, "who").await.unwrap(), std::process::id().to_string());
 }
 
-/// A parent written by somebody else, whose ids are of another version: it is never asked for what it does not know. One that
-/// has ours and refuses does no harm.
+/// A parent of another implementation has ids of another version: it never gets requests that it does not know. A
+/// parent with our ids that refuses such a request still gets calls.
 #[test]
 fn a_foreign_parent_is_not_asked_and_one_that_refuses_does_no_harm() {
     for (id, asked) in [("00000000000040008000000000000001", 0), ("00000000000080008000000000000001", 1)] {
@@ -328,7 +328,7 @@ fn a_foreign_parent_is_not_asked_and_one_that_refuses_does_no_harm() {
         runtime.block_on(async {
             let remote = Remote::open(&socket, &schema).unwrap();
             let _changes = remote.changes();
-            // It has its turn before the call.
+            // Lets the follower run before the call.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }

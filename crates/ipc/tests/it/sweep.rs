@@ -9,7 +9,7 @@ use toolbridge_ipc::{Session, SessionState, sessions, sweep};
 
 use crate::{files, tools};
 
-/// The id of a session of ours (version 8) and of another implementation's (version 4).
+/// The ids of a session of ours (version 8) and of another implementation (version 4).
 const OURS: &str = "0123456789ab8def8123456789abcdef";
 const FOREIGN: &str = "0123456789ab4def8123456789abcdef";
 
@@ -24,7 +24,7 @@ fn schema(dir: &Path, id: &str) -> PathBuf {
     dir.join(format!("claudecode_ipc_schema_{id}.json"))
 }
 
-/// What a killed process leaves: a socket nobody listens at, and a file.
+/// What a killed process leaves: a socket without a listener, and a schema file.
 fn leave_behind(dir: &Path, id: &str, age: Duration) {
     drop(UnixListener::bind(socket(dir, id)).unwrap());
     std::fs::write(schema(dir, id), "[]").unwrap();
@@ -188,7 +188,7 @@ fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
         |path| std::fs::create_dir(path).unwrap(),
         |path| symlink("/etc/passwd", path).unwrap(),
         |path| symlink("/nowhere", path).unwrap(),
-        // A socket by a schema file's name, and the other way round.
+        // A socket with a schema file's name, and the reverse.
         |path| match path.extension().unwrap().to_str() {
             Some("json") => drop(UnixListener::bind(path).unwrap()),
             _ => std::fs::write(path, "").unwrap(),
@@ -196,7 +196,7 @@ fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
     ];
     for (number, obstacle) in obstacles.into_iter().enumerate() {
         let dir = TempDir::new().unwrap();
-        // Before and behind them in every order, and in the midst of one.
+        // Before and after the obstacles in any order, and beside one.
         leave_behind(dir.path(), OURS, Duration::ZERO);
         for place in [socket, schema] {
             let late = OURS.replace("012345", "fedcba");
@@ -208,7 +208,7 @@ fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
         leave_behind(dir.path(), &broken, Duration::ZERO);
         std::fs::remove_file(socket(dir.path(), &broken)).unwrap();
         obstacle(&socket(dir.path(), &broken));
-        // On a thread of its own: a FIFO that is opened to be read waits for its writer for ever.
+        // On a separate thread: opening a FIFO for reading could block forever.
         let (path, (done, is_done)) = (dir.path().to_owned(), mpsc::channel());
         std::thread::spawn(move || done.send(sweep(&path).unwrap().len()));
         assert_eq!(is_done.recv_timeout(PATIENCE), Ok(2), "obstacle {number}");
@@ -217,7 +217,7 @@ fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
     }
 }
 
-/// Holds up whoever removes something in a directory, in the middle of a sweep.
+/// Blocks every removal in a directory, in the middle of a sweep.
 struct HoldUp {
     dir: String,
     removing: mpsc::SyncSender<()>,
@@ -267,18 +267,18 @@ async fn a_start_does_not_wait_for_the_sweep_of_a_large_directory() {
     let (go_on, may_go_on) = mpsc::channel();
     let hold_up =
         HoldUp { dir: dir.path().display().to_string(), removing, go_on: std::sync::Mutex::new(may_go_on) };
-    // For the whole process, as the sweep has a thread of its own; others than this test's it passes over.
+    // For the whole process, because the sweep runs on another thread; it ignores other tests' directories.
     tracing::subscriber::set_global_default(hold_up).unwrap();
     let session = Session::builder(tools()).dir(dir.path()).start().await.unwrap();
     assert!(session.socket_path().exists());
-    // The sweep has removed the socket, and is held up before the schema file.
+    // The sweep has removed the socket, and is blocked before the schema file.
     is_removing.recv_timeout(PATIENCE).unwrap();
     assert!(schema(dir.path(), OURS).exists(), "the start has waited for the sweep");
-    // It does not touch what has started meanwhile.
+    // It does not touch the session that has started meanwhile.
     drop(go_on);
     let until = Instant::now() + PATIENCE;
     while schema(dir.path(), OURS).exists() {
-        assert!(Instant::now() < until, "the sweep does not go on");
+        assert!(Instant::now() < until, "the sweep does not continue");
         std::thread::yield_now();
     }
     assert!(session.socket_path().exists() && session.schema_path().exists());

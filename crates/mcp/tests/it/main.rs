@@ -1,4 +1,4 @@
-//! The front over an in-memory client that reads slowly, or not at all.
+//! The front with an in-memory client that reads slowly, or not at all.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod questions;
@@ -92,7 +92,7 @@ fn chatty() -> Toolset {
 async fn a_call_cancelled_while_its_report_is_being_written_spoils_no_line() {
     let mut client = Client::start(chatty(), 256).await;
     client.call(1, "chat").await;
-    // Its first report does not fit the pipe, and nobody reads.
+    // Its first report does not fit the pipe, and the client does not read.
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -111,7 +111,7 @@ async fn a_call_cancelled_while_its_report_is_being_written_spoils_no_line() {
     assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(2), &json!("hello")));
 }
 
-/// What takes some bytes, and then has that error.
+/// Accepts some bytes, and then fails with that error.
 struct Broken(usize, ErrorKind);
 
 impl AsyncWrite for Broken {
@@ -131,8 +131,8 @@ impl AsyncWrite for Broken {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_written_ends_the_front_and_leaves_nobody_waiting() {
-    // Of the answer to `initialize` nothing can be written, or half of it.
+async fn an_answer_that_cannot_be_written_ends_the_front() {
+    // Nothing of the answer to `initialize` can be written, or half of it.
     for (taken, kind) in
         [(0, ErrorKind::BrokenPipe), (20, ErrorKind::BrokenPipe), (20, ErrorKind::StorageFull)]
     {
@@ -144,7 +144,7 @@ async fn an_answer_that_cannot_be_written_ends_the_front_and_leaves_nobody_waiti
         } });
         client.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
         let served = tokio::time::timeout(PATIENCE, serving).await.expect("an end in time");
-        // A client that is gone is no error.
+        // A client that is gone is not an error.
         assert_eq!(served.is_ok(), kind == ErrorKind::BrokenPipe, "{served:?}");
     }
 }
@@ -183,7 +183,7 @@ async fn a_call_runs_until_its_answer_is_written() {
     for id in 1..=calls {
         client.call(id, "count").await;
     }
-    // Nobody reads. On one thread, whatever can go on has gone on after so many turns.
+    // The client does not read. On one thread, everything that can run has run after so many turns.
     let mut last = usize::MAX;
     while last != started.load(Ordering::Relaxed) {
         last = started.load(Ordering::Relaxed);
@@ -191,14 +191,14 @@ async fn a_call_runs_until_its_answer_is_written() {
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(last, MAX_CALLS_IN_FLIGHT, "answers that nobody reads pile up");
+    assert_eq!(last, MAX_CALLS_IN_FLIGHT, "unread answers pile up");
     for _ in 0..calls {
         client.receive().await;
     }
     assert_eq!(started.load(Ordering::Relaxed) as u64, calls);
 }
 
-/// Keeps what it is called with, as a relay does whose other end does not read.
+/// Keeps the arguments of its calls, like a relay whose other end does not read.
 struct Keeping(Toolset);
 
 impl ToolSource for Keeping {
@@ -217,7 +217,7 @@ impl ToolSource for Keeping {
 #[tokio::test]
 async fn calls_hold_the_whole_of_their_lines_and_no_more_than_there_is_room_for() {
     let mut client = Client::start(Keeping(chatty()), 1 << 20).await;
-    // The arguments are nothing, the lines are what is large: 8 of them are 240 MiB.
+    // The arguments are small, the lines are large: 8 of them are 240 MiB.
     let padding = "x".repeat(30 * 1024 * 1024);
     let line = |id: u64| {
         let params = format!(r#"{{"name":"hello","arguments":{{"a":1}},"padding":"{padding}"}}"#);
@@ -253,7 +253,7 @@ async fn a_protocol_version_that_is_no_string_is_an_answer_and_no_silence() {
             client.send(&json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params })).await;
             let answer = client.receive().await;
             assert_eq!(answer["id"], 7, "{version}: {answer}");
-            // Null is as good as nothing said.
+            // Null counts as missing.
             assert_eq!(answer.get("error").is_some(), !version.is_null(), "{version}: {answer}");
         }
     }
@@ -280,10 +280,10 @@ async fn progress_that_is_no_number_is_not_reported_and_harms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protocol_requests_whose_answers_nobody_reads_are_refused_as_invalid() {
+async fn protocol_requests_with_unread_answers_are_refused_as_invalid() {
     let mut client = Client::start(chatty(), 256).await;
     let requests = 100;
-    // Nobody reads, so the answers do not go out.
+    // The client does not read, so the answers are not sent.
     for id in 1..=requests {
         client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })).await;
     }
@@ -319,7 +319,7 @@ async fn a_client_is_told_that_the_list_has_changed_and_gets_the_new_one() {
     assert_eq!(client.receive().await, told);
     client.send(&list).await;
     assert_eq!(names(&client.receive().await), ["one", "two"]);
-    // What was removed is refused, before the client has asked again.
+    // A removed tool is refused, even before the client has requested the list again.
     assert!(tools.remove("one"));
     assert_eq!(client.receive().await, told);
     client.call(2, "one").await;
@@ -346,14 +346,14 @@ async fn a_subscription_is_acknowledged_told_and_ended() {
         json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
                 "params": { "_meta": of("listen:0"), "notifications": { "toolsListChanged": true } } })
     );
-    // Another one that wants nothing of what there is, and one under an id that is in use.
+    // One without any matching notification, and one with an id that is in use.
     client.send(&listen("listen:1", json!({}))).await;
     assert_eq!(client.receive().await["params"], json!({ "_meta": of("listen:1"), "notifications": {} }));
     client.send(&listen("listen:0", json!({}))).await;
     assert_eq!(client.receive().await["error"]["code"], -32600);
 
     tools.add(hello("two")).unwrap();
-    // This client has called `initialize` too, and so hears of it twice.
+    // This client has also called `initialize`, so it is notified twice.
     assert_eq!(client.receive().await.get("params"), None);
     assert_eq!(
         client.receive().await,
