@@ -30,7 +30,10 @@ pub(crate) fn path(target: &Path) -> Result<OsString> {
         && let Err(error) = install(&folder)
     {
         let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
-        eprintln!("note: there is no {}, and it cannot be installed from Debian: {error:#}", names.join(", "));
+        eprintln!(
+            "note: there is no {}, and it cannot be installed from Debian: {error:#}",
+            names.join(", ")
+        );
         return Ok(path);
     }
     let folders = std::iter::once(folder).chain(env::split_paths(&path));

@@ -48,7 +48,7 @@ fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> 
 #[derive(Debug, Default)]
 struct Backlog {
     said: Mutex<Said>,
-    news: Notify,
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Speaker {
         let mut said = self.0.lock();
         if !said.is_over {
             said.questions.push_back(question);
-            self.0.news.notify_one();
+            self.0.added.notify_one();
         }
     }
 }
@@ -112,7 +112,7 @@ impl CallReceiver {
             };
             match next {
                 Some(next) => return next,
-                None => self.0.news.notified().await,
+                None => self.0.added.notified().await,
             }
         }
     }

@@ -87,12 +87,12 @@ pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
 #[doc(inline)]
 pub use toolbridge_claude::{
-    AskRequest, Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Conversation,
-    Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus, Message, Metadata,
-    ModelResponse, Part, Permission, PermissionDestination, PermissionMode, PermissionRequest,
-    PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream, ResponseWithMetadata, RuleBehavior,
-    Sandbox, SandboxNetwork, SessionInfo, SessionMessage, Sessions, Settings, Skills, Started, Subagent,
-    Thinking, ThinkingDisplay, Transport, Usage,
+    AskRequest, Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder,
+    Conversation, Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus,
+    Message, Metadata, ModelResponse, Part, Permission, PermissionDestination, PermissionMode,
+    PermissionRequest, PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream,
+    ResponseWithMetadata, RuleBehavior, Sandbox, SandboxNetwork, SessionInfo, SessionMessage, Sessions,
+    Settings, Skills, Started, Subagent, Thinking, ThinkingDisplay, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]
