@@ -23,14 +23,20 @@ pub(crate) enum Format {
     Rst,
     /// A notebook: its cells as Markdown.
     Ipynb,
+    /// An HTML page: its text as Markdown.
+    Html,
 }
 
-/// All endings that are read, for people.
-pub(crate) const ENDINGS: &str = "`.md`, `.markdown`, `.mdx`, `.json`, `.rst`, `.txt`, `.ipynb`";
+/// Whether HTML pages are read.
+const HAS_HTML: bool = cfg!(feature = "html");
 
 impl Format {
     pub(crate) fn of(path: &RelPath) -> Option<Self> {
-        const KNOWN: [(&str, Format); 7] = [
+        Self::named(path).filter(|format| HAS_HTML || *format != Self::Html)
+    }
+
+    fn named(path: &RelPath) -> Option<Self> {
+        const KNOWN: [(&str, Format); 9] = [
             ("md", Format::Md),
             ("markdown", Format::Md),
             ("mdx", Format::Mdx),
@@ -38,9 +44,26 @@ impl Format {
             ("txt", Format::Txt),
             ("rst", Format::Rst),
             ("ipynb", Format::Ipynb),
+            ("html", Format::Html),
+            ("htm", Format::Html),
         ];
         let (_, ending) = path.name().rsplit_once('.')?;
         KNOWN.into_iter().find_map(|(known, format)| ending.eq_ignore_ascii_case(known).then_some(format))
+    }
+
+    /// Says that a file of a manual is not read because of its ending.
+    pub(crate) fn unknown(path: &RelPath) -> Refusal {
+        let name = shown(path.below_first());
+        if Self::named(path) == Some(Self::Html) {
+            return Refusal::parameter(format!(
+                "`{name}` is HTML, which this build does not read; build it with the cargo feature `html`"
+            ));
+        }
+        let html = if HAS_HTML { ", `.html`, `.htm`" } else { "" };
+        Refusal::parameter(format!(
+            "`{name}` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.rst`, `.txt`, `.ipynb`{html}, \
+             and manuals have no other files"
+        ))
     }
 
     /// Which rules hold for it: those of files with sections, or those of files that are one whole.
@@ -50,28 +73,30 @@ impl Format {
 
     /// Whether its text is not the file's own bytes, so that places in the one are none in the other.
     pub(crate) fn is_converted(self) -> bool {
-        self == Self::Ipynb
+        matches!(self, Self::Ipynb | Self::Html)
     }
 
     /// Whether its text is Markdown, with links and headings of it.
     pub(crate) fn is_markdown(self) -> bool {
-        matches!(self, Self::Md | Self::Mdx | Self::Ipynb)
+        matches!(self, Self::Md | Self::Mdx | Self::Ipynb | Self::Html)
     }
 
     /// The text that is read and copied.
     pub(crate) fn text(self, path: &RelPath, content: String) -> Result<String, Refusal> {
-        if self != Self::Ipynb {
-            return Ok(content);
+        let refusal =
+            |why: String| Refusal::new(Code::IoError, format!("`{}` {why}", shown(path.as_str()))).lasting();
+        match self {
+            Self::Ipynb => notebook(&content).map_err(|error| refusal(format!("is no notebook: {error}"))),
+            #[cfg(feature = "html")]
+            Self::Html => crate::html::markdown(&content)
+                .map_err(|error| refusal(format!("cannot be converted: {error}"))),
+            _ => Ok(content),
         }
-        notebook(&content).map_err(|error| {
-            Refusal::new(Code::IoError, format!("`{}` is no notebook: {error}", shown(path.as_str())))
-                .lasting()
-        })
     }
 
     pub(crate) fn outline(self, text: &str) -> Outline {
         match self {
-            Self::Md | Self::Ipynb => Outline::of(text),
+            Self::Md | Self::Ipynb | Self::Html => Outline::of(text),
             Self::Mdx => Outline::of_mdx(text),
             Self::Rst => Outline::with(text, titles(text)),
             Self::Txt | Self::Json => Outline::with(text, Vec::new()),

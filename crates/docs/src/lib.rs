@@ -36,6 +36,8 @@ mod excerpt;
 mod find;
 mod fold;
 mod format;
+#[cfg(feature = "html")]
+mod html;
 mod index;
 mod library;
 mod limit;

@@ -15,11 +15,11 @@ use crate::answer::{
 };
 use crate::arguments::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope, Spot};
 use crate::excerpt::{Excerpt, Missed, Picked, Take, pick, shown_title, suffix, valid_prefix};
-use crate::format::{ENDINGS, Format};
+use crate::format::Format;
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars, page};
 use crate::path::RelPath;
 use crate::print::Print;
-use crate::refusal::{Code, Refusal, shown};
+use crate::refusal::{Code, Refusal};
 use crate::root::{Entry, Root, Stamp};
 use crate::section::Outline;
 use crate::snapshot;
@@ -289,10 +289,7 @@ impl Manuals {
         #[cfg(test)]
         tests::fault(path)?;
         let Some(format) = Format::of(path) else {
-            return Err(Refusal::parameter(format!(
-                "`{}` is none of {ENDINGS}, and manuals have no other files",
-                shown(path.below_first())
-            )));
+            return Err(Format::unknown(path));
         };
         let (file, stamp) = self.root.read(path).map_err(|error| {
             self.forget(path);

@@ -52,6 +52,7 @@
 //! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
 //! | `park` | large results stay in the process, and a model passes them on by a handle ([`Parked`]) |
+//! | `html` | manuals may be HTML pages ([`Documents`]) |
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |

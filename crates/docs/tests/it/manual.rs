@@ -283,6 +283,98 @@ fn other_formats_have_sections_too() {
     assert_eq!(client.code("bridge_copy_section", &call), "invalid_scope");
 }
 
+#[cfg(feature = "html")]
+#[test]
+fn html_pages_are_read_and_copied_as_markdown() {
+    let workspace = Workspace::new();
+    let page = r##"<!DOCTYPE html>
+<html lang="en">
+<head><title>Install &#8212; Tool 1.0</title><script>var elephant = 1;</script><style>.elephant {}</style></head>
+<body>
+<div class="related" role="navigation"><ul><li><a href="genindex.html">elephant</a></li></ul></div>
+<nav><h2>Contents</h2><a href="#use">elephant</a></nav>
+<main>
+<section id="install">
+<h1>Install<a class="headerlink" href="#install" title="Link to this heading">¶</a></h1>
+<p>Run the <em>installer</em>, then read <a class="reference" href="plot.html">about the giraffe</a>.</p>
+<div class="highlight-console"><div class="highlight"><pre><span></span><span class="gp">$ </span>tool<span class="w"> </span>install
+# no heading
+</pre></div></div>
+<section id="use">
+<h2>Use<a class="headerlink" href="#use">¶</a></h2>
+<dl class="py function"><dt><code>zebra(<em>x</em>)</code></dt><dd><p>Draws it.</p></dd></dl>
+</section>
+</section>
+</main>
+<script>elephant()</script>
+</body>
+</html>
+"##;
+    let before = "# Install\n\nRun the *installer*, then read [about the giraffe](plot.html).\n\n\
+        ```\n$ tool install\n# no heading\n```\n\n";
+    let usage = "## Use\n\n`zebra(x)`\n\nDraws it.\n";
+    let whole = format!("---\ntitle: \"Install — Tool 1.0\"\n---\n\n{before}{usage}");
+    workspace.manual("install.html", page);
+    workspace.manual("old.HTM", "<h1>Old</h1>");
+    workspace.manual("deep.html", "<div>".repeat(100_000));
+    workspace.manual("latin.html", b"<p>gr\xfc\xdfe");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let listed = client.ok("manual_ls", &json!({}));
+    let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
+    assert_eq!((types, listed.get("left_out")), (vec!["html"; 4], None));
+    assert_eq!(
+        lines(&client.ok("manual_toc", &json!({ "manual_id": "m" }))),
+        [
+            "m/install.html#L1 0 install.html",
+            "m/install.html#L5 1 Install",
+            "m/install.html#L14 2 Use",
+            "m/old.HTM#L1 1 Old",
+        ]
+    );
+    for (line, want) in [(5, format!("{before}{usage}")), (14, usage.to_owned())] {
+        let text = client.ok("manual_read", &read("install.html", line, "section"))["text"].clone();
+        assert_eq!(text, want, "{line}");
+        client.copy("install.html", line, "x.md", "overwrite");
+        assert_eq!(workspace.text("x.md"), want, "{line}");
+    }
+    client.ok("bridge_copy_file", &crate::support::copy_file("install.html", "x.md", "overwrite"));
+    assert_eq!(workspace.text("x.md"), whole);
+    for (query, title) in [("installer", "Install"), ("zebra", "Use")] {
+        let found = client.ok("manual_find", &json!({ "query": query, "full": true }));
+        let item = &found["items"][0];
+        assert_eq!((&item["title"], &item["in"]), (&json!(title), &json!("Install — Tool 1.0")), "{query}");
+    }
+    assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
+    // The reference of a search is good for a copy, and does not fit another text.
+    let found = client.ok("manual_find", &json!({ "query": "zebra" }));
+    let call = json!({ "from_ref": found["items"][0]["ref"], "to_path": "x.md", "mode": "overwrite" });
+    client.ok("bridge_copy_section", &call);
+    assert_eq!(workspace.text("x.md"), usage);
+    workspace.manual("install.html", page.replace("Draws it", "Removes it"));
+    assert_eq!(client.code("bridge_copy_section", &call), "conflict");
+    for (path, why) in [("deep.html", "nested more than 256 deep"), ("latin.html", "UTF-8")] {
+        let error = client.refused("manual_read", &json!({ "ref": format!("m/{path}") }));
+        assert_eq!(error["code"], "io_error", "{error}");
+        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    }
+}
+
+#[cfg(not(feature = "html"))]
+#[test]
+fn without_its_feature_html_is_left_out_and_the_error_names_it() {
+    let workspace = Workspace::new();
+    workspace.manual("a.html", "<h1>A</h1>");
+    workspace.manual("b.HTM", "<h1>B</h1>");
+    let client = workspace.open();
+    let listed = client.ok("manual_ls", &json!({}));
+    assert_eq!((&listed["items"], &listed["left_out"]), (&json!([]), &json!({ "html": 1, "htm": 1 })));
+    let error = client.refused("manual_read", &json!({ "ref": "m/a.html" }));
+    assert_eq!(
+        error["message"],
+        "`a.html` is HTML, which this build does not read; build it with the cargo feature `html`"
+    );
+}
+
 #[test]
 fn a_long_list_of_files_has_pages() {
     let workspace = Workspace::new();

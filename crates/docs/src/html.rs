@@ -1,0 +1,376 @@
+//! HTML pages as Markdown.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use htmd::options::{BulletListMarker, Options};
+use htmd::{HtmlToMarkdown, Node};
+use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
+use html5ever::tendril::{StrTendril, TendrilSink as _};
+use html5ever::{Attribute, ExpandedName, LocalName, ParseOpts, QualName, local_name, ns, parse_document};
+use markup5ever_rcdom::{Handle, NodeData, RcDom};
+
+/// The conversion is recursive. Browsers allow 512.
+const MAX_DEPTH: usize = 256;
+
+/// Elements and attributes. A few hundred bytes of memory each.
+const MAX_NODES: usize = 1_000_000;
+
+/// How much is parsed before the limits are checked again.
+const CHUNK: usize = 1024;
+
+/// Why a page is not converted.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum TooMuch {
+    #[error("its elements are nested more than {MAX_DEPTH} deep")]
+    Depth,
+    #[error("it has more than {MAX_NODES} elements and attributes")]
+    Nodes,
+}
+
+/// A page as Markdown: its title as front matter, then its text without navigation and scripts.
+pub(crate) fn markdown(content: &str) -> Result<String, TooMuch> {
+    let document = parse(content)?;
+    let title = clean(&document)?;
+    let options = Options {
+        bullet_list_marker: BulletListMarker::Dash,
+        ul_bullet_spacing: 1,
+        ol_number_spacing: 1,
+        ..Options::default()
+    };
+    let text = HtmlToMarkdown::builder().options(options).build().tree_to_markdown(&document);
+    let matter = title.map(|title| format!("---\ntitle: {}\n---\n\n", quoted(&title))).unwrap_or_default();
+    let end = if text.is_empty() { "" } else { "\n" };
+    Ok(format!("{matter}{text}{end}"))
+}
+
+/// As YAML. A backslash is itself only between single quotes.
+fn quoted(title: &str) -> String {
+    if title.contains(['"', '\\']) {
+        format!("'{}'", title.replace('\'', "’"))
+    } else {
+        format!("\"{title}\"")
+    }
+}
+
+/// Parses in chunks, because the parser takes time and memory that grow with the square of nested tags.
+fn parse(content: &str) -> Result<Handle, TooMuch> {
+    let mut parser = parse_document(Sink::default(), ParseOpts::default());
+    let mut rest = content;
+    while !rest.is_empty() {
+        let end = (CHUNK..rest.len()).find(|place| rest.is_char_boundary(*place)).unwrap_or(rest.len());
+        let (chunk, after) = rest.split_at(end);
+        parser.process(chunk.into());
+        parser.tokenizer.sink.sink.check()?;
+        rest = after;
+    }
+    Ok(parser.finish())
+}
+
+/// A tree of which the size is known while it grows.
+#[derive(Default)]
+struct Sink {
+    dom: RcDom,
+    nodes: Cell<usize>,
+    /// The element created last; its ancestors are the open elements.
+    last: RefCell<Option<Handle>>,
+}
+
+impl Sink {
+    fn check(&self) -> Result<(), TooMuch> {
+        if self.nodes.get() > MAX_NODES {
+            return Err(TooMuch::Nodes);
+        }
+        let mut depth = 0;
+        let mut next = self.last.borrow().clone();
+        while let Some(node) = next {
+            depth += 1;
+            if depth > MAX_DEPTH {
+                return Err(TooMuch::Depth);
+            }
+            let parent = node.parent.take();
+            next = parent.as_ref().and_then(std::rc::Weak::upgrade);
+            node.parent.set(parent);
+        }
+        Ok(())
+    }
+}
+
+impl TreeSink for Sink {
+    type Handle = Handle;
+    type Output = Handle;
+    type ElemName<'a> = ExpandedName<'a>;
+
+    fn finish(self) -> Handle {
+        self.dom.document
+    }
+
+    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, flags: ElementFlags) -> Handle {
+        self.nodes.set(self.nodes.get() + 1 + attrs.len());
+        let element = self.dom.create_element(name, attrs, flags);
+        self.last.replace(Some(Rc::clone(&element)));
+        element
+    }
+
+    /// The template itself, so that its contents count as nested in it.
+    fn get_template_contents(&self, target: &Handle) -> Handle {
+        Rc::clone(target)
+    }
+
+    /// Not collected: there may be one for each byte.
+    fn parse_error(&self, _message: Cow<'static, str>) {}
+
+    fn get_document(&self) -> Handle {
+        self.dom.get_document()
+    }
+
+    fn elem_name<'a>(&'a self, target: &'a Handle) -> ExpandedName<'a> {
+        self.dom.elem_name(target)
+    }
+
+    fn create_comment(&self, text: StrTendril) -> Handle {
+        self.dom.create_comment(text)
+    }
+
+    fn create_pi(&self, target: StrTendril, data: StrTendril) -> Handle {
+        self.dom.create_pi(target, data)
+    }
+
+    fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
+        self.dom.append(parent, child);
+    }
+
+    fn append_based_on_parent_node(&self, element: &Handle, before: &Handle, child: NodeOrText<Handle>) {
+        self.dom.append_based_on_parent_node(element, before, child);
+    }
+
+    fn append_doctype_to_document(&self, name: StrTendril, public_id: StrTendril, system_id: StrTendril) {
+        self.dom.append_doctype_to_document(name, public_id, system_id);
+    }
+
+    fn same_node(&self, one: &Handle, other: &Handle) -> bool {
+        self.dom.same_node(one, other)
+    }
+
+    fn set_quirks_mode(&self, mode: QuirksMode) {
+        self.dom.set_quirks_mode(mode);
+    }
+
+    fn append_before_sibling(&self, sibling: &Handle, node: NodeOrText<Handle>) {
+        self.dom.append_before_sibling(sibling, node);
+    }
+
+    fn add_attrs_if_missing(&self, target: &Handle, attrs: Vec<Attribute>) {
+        self.dom.add_attrs_if_missing(target, attrs);
+    }
+
+    fn remove_from_parent(&self, target: &Handle) {
+        self.dom.remove_from_parent(target);
+    }
+
+    fn reparent_children(&self, node: &Handle, new_parent: &Handle) {
+        self.dom.reparent_children(node, new_parent);
+    }
+
+    fn is_mathml_annotation_xml_integration_point(&self, node: &Handle) -> bool {
+        self.dom.is_mathml_annotation_xml_integration_point(node)
+    }
+}
+
+/// Removes what is no text of the page, makes code plain text, and returns the page's title.
+fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
+    let mut title = None;
+    let mut open = vec![(Rc::clone(document), 0)];
+    while let Some((node, depth)) = open.pop() {
+        if depth > MAX_DEPTH {
+            return Err(TooMuch::Depth);
+        }
+        node.children.borrow_mut().retain(is_text_of_page);
+        match name(&node).map(|name| &**name) {
+            Some("head") => {
+                let children = node.children.take();
+                let found = children.iter().find(|child| name_is(child, "title")).map(text_of);
+                let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+                title = title.or(found.map(words).filter(|title| !title.is_empty()));
+            }
+            Some("pre") => {
+                let text = text_of(&node);
+                let inner = node.children.borrow().iter().find(|child| name_is(child, "code")).cloned();
+                let code = inner.unwrap_or_else(new_code);
+                set_text(&code, &text);
+                set_child(&node, code);
+            }
+            Some("code") => set_text(&node, &text_of(&node)),
+            _ => open.extend(node.children.borrow().iter().map(|child| (Rc::clone(child), depth + 1))),
+        }
+    }
+    Ok(title)
+}
+
+fn name(node: &Handle) -> Option<&LocalName> {
+    match &node.data {
+        NodeData::Element { name, .. } => Some(&name.local),
+        _ => None,
+    }
+}
+
+fn name_is(node: &Handle, wanted: &str) -> bool {
+    name(node).is_some_and(|name| **name == *wanted)
+}
+
+fn is_text_of_page(node: &Handle) -> bool {
+    const OTHER: [&str; 11] = [
+        "button", "canvas", "iframe", "nav", "noscript", "script", "select", "style", "svg", "template",
+        "textarea",
+    ];
+    let NodeData::Element { name, attrs, .. } = &node.data else { return true };
+    let attrs = attrs.borrow();
+    let value = |wanted: LocalName| {
+        attrs.iter().find(|attr| attr.name.local == wanted).map_or("", |attr| attr.value.as_ref())
+    };
+    // Generators add links to themselves to headings: `¶`, `§`, `#`.
+    let is_mark = || {
+        name.local == local_name!("a")
+            && value(local_name!("href")).starts_with('#')
+            && !text_of(node).contains(char::is_alphanumeric)
+    };
+    let role = value(local_name!("role"));
+    !OTHER.contains(&&*name.local) && !matches!(role, "navigation" | "search") && !is_mark()
+}
+
+/// The text in a node, with line feeds for `<br>`.
+fn text_of(node: &Handle) -> String {
+    let mut text = String::new();
+    let mut open = vec![Rc::clone(node)];
+    while let Some(node) = open.pop() {
+        if let NodeData::Text { contents } = &node.data {
+            text.push_str(&contents.borrow());
+        } else if name_is(&node, "br") {
+            text.push('\n');
+        }
+        open.extend(node.children.borrow().iter().rev().cloned());
+    }
+    text
+}
+
+fn new_code() -> Handle {
+    Node::new(NodeData::Element {
+        name: QualName::new(None, ns!(html), local_name!("code")),
+        attrs: RefCell::default(),
+        template_contents: RefCell::default(),
+        mathml_annotation_xml_integration_point: false,
+    })
+}
+
+fn set_text(node: &Handle, text: &str) {
+    set_child(node, Node::new(NodeData::Text { contents: RefCell::new(text.into()) }));
+}
+
+fn set_child(node: &Handle, child: Handle) {
+    child.parent.set(Some(Rc::downgrade(node)));
+    node.children.replace(vec![child]);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_page_is_its_text_as_markdown() {
+        for (html, want) in [
+            ("", ""),
+            ("plain", "plain\n"),
+            ("<title> A\n &amp; B </title><h1>A</h1>", "---\ntitle: \"A & B\"\n---\n\n# A\n"),
+            ("<title>it's \"x\\y\"</title>", "---\ntitle: 'it’s \"x\\y\"'\n---\n\n"),
+            ("<title> </title><p>x", "x\n"),
+            ("<h2>Use<a class=headerlink href=#use>¶</a></h2>", "## Use\n"),
+            ("<h2><a href=#use>Use</a></h2>", "## [Use](#use)\n"),
+            ("<ul><li>a<ol><li>b</ol></ul>", "- a\n  1. b\n"),
+            ("<dl><dt>f(x)<dd>does</dl>", "f(x)\n\ndoes\n"),
+            ("<table><tr><th>a<tr><td>b</table>", "| a   |\n| --- |\n| b   |\n"),
+            // Code has no markup, whatever is around it.
+            ("<pre>a <b>b</b>\n  <a href=x>c</a><br># d</pre>", "```\na b\n  c\n# d\n```\n"),
+            ("<pre><code class=language-rust>fn <i>f</i>()\n</code></pre>", "```rust\nfn f()\n```\n"),
+            ("<p>See <code>a<b>*</b>b</code>.", "See `a*b`.\n"),
+            // Text that looks like Markdown is none.
+            ("<p># no heading", "\\# no heading\n"),
+        ] {
+            assert_eq!(markdown(html).unwrap(), want, "{html}");
+        }
+    }
+
+    #[test]
+    fn scripts_styles_and_navigation_are_no_text() {
+        let hidden = [
+            "<script>no</script>",
+            "<style>no</style>",
+            "<nav><p>no</nav>",
+            "<div role=navigation>no</div>",
+            "<noscript>no</noscript>",
+            "<template><p>no</template>",
+            "<svg><title>no</title><text>no</text></svg>",
+            "<button>no</button>",
+            "<select><option>no</select>",
+            "<!-- no -->",
+        ];
+        for html in hidden {
+            for page in [format!("{html}<p>yes"), format!("<body><p>yes</p><div>{html}</div>")] {
+                assert_eq!(markdown(&page).unwrap(), "yes\n", "{page}");
+            }
+        }
+    }
+
+    /// On the stack that threads of a runtime have.
+    #[test]
+    fn deep_nesting_is_refused_before_the_stack_is_full() {
+        let tags =
+            ["<div>", "<b id=x>", "<ul><li>", "<blockquote>", "<table><td>", "<template>", "<svg>", "<em>"];
+        let test = move || {
+            for tag in tags {
+                for open in [String::new(), "<table>".into(), "<p>".into()] {
+                    let page = open + &tag.repeat(100_000);
+                    assert_eq!(markdown(&page), Err(TooMuch::Depth), "{tag}");
+                }
+                let most = MAX_DEPTH / tag.matches('<').count() / 2 - 2;
+                assert!(markdown(&format!("{}x", tag.repeat(most))).is_ok(), "{tag}");
+            }
+            let deepest = format!("{}x", "<blockquote>".repeat(MAX_DEPTH - 3));
+            assert!(markdown(&deepest).unwrap().ends_with("> x\n"));
+            assert_eq!(markdown(&format!("<blockquote>{deepest}")), Err(TooMuch::Depth));
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(test).unwrap().join().unwrap();
+    }
+
+    /// Each paragraph opens all unclosed formatting again, with its attributes.
+    #[test]
+    fn a_page_that_grows_when_parsed_is_refused() {
+        let tags: String = (0..100).map(|number| format!("<b id={number}>")).collect();
+        assert_eq!(markdown(&(tags + &"<p>x".repeat(100_000))), Err(TooMuch::Nodes));
+        let attributes: String = (0..2000).map(|number| format!(" a{number}")).collect();
+        assert_eq!(markdown(&format!("<b{attributes}>{}", "<p>x".repeat(100_000))), Err(TooMuch::Nodes));
+    }
+
+    /// Where the page is cut for the parser does not matter.
+    #[test]
+    fn a_long_page_is_converted_whole() {
+        let words = "größer &amp; 日本語 <b>bold</b> ".repeat(2000);
+        let want = "größer & 日本語 **bold** ".repeat(2000);
+        assert_eq!(markdown(&format!("<p>{words}")).unwrap(), format!("{}\n", want.trim_end()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_page_panics(parts in prop::collection::vec(prop::sample::select(vec![
+            "<p>", "</p>", "<b>", "</b>", "<a href=#>", "</a>", "<table>", "<tr>", "<td>", "</table>", "<ul>", "<li>",
+            "</ul>", "<pre>", "</pre>", "<code>", "</code>", "<h1>", "</h1>", "<svg>", "<math>", "</svg>", "<template>",
+            "</template>", "<select>", "<option>", "<head>", "<title>", "</title>", "<frameset>", "<br>", "<img src=a>",
+            "<?pi ?>", "<![CDATA[x]]>", "<!doctype>", "<!--", "-->", "&#0;", "&lt", "<", "x", " ", "\n", "|", "é", "\0",
+            "<body>", "</body>", "</html>", "<script>", "</script>", "<form>", "<dl>", "<dt>", "<th>", "<caption>", "<hr>",
+        ]), 0..40)) {
+            markdown(&parts.concat()).unwrap();
+        }
+    }
+}
