@@ -321,7 +321,8 @@ fn html_pages_are_read_and_copied_as_markdown() {
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let listed = client.ok("manual_ls", &json!({}));
     let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
-    assert_eq!((types, listed.get("left_out")), (vec!["html"; 4], None));
+    assert_eq!(types, ["html"; 4]);
+    assert_eq!(listed.get("left_out"), None);
     assert_eq!(
         lines(&client.ok("manual_toc", &json!({ "manual_id": "m" }))),
         [
@@ -339,10 +340,12 @@ fn html_pages_are_read_and_copied_as_markdown() {
     }
     client.ok("bridge_copy_file", &crate::support::copy_file("install.html", "x.md", "overwrite"));
     assert_eq!(workspace.text("x.md"), whole);
-    for (query, title) in [("installer", "Install"), ("zebra", "Use")] {
+    for (query, title, place) in
+        [("installer", "Install", "Install — Tool 1.0"), ("zebra", "Use", "Install — Tool 1.0 › Install")]
+    {
         let found = client.ok("manual_find", &json!({ "query": query, "full": true }));
         let item = &found["items"][0];
-        assert_eq!((&item["title"], &item["in"]), (&json!(title), &json!("Install — Tool 1.0")), "{query}");
+        assert_eq!((&item["title"], &item["in"]), (&json!(title), &json!(place)), "{query}");
     }
     assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
     // The reference of a search is good for a copy, and does not fit another text.
