@@ -322,6 +322,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn html_in_a_build_without_it_names_the_feature() {
+        for name in ["m/a.html", "m/a.HTM"] {
+            let path = RelPath::parse(name).unwrap();
+            assert_eq!(Format::of(&path).is_some(), cfg!(feature = "html"));
+            assert!(Format::unknown(&path).message.ends_with("build it with the cargo feature `html`"));
+        }
+        let other = Format::unknown(&RelPath::parse("m/a.pdf").unwrap()).message;
+        assert_eq!(other.contains("`.html`"), cfg!(feature = "html"), "{other}");
+    }
+
     proptest! {
         /// Sections of the top level tile the text, whatever it is.
         #[test]

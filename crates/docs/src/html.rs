@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
-use htmd::{HtmlToMarkdown, Node};
+use htmd::{Element, HtmlToMarkdown, Node};
 use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::tendril::{StrTendril, TendrilSink as _};
 use html5ever::{Attribute, ExpandedName, LocalName, ParseOpts, QualName, local_name, ns, parse_document};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
+
+use crate::limit::MAX_SOURCE_BYTES;
 
 /// The conversion is recursive. Browsers allow 512.
 const MAX_DEPTH: usize = 256;
@@ -27,6 +30,8 @@ pub(crate) enum TooMuch {
     Depth,
     #[error("it has more than {MAX_NODES} elements and attributes")]
     Nodes,
+    #[error("as Markdown it would have more than {MAX_SOURCE_BYTES} bytes")]
+    Text,
 }
 
 /// A page as Markdown: its title as front matter, then its text without navigation and scripts.
@@ -39,10 +44,29 @@ pub(crate) fn markdown(content: &str) -> Result<String, TooMuch> {
         ol_number_spacing: 1,
         ..Options::default()
     };
-    let text = HtmlToMarkdown::builder().options(options).build().tree_to_markdown(&document);
+    let converter = HtmlToMarkdown::builder().options(options).add_handler(vec!["table"], table).build();
+    let text = converter.tree_to_markdown(&document);
     let matter = title.map(|title| format!("---\ntitle: {}\n---\n\n", quoted(&title))).unwrap_or_default();
+    if text.len() as u64 > MAX_SOURCE_BYTES {
+        return Err(TooMuch::Text);
+    }
     let end = if text.is_empty() { "" } else { "\n" };
     Ok(format!("{matter}{text}{end}"))
+}
+
+/// Without the spaces that make all cells of a column equally wide.
+fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
+    let mut table = handlers.fallback(element)?;
+    let lines = table.content.lines().map(|line| {
+        if !line.starts_with('|') {
+            return Cow::Borrowed(line);
+        }
+        let is_rule = line.chars().all(|char| matches!(char, '|' | '-' | ' '));
+        let word = |word| if is_rule && word != "|" { "---" } else { word };
+        Cow::Owned(line.split(' ').filter(|word| !word.is_empty()).map(word).collect::<Vec<_>>().join(" "))
+    });
+    table.content = format!("\n\n{}\n\n", lines.collect::<Vec<_>>().join("\n").trim_matches('\n'));
+    Some(table)
 }
 
 /// As YAML. A backslash is itself only between single quotes.
@@ -89,12 +113,17 @@ impl Sink {
             if depth > MAX_DEPTH {
                 return Err(TooMuch::Depth);
             }
-            let parent = node.parent.take();
-            next = parent.as_ref().and_then(std::rc::Weak::upgrade);
-            node.parent.set(parent);
+            next = parent(&node);
         }
         Ok(())
     }
+}
+
+fn parent(node: &Handle) -> Option<Handle> {
+    let parent = node.parent.take();
+    let upgraded = parent.as_ref().and_then(Weak::upgrade);
+    node.parent.set(parent);
+    upgraded
 }
 
 impl TreeSink for Sink {
@@ -142,7 +171,11 @@ impl TreeSink for Sink {
     }
 
     fn append_based_on_parent_node(&self, element: &Handle, before: &Handle, child: NodeOrText<Handle>) {
-        self.dom.append_based_on_parent_node(element, before, child);
+        if parent(element).is_some() {
+            self.append_before_sibling(element, child);
+        } else {
+            self.append(before, child);
+        }
     }
 
     fn append_doctype_to_document(&self, name: StrTendril, public_id: StrTendril, system_id: StrTendril) {
@@ -157,8 +190,16 @@ impl TreeSink for Sink {
         self.dom.set_quirks_mode(mode);
     }
 
+    /// Text and elements misplaced in a table. They belong before it, but `RcDom` searches for that place among all
+    /// children each time; here they come after it.
     fn append_before_sibling(&self, sibling: &Handle, node: NodeOrText<Handle>) {
-        self.dom.append_before_sibling(sibling, node);
+        if let NodeOrText::AppendNode(node) = &node {
+            self.dom.remove_from_parent(node);
+        }
+        match parent(sibling) {
+            Some(parent) => self.dom.append(&parent, node),
+            None => self.dom.append_before_sibling(sibling, node),
+        }
     }
 
     fn add_attrs_if_missing(&self, target: &Handle, attrs: Vec<Attribute>) {
@@ -181,10 +222,16 @@ impl TreeSink for Sink {
 /// Removes what is no text of the page, makes code plain text, and returns the page's title.
 fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
     let mut title = None;
-    let mut open = vec![(Rc::clone(document), 0)];
-    while let Some((node, depth)) = open.pop() {
+    let mut open = vec![(Rc::clone(document), 0, 0)];
+    let mut indentation = 0;
+    while let Some((node, depth, mut indent)) = open.pop() {
         if depth > MAX_DEPTH {
             return Err(TooMuch::Depth);
+        }
+        // Each line in a list or quote is indented.
+        indentation += indent;
+        if indentation > MAX_SOURCE_BYTES {
+            return Err(TooMuch::Text);
         }
         node.children.borrow_mut().retain(is_text_of_page);
         match name(&node).map(|name| &**name) {
@@ -196,13 +243,21 @@ fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
             }
             Some("pre") => {
                 let text = text_of(&node);
+                indentation += indent * text.matches('\n').count() as u64;
                 let inner = node.children.borrow().iter().find(|child| name_is(child, "code")).cloned();
                 let code = inner.unwrap_or_else(new_code);
                 set_text(&code, &text);
                 set_child(&node, code);
             }
             Some("code") => set_text(&node, &text_of(&node)),
-            _ => open.extend(node.children.borrow().iter().map(|child| (Rc::clone(child), depth + 1))),
+            name => {
+                if name == Some("table") && width_of_cells(&node) > MAX_SOURCE_BYTES {
+                    return Err(TooMuch::Text);
+                }
+                indent += if matches!(name, Some("blockquote" | "li")) { 4 } else { 0 };
+                let children = node.children.borrow();
+                open.extend(children.iter().map(|child| (Rc::clone(child), depth + 1, indent)));
+            }
         }
     }
     Ok(title)
@@ -237,6 +292,38 @@ fn is_text_of_page(node: &Handle) -> bool {
     };
     let role = value(local_name!("role"));
     !OTHER.contains(&&*name.local) && !matches!(role, "navigation" | "search") && !is_mark()
+}
+
+/// How large a table is when all its cells are as wide as the widest, as the converter makes those of a column.
+fn width_of_cells(table: &Handle) -> u64 {
+    let (mut rows, mut columns, mut widest) = (0, 0, 0);
+    let mut open = vec![Rc::clone(table)];
+    while let Some(node) = open.pop() {
+        let children = node.children.borrow();
+        if name_is(&node, "tr") {
+            rows += 1;
+            columns = columns.max(children.iter().filter(|child| name(child).is_some()).count() as u64);
+        } else if name_is(&node, "td") || name_is(&node, "th") {
+            widest = widest.max(size_of_text(&node));
+        }
+        open.extend(children.iter().cloned());
+    }
+    widest.saturating_mul(columns).saturating_mul(rows)
+}
+
+/// Bytes of text and of attributes, which may be addresses of links.
+fn size_of_text(node: &Handle) -> u64 {
+    let mut size = 0;
+    let mut open = vec![Rc::clone(node)];
+    while let Some(node) = open.pop() {
+        size += match &node.data {
+            NodeData::Text { contents } => contents.borrow().len(),
+            NodeData::Element { attrs, .. } => attrs.borrow().iter().map(|attr| attr.value.len()).sum(),
+            _ => 0,
+        };
+        open.extend(node.children.borrow().iter().cloned());
+    }
+    size as u64
 }
 
 /// The text in a node, with line feeds for `<br>`.
@@ -289,8 +376,13 @@ mod tests {
             ("<h2>Use<a class=headerlink href=#use>¶</a></h2>", "## Use\n"),
             ("<h2><a href=#use>Use</a></h2>", "## [Use](#use)\n"),
             ("<ul><li>a<ol><li>b</ol></ul>", "- a\n  1. b\n"),
+            ("<table>a<tr><td>b</table>c", "b\n\nac\n"),
+            (
+                "<table><tr><th>long name<th>b<tr><td>c<td>d | <b>e</b></table>",
+                "| long name | b |\n| --- | --- |\n| c | d &#124; **e** |\n",
+            ),
             ("<dl><dt>f(x)<dd>does</dl>", "f(x)\n\ndoes\n"),
-            ("<table><tr><th>a<tr><td>b</table>", "| a |\n| - |\n| b |\n"),
+            ("<table><tr><th>a<tr><td>b</table>", "| a |\n| --- |\n| b |\n"),
             // Code has no markup, whatever is around it.
             ("<pre>a <b>b</b>\n  <a href=x>c</a><br># d</pre>", "```\na b\n  c\n# d\n```\n"),
             ("<pre><code class=language-rust>fn <i>f</i>()\n</code></pre>", "```rust\nfn f()\n```\n"),
@@ -352,6 +444,17 @@ mod tests {
         for open in [tags, format!("<b{attributes}>")] {
             let page = format!("<p>{open}</p>{}", "<p>x</p>".repeat(100_000));
             assert_eq!(markdown(&page).map(|text| text.len()), Err(TooMuch::Nodes));
+        }
+    }
+
+    #[test]
+    fn a_page_that_grows_when_converted_is_refused() {
+        let wide = format!("<table><tr><td>{}{}", "x".repeat(10_000), "<tr><td>x".repeat(10_000));
+        assert_eq!(markdown(&wide).map(|text| text.len()), Err(TooMuch::Text));
+        let quotes = "<blockquote>".repeat(200);
+        for lines in [format!("<pre>{}</pre>x", "\n".repeat(100_000)), "x<br>".repeat(100_000)] {
+            let page = format!("{quotes}{lines}");
+            assert_eq!(markdown(&page).map(|text| text.len()), Err(TooMuch::Text));
         }
     }
 

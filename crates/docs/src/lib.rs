@@ -13,7 +13,7 @@
 //! ```
 //!
 //! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading files that
-//! may change), `section.rs`, `format.rs` and `print.rs` (what a section
+//! may change), `section.rs`, `format.rs`, `html.rs` and `print.rs` (what a section
 //! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`, `watch.rs`,
 //! `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
 //! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (what a model is told).
