@@ -37,7 +37,9 @@ pub(crate) enum TooMuch {
 /// A page as Markdown: its title as front matter, then its text without navigation and scripts.
 pub(crate) fn markdown(content: &str) -> Result<String, TooMuch> {
     let document = parse(content)?;
-    let title = clean(&document)?;
+    let (title, mains) = clean(&document)?;
+    // Around the main part are menus and help texts of the generator.
+    let page = if let [main] = &mains[..] { main } else { &document };
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
         ul_bullet_spacing: 1,
@@ -45,11 +47,12 @@ pub(crate) fn markdown(content: &str) -> Result<String, TooMuch> {
         ..Options::default()
     };
     let converter = HtmlToMarkdown::builder().options(options).add_handler(vec!["table"], table).build();
-    let text = converter.tree_to_markdown(&document);
+    let text = converter.tree_to_markdown(page);
     let matter = title.map(|title| format!("---\ntitle: {}\n---\n\n", quoted(&title))).unwrap_or_default();
     if text.len() as u64 > MAX_SOURCE_BYTES {
         return Err(TooMuch::Text);
     }
+    let text = text.trim_end();
     let end = if text.is_empty() { "" } else { "\n" };
     Ok(format!("{matter}{text}{end}"))
 }
@@ -219,9 +222,10 @@ impl TreeSink for Sink {
     }
 }
 
-/// Removes what is no text of the page, makes code plain text, and returns the page's title.
-fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
+/// Removes what is no text of the page, makes code plain text, and returns the page's title and its main parts.
+fn clean(document: &Handle) -> Result<(Option<String>, Vec<Handle>), TooMuch> {
     let mut title = None;
+    let mut mains = Vec::new();
     let mut open = vec![(Rc::clone(document), 0, 0)];
     let mut indentation = 0;
     while let Some((node, depth, mut indent)) = open.pop() {
@@ -251,6 +255,9 @@ fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
             }
             Some("code") => set_text(&node, &text_of(&node)),
             name => {
+                if name == Some("main") || *attribute(&node, &local_name!("role")) == *"main" {
+                    mains.push(Rc::clone(&node));
+                }
                 if name == Some("table") && width_of_cells(&node) > MAX_SOURCE_BYTES {
                     return Err(TooMuch::Text);
                 }
@@ -260,7 +267,14 @@ fn clean(document: &Handle) -> Result<Option<String>, TooMuch> {
             }
         }
     }
-    Ok(title)
+    Ok((title, mains))
+}
+
+/// The value of an attribute; empty if there is none.
+fn attribute(node: &Handle, wanted: &LocalName) -> StrTendril {
+    let NodeData::Element { attrs, .. } = &node.data else { return StrTendril::new() };
+    let attrs = attrs.borrow();
+    attrs.iter().find(|attr| attr.name.local == *wanted).map(|attr| attr.value.clone()).unwrap_or_default()
 }
 
 fn name(node: &Handle) -> Option<&LocalName> {
@@ -279,19 +293,17 @@ fn is_text_of_page(node: &Handle) -> bool {
         "button", "canvas", "iframe", "nav", "noscript", "script", "select", "style", "svg", "template",
         "textarea",
     ];
-    let NodeData::Element { name, attrs, .. } = &node.data else { return true };
-    let attrs = attrs.borrow();
-    let value = |wanted: LocalName| {
-        attrs.iter().find(|attr| attr.name.local == wanted).map_or("", |attr| attr.value.as_ref())
-    };
-    // Generators add links to themselves to headings: `¶`, `§`, `#`.
+    let Some(name) = name(node) else { return true };
+    // Generators add links to themselves to headings: `¶`, `§`, `#`. Others have only an icon made by a style.
     let is_mark = || {
-        name.local == local_name!("a")
-            && value(local_name!("href")).starts_with('#')
-            && !text_of(node).contains(char::is_alphanumeric)
+        let text = text_of(node);
+        let is_empty = text.trim().is_empty() && node.children.borrow().iter().all(|it| !name_is(it, "img"));
+        let is_to_itself = attribute(node, &local_name!("href")).starts_with('#');
+        is_empty || is_to_itself && !text.contains(char::is_alphanumeric)
     };
-    let role = value(local_name!("role"));
-    !OTHER.contains(&&*name.local) && !matches!(role, "navigation" | "search") && !is_mark()
+    !OTHER.contains(&&**name)
+        && !matches!(&*attribute(node, &local_name!("role")), "navigation" | "search")
+        && !(*name == local_name!("a") && is_mark())
 }
 
 /// How large a table is when all its cells are as wide as the widest, as the converter makes those of a column.
@@ -374,6 +386,9 @@ mod tests {
             ("<title>it's \"x\\y\"</title>", "---\ntitle: 'it’s \"x\\y\"'\n---\n\n"),
             ("<title> </title><p>x", "x\n"),
             ("<h2>Use<a class=headerlink href=#use>¶</a></h2>", "## Use\n"),
+            ("<p>menu<main><h1>A</h1><p>b <a href=x><i class=icon></i></a></main><p>help", "# A\n\nb\n"),
+            ("<main>a</main><div role=main>b</div>", "a\n\nb\n"),
+            ("<a href=x><img src=y></a>", "[![](y)](x)\n"),
             ("<h2><a href=#use>Use</a></h2>", "## [Use](#use)\n"),
             ("<ul><li>a<ol><li>b</ol></ul>", "- a\n  1. b\n"),
             ("<table>a<tr><td>b</table>c", "b\n\nac\n"),
