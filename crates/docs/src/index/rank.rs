@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::posting::{Posting, Postings};
+use super::posting::{Documents, Posting, Postings};
 use super::segment::{
     BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
 };
@@ -66,24 +66,25 @@ struct Sought<'a> {
     term: String,
     weight: f64,
     /// How many documents have it.
-    documents: u64,
+    documents: Documents,
     /// Its postings in each part.
     lists: Vec<Cow<'a, [u8]>>,
 }
 
 impl<'a> Sought<'a> {
     fn new(parts: &'a Parts, term: &str, weight: f64) -> Result<Self, Broken> {
-        let mut sought = Self { term: term.to_owned(), weight, documents: 0, lists: Vec::new() };
+        let mut sought =
+            Self { term: term.to_owned(), weight, documents: Documents::default(), lists: Vec::new() };
         for (segment, live) in parts {
             let list = match segment.term(term)? {
-                Some(Term { postings, count, .. }) => {
+                Some(Term { postings, mut documents, .. }) => {
                     let list = postings.read(&segment.blob)?;
-                    let is_live = |posting: &Posting| live.has_doc(posting.doc);
-                    sought.documents += if live.is_whole() {
-                        u64::from(count)
-                    } else {
-                        Postings::of(&list).filter(is_live).count() as u64
-                    };
+                    if !live.is_whole() {
+                        documents = Documents::default();
+                        let is_live = |posting: &Posting| live.has_doc(posting.doc);
+                        Postings::of(&list).filter(is_live).for_each(|posting| documents.add(posting.counts));
+                    }
+                    sought.documents = sought.documents.and(documents);
                     list
                 }
                 None => Cow::Borrowed(&[][..]),
@@ -99,7 +100,7 @@ impl<'a> Query<'a> {
         let mut sought = Vec::with_capacity(terms.len());
         for term in terms {
             let exact = Sought::new(parts, term, 1.0)?;
-            sought.push(if exact.documents > 0 { vec![exact] } else { alike(parts, term)? });
+            sought.push(if exact.documents.all > 0 { vec![exact] } else { alike(parts, term)? });
         }
         Ok(Self { parts, sought })
     }
@@ -201,14 +202,15 @@ struct Cursor<'a> {
     postings: Postings<'a>,
     next: Option<Posting>,
     weight: f64,
-    rarity: f64,
+    /// In each part.
+    rarity: [f64; FIELDS],
 }
 
 impl<'a> Cursor<'a> {
     fn new(sought: &'a Sought<'_>, part: usize, from: DocId, bm25: &Bm25) -> Self {
         let mut postings = Postings::of(&sought.lists[part]);
         let next = postings.find(|posting| posting.doc >= from);
-        Self { postings, next, weight: sought.weight, rarity: bm25.rarity(sought.documents) }
+        Self { postings, next, weight: sought.weight, rarity: bm25.rarities(&sought.documents) }
     }
 }
 
@@ -229,8 +231,15 @@ impl Bm25 {
         Self { docs: totals.docs as f64, mean, norms }
     }
 
-    fn rarity(&self, documents: u64) -> f64 {
-        let documents = documents as f64;
+    /// What a word is worth in each part: the mean of how rare it is in that part and in whole documents. By the part alone,
+    /// any word in a title outdoes all others; by the document alone, a word that is rare in titles counts as little as elsewhere.
+    fn rarities(&self, documents: &Documents) -> [f64; FIELDS] {
+        let anywhere = self.rarity(documents.all);
+        documents.by_field.map(|documents| f64::midpoint(self.rarity(documents), anywhere))
+    }
+
+    fn rarity(&self, documents: u32) -> f64 {
+        let documents = f64::from(documents);
         ((self.docs - documents + 0.5) / (documents + 0.5)).ln_1p()
     }
 
@@ -243,11 +252,11 @@ impl Bm25 {
     }
 
     #[inline]
-    fn score(&self, rarity: f64, posting: Posting, segment: &Segment) -> f64 {
+    fn score(&self, rarity: [f64; FIELDS], posting: Posting, segment: &Segment) -> f64 {
         if posting.counts[..BODY] == [0; BODY] {
             let count = f64::from(posting.counts[BODY]);
             let norm = self.norm(BODY, segment.body_length(posting.doc));
-            return WEIGHTS[BODY] * rarity * count * (K1 + 1.0) / (count + norm);
+            return WEIGHTS[BODY] * rarity[BODY] * count * (K1 + 1.0) / (count + norm);
         }
         let lengths = segment.lengths(posting.doc);
         let mut sum = 0.0;
@@ -255,7 +264,7 @@ impl Bm25 {
             if posting.counts[field] > 0 {
                 let count = f64::from(posting.counts[field]);
                 let norm = self.norm(field, lengths[field]);
-                sum += WEIGHTS[field] * rarity * count * (K1 + 1.0) / (count + norm);
+                sum += WEIGHTS[field] * rarity[field] * count * (K1 + 1.0) / (count + norm);
             }
         }
         sum
@@ -408,12 +417,12 @@ fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
         }
         let weight = TYPO_WEIGHT.powi(i32::try_from(typos).unwrap_or(i32::MAX));
         let sought = Sought::new(parts, &other, weight)?;
-        if sought.documents > 0 {
+        if sought.documents.all > 0 {
             alike.push((typos, sought));
         }
     }
     // They are sorted by their letters, and stay so where as many documents have them.
-    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents));
+    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents.all));
     alike.truncate(MOST_ALIKE);
     Ok(alike.into_iter().map(|(_, sought)| sought).collect())
 }
@@ -497,11 +506,20 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_rare_in_titles_counts_more_there() {
+        let filler = [("", "lock"), ("", "lock"), ("", "lock"), ("", "it"), ("", "it")];
+        let index = index(&[&filler[..], &[("", "lock lock lock"), ("Lock", "it")]].concat());
+        assert_eq!(found(&index, "lock")[0], 6);
+    }
+
+    #[test]
     fn rare_words_short_texts_and_titles_count_more() {
         let long = format!("lock {}", "filler ".repeat(200));
         let index = index(&[("", &long), ("", "lock it"), ("Lock", "it"), ("", "it"), ("", "it key")]);
         assert_eq!(found(&index, "lock"), [2, 1, 0]);
-        assert_eq!(found(&index, "lock key")[0], 4);
+        // Rare in texts; in titles both words are.
+        let place = |doc| found(&index, "lock key").iter().position(|found| *found == doc);
+        assert!(place(4) < place(1) && place(1) < place(0));
     }
 
     #[test]

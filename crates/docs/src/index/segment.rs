@@ -4,7 +4,7 @@
 //! magic
 //! documents    of one file after the other: line, fingerprint, title, where the text is
 //! postings     of one term after the other
-//! dictionary   blocks of terms, sorted: how many documents have a term, and how long its postings are
+//! dictionary   blocks of terms, sorted: how many documents have a term, in all and in each part, and how long its postings are
 //! shapes       of each term: its letters and its length, to tell most apart from a mistyped word
 //! lengths      of each document: how many words each of its parts has
 //! files        sorted by path: what each was when it was read, and where its documents are
@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use super::code::{Taker, put, put_text};
-use super::posting::List;
+use super::posting::{Documents, List};
 use super::{BODY, FIELDS};
 use crate::print::Print;
 use crate::root::Stamp;
@@ -34,7 +34,7 @@ pub(crate) type DocId = u32;
 pub(crate) type FileId = u32;
 
 /// To be counted up whenever the form changes, or what a text is found by: older files are not used any more.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
 /// How much is read ahead.
@@ -299,7 +299,7 @@ struct Block {
 pub(super) struct Term {
     pub(super) text: String,
     /// How many documents had it when it was written.
-    pub(super) count: u32,
+    pub(super) documents: Documents,
     pub(super) postings: Area,
 }
 
@@ -471,10 +471,13 @@ impl Segment {
             let shared: usize = bytes.small()?;
             let before = terms.last().map_or("", |term| term.text.as_str());
             let text = format!("{}{}", before.get(..shared).ok_or(Broken)?, bytes.text()?);
-            let count = bytes.small()?;
+            let mut documents = Documents { all: bytes.small()?, ..Documents::default() };
+            for field in &mut documents.by_field {
+                *field = bytes.small()?;
+            }
             let end = at.checked_add(bytes.number()?).ok_or(Broken)?;
             let postings = Area { range: at..end, crc: u32::from_le_bytes(bytes.array()?) };
-            terms.push(Term { text, count, postings });
+            terms.push(Term { text, documents, postings });
             at = end;
         }
         Ok(terms)
@@ -598,7 +601,10 @@ impl<'a> Sink<'a> {
         let shared = (0..=same).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         put(&mut self.dictionary, shared as u64);
         put_text(&mut self.dictionary, &text[shared..]);
-        put(&mut self.dictionary, postings.count.into());
+        put(&mut self.dictionary, postings.documents.all.into());
+        for documents in postings.documents.by_field {
+            put(&mut self.dictionary, documents.into());
+        }
         put(&mut self.dictionary, postings.bytes.len() as u64);
         self.dictionary.extend_from_slice(&crc32fast::hash(&postings.bytes).to_le_bytes());
         self.shapes.extend_from_slice(&letters(text).to_le_bytes());
