@@ -24,7 +24,8 @@ use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 /// The result of a control request that returns no data.
 type Done = Result<(), ClaudeCodeError>;
 
-/// A conversation on one CLI process, made by [`ClaudeCodeModel::conversation`]. Dropping it ends the process.
+/// A conversation on one CLI process, created by [`ClaudeCodeModel::conversation`]. Dropping it ends the
+/// process.
 ///
 /// ```no_run
 /// # use toolbridge_claude as toolbridge;

@@ -163,8 +163,8 @@ impl Group {
         self.led.has_ended()
     }
 
-    /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
-    /// itself.
+    /// The signals that end it, in order: a guardian first asks the CLI to exit, then kills all processes,
+    /// and is finally killed itself.
     fn signals(&self) -> &'static [Signal] {
         if self.is_guarded {
             &[Signal::TERM, guard::HURRY, Signal::KILL]
@@ -173,7 +173,7 @@ impl Group {
         }
     }
 
-    /// Ends everybody: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no runtime.
+    /// Ends all processes: SIGTERM at once, SIGKILL soon after. Returns at once and needs no runtime.
     pub(crate) fn end(&self) {
         if self.led.is_gone() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
@@ -185,14 +185,14 @@ impl Group {
         }
     }
 
-    /// Waits for the leader's end, and ends what is left of the group.
+    /// Waits until the leader exits, and ends the rest of the group.
     fn reap(&self, child: Child) -> ExitStatus {
         let status = self.led.reap(child, |_| {});
         if !self.is_guarded {
             self.end_rest();
         }
         if status.code().is_none() {
-            // Twice: a process that is just becoming another program has no environment to look at.
+            // Twice: a process in the middle of an `exec` has no readable environment.
             self.mark.kill_all();
             thread::sleep(Duration::from_millis(20));
             self.mark.kill_all();
@@ -200,8 +200,8 @@ impl Group {
         status
     }
 
-    /// Ends what is left of the group once its leader is gone. As long as a group has members its number is
-    /// not given out again; without any, a signal fails.
+    /// Ends the rest of the group after its leader has exited. A group id is not reused while the group has
+    /// members; without members, a signal fails.
     fn end_rest(&self) {
         let started = Instant::now();
         while kill_process_group(self.led.leader(), Signal::TERM).is_ok() {
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Those who were killed are there until somebody else, the system's first process, has reaped them.
+    /// Killed processes remain visible until init has reaped them.
     const AFTERWARDS: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> (Process, Pipes) {
@@ -276,7 +276,7 @@ mod tests {
         first_byte(&mut pipes).await;
         process.group.led.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
-        // The other end of its stdout is closed when the last one that holds it is gone.
+        // Reading stdout ends when the last process that holds it has exited.
         let mut rest = Vec::new();
         let end = pipes.stdout.read_to_end(&mut rest);
         tokio::time::timeout(Duration::from_secs(5), end).await.unwrap().unwrap();
