@@ -40,7 +40,7 @@ pub(crate) struct Said {
     writing: HashMap<u64, (String, String)>,
     /// Tool names by call id.
     names: HashMap<String, String>,
-    /// The calls for which the CLI has asked for permission.
+    /// The calls that the CLI has asked about before it made them.
     asked_about: HashSet<String>,
     /// Requests of the CLI in progress, which it may cancel.
     asked: HashMap<String, AbortHandle>,
@@ -125,7 +125,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Adds the tool's name to its result, and checks that the CLI asked for permission where it had to.
+    /// Adds the tool's name to its result, and fails if the CLI ran a restricted tool without asking first.
     fn note(&mut self, part: &mut Part) -> Result<(), ClaudeCodeError> {
         match part {
             Part::ToolCall { id, name, .. } => _ = self.said.names.insert(id.clone(), name.clone()),

@@ -200,7 +200,7 @@ impl Request {
     }
 
     /// Ends the request when the token is cancelled. The answer is the output up to then: it may contain
-    /// calls without results, and its usage and cost are unknown. Has no effect in a conversation.
+    /// calls without results, and its usage and cost are unknown. Not supported in a conversation.
     pub fn until(mut self, end: CancellationToken) -> Self {
         self.until = Some(end);
         self
