@@ -180,7 +180,7 @@ fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
         out.insert("type".into(), json!("string"));
         out.insert("enum".into(), json!(values));
         if let Some(names) = names {
-            // Known to all versions of the protocol.
+            // Supported by all versions of the protocol.
             out.insert("enumNames".into(), json!(names));
         }
         return Ok((Value::Object(out), is_optional));

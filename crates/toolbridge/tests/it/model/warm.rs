@@ -10,7 +10,7 @@ use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{PATIENCE, TRANSPORTS, World, is_cli, pid_of, processes_of};
 
-/// Calls the offered tool, and answers with its result and the id of the calling process.
+/// Calls the offered tool and answers with its result.
 fn ask_who(request: &ModelRequest) -> Turn {
     let results = request.tool_results();
     match results.first().map(ToolResultBlock::text) {
