@@ -33,6 +33,8 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `hard_max_chars`: How many characters no call exceeds; 20,000 by default.
 ///     `hard_max_copy_chars`: How many characters no copy exceeds, and how many one has that does not say; as for reading
 ///         by default. What is copied costs no tokens, so this may be far more.
+///     cache: Where the index of the manuals is kept between runs, a folder outside of both; `False` for nowhere. By default
+///         large ones are kept in the user's folder for caches.
 ///     `log_level`: Which calls are logged: `info` (all), `warn` (those that failed) or `error` (because of the disk).
 ///     init: Whether the folders are made where they are missing, and an example manual where there is none.
 ///
@@ -43,6 +45,13 @@ pub(crate) struct Documents {
     source: toolbridge::Documents,
     manuals: PathBuf,
     vault: PathBuf,
+}
+
+/// Whether the index is kept between runs, or where.
+#[derive(FromPyObject)]
+enum Cache {
+    Kept(bool),
+    Dir(PathBuf),
 }
 
 #[pymethods]
@@ -58,6 +67,7 @@ impl Documents {
         hard_max_sections = None,
         hard_max_chars = None,
         hard_max_copy_chars = None,
+        cache = None,
         log_level = None,
         init = false,
     ))]
@@ -72,6 +82,7 @@ impl Documents {
         hard_max_sections: Option<i64>,
         hard_max_chars: Option<i64>,
         hard_max_copy_chars: Option<i64>,
+        cache: Option<Cache>,
         log_level: Option<&str>,
         init: bool,
     ) -> PyResult<Self> {
@@ -85,6 +96,11 @@ impl Documents {
             hard_max_copy_chars.map(|most| count("hard_max_copy_chars", most)).transpose()?;
         let level = log_level.map(str::parse).transpose();
         let log_level = level.map_err(|error| invalid(format!("`log_level`: {error}")))?;
+        builder = match cache {
+            Some(Cache::Dir(dir)) => builder.cache(dir),
+            Some(Cache::Kept(false)) => builder.without_cache(),
+            Some(Cache::Kept(true)) | None => builder,
+        };
         set! { builder:
             workspace = workspace,
             manuals = manuals,
