@@ -1,4 +1,5 @@
-//! What the tools take. The types are the input schemas, and the only door for arguments.
+//! The arguments of the tools. The types define the input schemas, and all arguments are decoded through
+//! them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -155,7 +156,7 @@ names! {
         Snippet,
         // The section with its subsections.
         Section,
-        // From the section on, through `max_sections` headings.
+        // From the section on, up to `max_sections` headings.
         Sections,
         // The whole file.
         File,
@@ -163,17 +164,17 @@ names! {
 
     /// What goes along with a copy.
     enum Along {
-        // Links lead where they led.
+        // Links are adjusted to their old targets.
         Links,
         // Pictures are copied too.
         Pictures,
-        // A line says where it is from.
+        // A line of origin is added.
         Origin,
     }
 
     /// What to do with a target.
     enum Mode {
-        // Replace what is there.
+        // Replace the existing content.
         Overwrite,
         // Add at the end, on a new line.
         Append,
