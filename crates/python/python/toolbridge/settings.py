@@ -203,8 +203,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     claude_code_documents: _native.Documents | Sequence[_native.Documents]
     """Documents whose tools the model gets, in addition to those of the agent or the request."""
     claude_code_tool_servers: _native.McpServer | Sequence[_native.McpServer]
-    """Other MCP servers, started and stopped with a request. The model gets their tools in addition to
-    yours."""
+    """Other MCP servers, started and stopped with a request; their tools are added to yours."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
     """Tools of other machines that the model gets, in addition to those of the agent or the request."""
     claude_code_can_use_tool: CanUseTool

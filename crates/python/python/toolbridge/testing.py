@@ -3,8 +3,7 @@
 `ScriptedModel` replaces the model. There is also a pytest fixture; enable it in a `conftest.py` with
 `pytest_plugins = ["toolbridge.testing"]`.
 
-PYTEST_DONT_REWRITE: this has no assertions, and pytest would warn if it is imported before the plugin is
-    loaded.
+PYTEST_DONT_REWRITE: there are no assertions here, and an early import must not cause a warning.
 """
 
 from __future__ import annotations
