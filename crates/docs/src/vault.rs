@@ -115,7 +115,7 @@ impl Vault {
             return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
         }
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
-        // `full` uses the limit for `.json` files of manuals, which is the server's maximum.
+        // With `full`, and for a `.json`, the limit is the server's maximum.
         let kind =
             if full || Format::of(&path) == Some(Format::Json) { FileType::Json } else { FileType::Md };
         let max_chars = self.hard.chars(request.limits, kind);

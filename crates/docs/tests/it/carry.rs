@@ -26,7 +26,7 @@ Text.
 [other]: https://example.com/other
 ";
 
-/// Its first section ends at `## Part`.
+/// A workspace with that page, whose first section ends at `## Part`.
 fn page() -> Workspace {
     let workspace = Workspace::new();
     workspace.manual("b/a.md", PAGE);

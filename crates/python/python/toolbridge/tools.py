@@ -197,7 +197,7 @@ def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = 
     Args:
         tool: The tool.
         for_model: Whether only our own CLI sees it. It runs only read-only tools in parallel.
-        in_turn: Whether its calls run one at a time with all others.
+        in_turn: Whether its calls never run in parallel with others.
     """
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
