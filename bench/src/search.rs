@@ -114,7 +114,7 @@ fn ours(toolbridge: &Path, workspace: &Path, dir: &Path, queries: &[String]) -> 
     let arguments = ["--cache".as_ref(), cache.as_os_str()];
     let find = |server: &mut Server, query: &str| -> Result<f64> {
         let (found, took) = server.call("manual_find", &json!({ "query": query }))?;
-        ensure!(found["items"].as_array().is_some_and(|items| !items.is_empty()), "`{query}` found nothing");
+        ensure!(found["items"].is_array(), "`{query}`: {found}");
         Ok(took)
     };
     // A search waits until everything is read.
@@ -185,7 +185,8 @@ fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
             .arg(workspace.join("manuals"))
             .output()?;
         later.push(started.elapsed().as_secs_f64());
-        ensure!(found.status.success(), "rg finds nothing for `{query}`");
+        // 1: in few files there may be no rare word.
+        ensure!(matches!(found.status.code(), Some(0 | 1)), "rg fails for `{query}`");
     }
     Ok([None, None, later.first().copied(), median(&later), slowest(&later), None])
 }
