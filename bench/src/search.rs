@@ -185,7 +185,7 @@ fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
             .arg(workspace.join("manuals"))
             .output()?;
         later.push(started.elapsed().as_secs_f64());
-        // 1: in few files there may be no rare word.
+        // Exit code 1: no match, because few files may lack a rare word.
         ensure!(matches!(found.status.code(), Some(0 | 1)), "rg fails for `{query}`");
     }
     Ok([None, None, later.first().copied(), median(&later), slowest(&later), None])

@@ -47,7 +47,7 @@ pub(crate) struct Documents {
     vault: PathBuf,
 }
 
-/// Whether the index is kept between runs, or where.
+/// Whether, or in which folder, the index is stored between runs.
 #[derive(FromPyObject)]
 enum Cache {
     Kept(bool),
