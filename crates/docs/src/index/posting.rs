@@ -1,23 +1,23 @@
-//! Which documents have a word, and how often, in a few bytes each.
+//! Compact lists of the documents that contain a word, and how often.
 
 use super::code::{Taker, put};
 use super::segment::DocId;
 use super::{BODY, FIELDS};
 
-/// A document that has a word.
+/// A document that contains a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posting {
     pub(super) doc: DocId,
-    /// How often in each part. More than 255 times is not more than that.
+    /// Occurrences in each field, capped at 255.
     pub(super) counts: [u8; FIELDS],
 }
 
-/// What the two lowest bits of a posting's first number say of its counts; most words stand once in a body.
+/// The two lowest bits of a posting's first number encode its counts; most words occur once, in the body.
 const ONCE_IN_BODY: u64 = 0;
 const IN_BODY: u64 = 1;
 const ANYWHERE: u64 = 2;
 
-/// Postings in the order of their documents, as bytes.
+/// Postings sorted by document, encoded as bytes.
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) bytes: Vec<u8>,
@@ -26,7 +26,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Adds a posting of a later document than all before.
+    /// Adds a posting; documents must be added in order.
     pub(super) fn push(&mut self, Posting { doc, counts }: Posting) {
         let delta = u64::from(doc - self.last) << 2;
         match counts {
@@ -71,7 +71,8 @@ impl Documents {
     }
 }
 
-/// The postings in the bytes of a [`List`]. The bytes were checked when they were read, so what does not fit just ends it.
+/// Iterates over the bytes of a [`List`]. Their checksum was verified on reading, so invalid bytes just end
+/// the iteration.
 #[derive(Debug, Clone)]
 pub(super) struct Postings<'a> {
     bytes: Taker<'a>,
