@@ -1,4 +1,4 @@
-//! A large folder of Markdown whose words are as unevenly spread as those of a language.
+//! A large folder of Markdown with a word distribution like that of a natural language.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
-/// About how large a file is.
+/// The approximate size of a file.
 pub(crate) const FILE_BYTES: usize = 5_000;
 const MANUALS: usize = 20;
 const FOLDERS: usize = 50;
 const WORDS: usize = 60_000;
-/// Words in the order of a text, of which files take pieces.
+/// The length of the generated text that files take pieces of, in words.
 const POOL: usize = 2_000_000;
 const LINE_WORDS: usize = 12;
 
@@ -35,12 +35,12 @@ pub(crate) fn words() -> Vec<String> {
     words
 }
 
-/// Writes so many files below `manuals`.
+/// Writes this many files below `manuals`.
 #[expect(clippy::cast_precision_loss, reason = "there are few words")]
 pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
     let words = words();
     let mut random = Random(11);
-    // Zipf's law: a word is as frequent as its place in the list says, `1 / place`.
+    // Zipf's law: a word's frequency is `1 / place` in the list.
     let mut sums: Vec<f64> = Vec::with_capacity(words.len());
     for place in 1..=words.len() {
         sums.push(sums.last().copied().unwrap_or_default() + 1.0 / place as f64);
@@ -70,7 +70,7 @@ pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Good enough for words, and the same everywhere (xorshift).
+/// A pseudo-random generator with the same sequence everywhere (xorshift).
 struct Random(u64);
 
 impl Random {

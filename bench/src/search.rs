@@ -1,4 +1,4 @@
-//! Searching many files, and finding what was meant: ours beside FTS5, tantivy and ripgrep.
+//! Searching many files, and the quality of the results: ours compared with FTS5, tantivy and ripgrep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::documents::Server;
 use crate::environment::{Runtime, source};
 use crate::row::Unit;
 
-/// Those that are compared, in the order of the columns.
+/// The engines that are compared, in the order of the columns.
 pub(crate) const ENGINES: [&str; 5] = ["ours", "fts5", "tantivy", "bm25s", "ripgrep"];
 
-/// Where the others are.
+/// How the other engines are started.
 struct Peers {
     python: PathBuf,
     script: PathBuf,
@@ -32,11 +32,11 @@ impl Peers {
     }
 }
 
-/// One line: a figure for each that has one.
+/// One row: a figure for each engine that has one.
 pub(crate) struct SearchRow {
     pub(crate) key: &'static str,
     pub(crate) label: String,
-    /// `None`: a number without a unit.
+    /// `None` for a number without a unit.
     pub(crate) unit: Option<Unit>,
     pub(crate) values: [Option<f64>; ENGINES.len()],
 }
@@ -52,7 +52,7 @@ const PAGES: [&str; 6] = [
     "crates/python/README.md",
 ];
 
-/// The places of the words of each query among all words, the most frequent first: common, usual and rare ones.
+/// The ranks of each query's words by frequency: common, medium and rare ones.
 const QUERIES: [&[usize]; 10] = [
     &[900, 4_000],
     &[20_000],
@@ -185,13 +185,13 @@ fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
             .arg(workspace.join("manuals"))
             .output()?;
         later.push(started.elapsed().as_secs_f64());
-        // 1: in few files there may be no rare word.
+        // Exit code 1: no match, because few files may lack a rare word.
         ensure!(matches!(found.status.code(), Some(0 | 1)), "rg fails for `{query}`");
     }
     Ok([None, None, later.first().copied(), median(&later), slowest(&later), None])
 }
 
-/// Questions of our own about our own pages, with the sections that answer them: nDCG of the first ten.
+/// Our own questions about our own pages, with the sections that answer them: nDCG of the first ten.
 #[expect(clippy::cast_precision_loss, reason = "there are few questions")]
 fn quality(toolbridge: &Path, peers: &Peers, root: &Path) -> Result<SearchRow> {
     let dir = TempDir::new()?;

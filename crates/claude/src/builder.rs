@@ -1,4 +1,4 @@
-//! What can be said about a model before it is asked.
+//! Options of a model, set before its first request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::stderr::OnStderr;
 use crate::{ClaudeCodeError, Transport};
 
-/// What is the same for all requests.
+/// Options that apply to all requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) settings: Settings,
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) server: Option<ServerInfo>,
     pub(crate) clears_env: bool,
-    /// What `Auto` stands for.
+    /// The transport that `Auto` selects.
     pub(crate) transport: Transport,
     pub(crate) strict_mcp_config: Option<bool>,
     pub(crate) allow_own_tools: Option<bool>,
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     pub(crate) hooks: Vec<Hook>,
 }
 
-/// Makes a [`ClaudeCodeModel`].
+/// Builds a [`ClaudeCodeModel`].
 #[derive(Debug, Default)]
 #[must_use]
 pub struct ClaudeCodeModelBuilder {
@@ -55,107 +55,111 @@ impl ClaudeCodeModelBuilder {
         &mut self.options.settings
     }
 
-    /// Overrides the settings so far with those that these settings have.
+    /// Overrides the settings made so far with every setting that is set in `settings`.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.options.settings = settings.or(&self.options.settings);
         self
     }
 
-    /// Names the CLI's executable, instead of the one that [`find_cli`](crate::find_cli) finds.
+    /// Sets the path of the CLI's executable. The default is the one that [`find_cli`](crate::find_cli)
+    /// finds.
     pub fn cli(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.cli = Some(path.into());
         self
     }
 
-    /// Names the executable that the CLI starts as the bridge; see
+    /// Sets the executable that the CLI starts as the bridge; see
     /// [`SessionBuilder::bridge`](toolbridge_ipc::SessionBuilder::bridge).
     pub fn bridge(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.bridge = Some(path.into());
         self
     }
 
-    /// Names the executable that is the CLI's guardian: `toolbridge-bridge`, `toolbridge`, or any program that calls
-    /// `toolbridge::run_bridge_if_asked`. Without this it is this program, if it calls that, else one of the two beside
-    /// this program or on the PATH.
+    /// Sets the executable that runs as the CLI's guardian: `toolbridge-bridge`, `toolbridge`, or any
+    /// program that calls `toolbridge::run_bridge_if_asked`. The default is this program if it calls that
+    /// function, otherwise one of the two executables next to this program or on the PATH.
     ///
-    /// The guardian sees to it that neither the CLI nor anything it has started outlives this process. Without any,
-    /// the CLI still ends with this process, but commands it has started may go on.
+    /// The guardian ensures that neither the CLI nor any process it has started outlives this process.
+    /// Without a guardian, the CLI still ends with this process, but commands it has started may keep
+    /// running.
     pub fn guard(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.guard = Some(path.into());
         self
     }
 
-    /// How the server of the tools introduces itself: what it is called, its version, and what a model should know before it
-    /// uses the tools.
+    /// Sets how the tool server introduces itself: its name, its version, and instructions for the model.
     pub fn server(mut self, info: ServerInfo) -> Self {
         self.options.server = Some(info);
         self
     }
 
-    /// Puts the files of sessions into that directory, instead of the temporary one.
+    /// Puts session files into this directory instead of the temporary directory.
     pub fn session_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.options.session_dir = Some(dir.into());
         self
     }
 
-    /// Appends to that file a line of JSON for every tool call, here and in the bridge; never a payload. Without
-    /// this, the file that `TOOLBRIDGE_TRACE` names, if it does.
+    /// Appends one line of JSON per tool call to this file, from this process and from the bridge; payloads
+    /// are never written. The default is the file named by `TOOLBRIDGE_TRACE`, if that is set.
     pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
         self.options.trace = Some(file.into());
         self
     }
 
-    /// Whether the CLI gets this process's environment, which is the default, or only what
-    /// [`env`](Self::env) names.
+    /// Sets whether the CLI inherits this process's environment (the default) or gets only the variables
+    /// set with [`env`](Self::env).
     pub fn inherit_env(mut self, inherit: bool) -> Self {
         self.options.clears_env = !inherit;
         self
     }
 
-    /// How tool calls travel where a request says [`Transport::Auto`], as one does that says nothing.
+    /// Sets the transport of tool calls for requests with [`Transport::Auto`], which is also the default of
+    /// a request.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.options.transport = transport;
         self
     }
 
-    /// Whether there are only the MCP servers given here, which is the default, or those of the user's
-    /// own configuration and the project's too.
+    /// Sets whether only the MCP servers given here exist (the default), or also those of the user's and
+    /// the project's configuration.
     pub fn strict_mcp_config(mut self, strict: bool) -> Self {
         self.options.strict_mcp_config = Some(strict);
         self
     }
 
-    /// Limits how many requests run at a time, each with a CLI of its own; there is no limit by default. The others
-    /// wait for their turn, in order; their time limit begins with it. Dropping or interrupting one that waits ends it.
+    /// Limits how many requests run at a time, each with its own CLI process; there is no limit by default.
+    /// Further requests wait in order, and their time limit starts when they leave the queue. Dropping or
+    /// interrupting a waiting request ends it.
     pub fn max_concurrent_requests(mut self, most: usize) -> Self {
         self.max_concurrent_requests = Some(most);
         self
     }
 
-    /// Whether the tools of [`set_agent_toolsets`](ClaudeCodeModel::set_agent_toolsets) run without anybody
-    /// being asked. They do, unless there is a [`can_use_tool`](Self::can_use_tool) to ask.
+    /// Sets whether the tools of [`set_agent_toolsets`](ClaudeCodeModel::set_agent_toolsets) run without
+    /// asking for permission. The default is true unless [`can_use_tool`](Self::can_use_tool) is set.
     pub fn allow_own_tools(mut self, allow: bool) -> Self {
         self.options.allow_own_tools = Some(allow);
         self
     }
 
-    /// Is called with every message of the CLI, as it wrote it. It must not block.
+    /// Sets a function that is called with every message of the CLI, unchanged. It must not block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
         self.options.on_message = Some(Opaque(Arc::new(call)));
         self
     }
 
-    /// Is called with every line that the CLI writes to its stderr. It must not block.
+    /// Sets a function that is called with every line the CLI writes to its stderr. It must not block.
     pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.options.on_stderr = Some(Opaque(Arc::new(call)));
         self
     }
 
-    /// Has a function called whenever something happens in the CLI. `matcher` says for which tools, such as `Bash|Write`; `*` is all.
-    /// Hooks for one event run at the same time, and one that forbids wins. Restrictions of parameters hold over all of them.
+    /// Adds a function that is called when `event` happens in the CLI. `matcher` selects the tools, such as
+    /// `Bash|Write`; `*` matches all. Hooks for the same event run concurrently, and a single denial is
+    /// enough to deny. Parameter restrictions take precedence over all hooks.
     ///
-    /// A hook that panics has the tool, the prompt or the permission that it was called for denied; so has one that the CLI does not wait for any
-    /// longer, with a CLI that can be told so.
+    /// If a hook panics, the tool, prompt or permission that it was called for is denied. The same happens
+    /// when the CLI stops waiting for a hook, if the CLI's version supports that.
     ///
     /// ```
     /// # use toolbridge_claude as toolbridge;
@@ -179,7 +183,8 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Decides about tools that no rule allows and no rule forbids. Without it the CLI denies them.
+    /// Sets the function that decides about tools that no rule allows or denies. Without it the CLI denies
+    /// them.
     ///
     /// ```
     /// # use toolbridge_claude as toolbridge;
@@ -202,11 +207,13 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Answers what tools ask with [`CallContext::ask`](toolbridge_core::CallContext::ask), and what other MCP servers of the run ask.
-    /// Without it there is nobody to ask, and a server of others is told that its question was cancelled.
+    /// Sets the function that answers questions of tools
+    /// ([`CallContext::ask`](toolbridge_core::CallContext::ask)) and of other MCP servers in the run.
+    /// Without it, tools cannot ask, and questions of other servers are cancelled.
     ///
-    /// The answer is the value that was asked for, or an object with a member for each field. A function that panics cancels the question.
-    /// The time limit of the request goes on; that of the tool does not.
+    /// The answer is the requested value, or an object with a member for each field. If the function
+    /// panics, the question is cancelled. The request's time limit keeps running during a question; the
+    /// tool's is paused.
     ///
     /// ```
     /// use serde_json::json;
@@ -230,14 +237,14 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Restricts parameters of tools: the tool, the parameter, and a JSON Schema that its value must fit.
-    /// A call that leaves a restricted parameter out is denied as well, and several restrictions of one
-    /// parameter hold together. They hold for every call, whatever rule allows it.
+    /// Restricts parameters of tools: the tool, the parameter, and a JSON Schema that its value must match.
+    /// A call that omits a restricted parameter is denied too. Several restrictions of one parameter must
+    /// all match. They apply to every call, even if a rule allows it.
     ///
-    /// For the tools of this process they are checked here, right before the call. For the CLI's own tools the
-    /// CLI is made to ask first, and hooks of settings files and shell lines of skills, which could get round that,
-    /// are switched off. A restriction of `Bash` holds for every other tool of the CLI that takes a `command`.
-    /// A restriction of a tool that the request does not have is an error.
+    /// For the tools of this process they are checked here, right before the call. For built-in tools the
+    /// CLI is made to ask first; hooks from settings files and shell lines of skills are disabled because
+    /// they could bypass the check. A restriction of `Bash` applies to every built-in tool that takes a
+    /// `command`. Restricting a tool that the request does not have is an error.
     ///
     /// ```
     /// use serde_json::json;
@@ -259,11 +266,11 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Checks the settings.
+    /// Checks the settings and builds the model.
     ///
     /// # Errors
     ///
-    /// When a setting makes no sense. Whether there is a CLI is seen with the first request.
+    /// When a setting is invalid. A missing CLI is only reported by the first request.
     pub fn build(mut self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
         self.options.settings.check()?;
         self.options.restrictions = Restrictions::new(self.restrictions)?;

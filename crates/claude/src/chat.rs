@@ -21,10 +21,11 @@ use crate::start::{Talk, Wanted};
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
-/// What comes of something that the CLI was to do.
+/// The result of a control request that returns no data.
 type Done = Result<(), ClaudeCodeError>;
 
-/// A conversation on one CLI process, made by [`ClaudeCodeModel::conversation`]. Dropping it ends the process.
+/// A conversation on one CLI process, created by [`ClaudeCodeModel::conversation`]. Dropping it ends the
+/// process.
 ///
 /// ```no_run
 /// # use toolbridge_claude as toolbridge;
@@ -38,19 +39,20 @@ type Done = Result<(), ClaudeCodeError>;
 /// # Ok(()) }
 /// ```
 ///
-/// Tools that are added to a toolset or removed from it between two prompts are known to the model in the next.
+/// When tools are added to or removed from a toolset between two prompts, the model sees the change in the
+/// next prompt.
 #[derive(Debug)]
 pub struct Chat {
     cli: Cli,
     model: ClaudeCodeModel,
     wanted: Wanted,
     talk: Talk,
-    /// What was said before, and goes in front of the first prompt.
+    /// Earlier messages, sent before the first prompt.
     untold: Vec<Message>,
     session_id: Arc<OnceLock<String>>,
 }
 
-/// A conversation that is about to begin.
+/// Builder for a [`Chat`].
 #[derive(Debug)]
 #[must_use]
 pub struct ChatBuilder {
@@ -59,7 +61,7 @@ pub struct ChatBuilder {
 }
 
 impl ClaudeCodeModel {
-    /// Begins a conversation of several prompts, which stays open between them.
+    /// Starts building a conversation, which stays open across several prompts.
     pub fn conversation(&self) -> ChatBuilder {
         ChatBuilder { model: self.clone(), request: Request::default() }
     }
@@ -133,7 +135,7 @@ impl ChatBuilder {
         self.with(|request| request.system_prompt(text))
     }
 
-    /// As [`Request::history`]: what was said before the first prompt.
+    /// As [`Request::history`]: the messages before the first prompt.
     pub fn history(self, messages: impl IntoIterator<Item = Message>) -> Self {
         self.with(|request| request.history(messages))
     }
@@ -143,12 +145,12 @@ impl ChatBuilder {
         self.with(Request::output::<T>)
     }
 
-    /// All that a request says, but for its prompt and what was said before, in place of what was said here.
+    /// Takes over all options of `request`, except its prompt and history, replacing those set so far.
     pub fn like(self, request: Request) -> Self {
         Self { request, ..self }
     }
 
-    /// As [`Request::settings`]. The time-out is that of each prompt.
+    /// As [`Request::settings`]. The timeout applies to each prompt.
     pub fn settings(self, settings: Settings) -> Self {
         self.with(|request| request.settings(settings))
     }
@@ -157,11 +159,11 @@ impl ChatBuilder {
         Self { request: change(self.request), ..self }
     }
 
-    /// Starts the CLI, and waits until it takes a prompt.
+    /// Starts the CLI and waits until it accepts a prompt.
     ///
     /// # Errors
     ///
-    /// When the CLI cannot be started, or does not reach the tools.
+    /// When the CLI cannot be started, or cannot connect to the tools.
     pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
         let Self { model, request } = self;
         let (wanted, mut talk) = model.wanted(&request, true).await?;
@@ -176,17 +178,17 @@ impl ChatBuilder {
 }
 
 impl Chat {
-    /// Says something, and waits for the answer. Dropping the future interrupts the model.
+    /// Sends a prompt and waits for the answer. Dropping the future interrupts the model.
     ///
     /// # Errors
     ///
-    /// Whatever can fail. After a time-out or an interrupt the conversation goes on; when the CLI has ended it is over, and
-    /// every further call says so.
+    /// See [`ClaudeCodeError`]. After a timeout or an interrupt the conversation can continue. Once the CLI
+    /// has ended, every further call fails.
     pub async fn send(&mut self, prompt: impl Into<Prompt>) -> Result<ModelResponse, ClaudeCodeError> {
         Ok(self.send_with_metadata(prompt).await?.response)
     }
 
-    /// The same, with cost, turns, session id and durations.
+    /// Like [`send`](Self::send), and also returns cost, turns, session id and durations.
     ///
     /// # Errors
     ///
@@ -198,12 +200,12 @@ impl Chat {
         self.stream(prompt)?.finish().await
     }
 
-    /// Says something, and returns what happens as it happens. [`ResponseStream::interrupt`], and dropping the stream before its
-    /// end, interrupts this answer alone. A prompt that is sent before it has ended waits for that.
+    /// Sends a prompt and returns a stream of events. [`ResponseStream::interrupt`], or dropping the stream
+    /// before its end, interrupts only this answer. A prompt sent before the answer has ended waits for it.
     ///
     /// # Errors
     ///
-    /// When the prompt cannot be sent. What goes wrong later is the stream's last item.
+    /// When the prompt cannot be sent. A later failure is the stream's last item.
     pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
         let request = Request::with_inputs(prompt.into().0).history(self.untold.iter().cloned());
         request.check()?;
@@ -217,13 +219,14 @@ impl Chat {
         Ok(self.cli.turn(place, |place, signals, events| self.talk.turn(line, place, signals, events)))
     }
 
-    /// The conversation's id, once the first answer has begun. With [`Conversation::Keep`](crate::Conversation::Keep) in the settings it can be resumed by it.
+    /// The conversation's id, available once the first answer has begun. It can be used to resume the
+    /// conversation if the settings say [`Conversation::Keep`](crate::Conversation::Keep).
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
         self.session_id.get().map(String::as_str)
     }
 
-    /// Has another model answer from now on; `None` is the CLI's own choice.
+    /// Switches to another model from now on; `None` selects the CLI's default.
     ///
     /// # Errors
     ///
@@ -232,7 +235,7 @@ impl Chat {
         self.have(json!({ "subtype": "set_model", "model": model }))
     }
 
-    /// Sets the permission mode from now on.
+    /// Changes the permission mode from now on.
     ///
     /// # Errors
     ///
@@ -242,7 +245,7 @@ impl Chat {
         self.have(json!({ "subtype": "set_permission_mode", "mode": mode }))
     }
 
-    /// The MCP servers, and whether they are connected.
+    /// Lists the MCP servers and their connection state.
     ///
     /// # Errors
     ///
@@ -260,7 +263,7 @@ impl Chat {
         async move { Ok(status.await?.decode::<Status>().map_err(unread)?.servers) }
     }
 
-    /// How full the model's context is, as the CLI says it.
+    /// Reports how full the model's context is, in the CLI's own format.
     ///
     /// # Errors
     ///
@@ -269,8 +272,8 @@ impl Chat {
         self.cli.ask(json!({ "subtype": "get_context_usage" }))
     }
 
-    /// Brings files back that the CLI's tools have changed: as they were before the prompt with that id, which
-    /// [`on_message`](ChatBuilder::on_message) is told as its `uuid`. It needs
+    /// Restores files changed by the CLI's tools to their state before the prompt with this id, which is
+    /// the `uuid` of the messages passed to [`on_message`](ChatBuilder::on_message). Requires
     /// [`enable_file_checkpointing`](Settings::enable_file_checkpointing).
     ///
     /// # Errors
@@ -280,19 +283,19 @@ impl Chat {
         self.have(json!({ "subtype": "rewind_files", "user_message_id": prompt_id }))
     }
 
-    /// Has the CLI do something.
+    /// Sends a control request whose response carries no data.
     fn have(&self, request: Value) -> impl Future<Output = Done> + Send + use<> {
         let answer = self.cli.ask(request);
         async move { answer.await.map(drop) }
     }
 
-    /// Ends the conversation, and waits until nothing of it is left.
+    /// Ends the conversation and waits until everything is cleaned up.
     pub async fn close(self) {
         self.cli.close().await;
     }
 }
 
-/// What is said in a conversation: a text, or several [`Input`]s.
+/// A prompt in a conversation: a text, or several [`Input`]s.
 #[derive(Debug, Clone)]
 pub struct Prompt(Vec<Input>);
 

@@ -1,4 +1,4 @@
-//! A CLI that runs, for one request or for many.
+//! A running CLI, for one request or for many.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::model::Place;
 use crate::process::Group;
 use crate::stream::{Events, ResponseStream, Signals};
 
-/// A CLI, and its driver on the runtime. Dropping it ends both.
+/// A CLI process and its driver task. Dropping it ends both.
 pub(crate) struct Cli {
     commands: mpsc::UnboundedSender<Command>,
     driver: AbortOnDropHandle<()>,
@@ -30,7 +30,7 @@ impl fmt::Debug for Cli {
     }
 }
 
-/// What a CLI has outside of this process. Dropping it gives it back, without a runtime.
+/// The CLI's resources outside this process. Dropping it releases them; no runtime is needed.
 pub(crate) struct Held {
     pub(crate) group: Arc<Group>,
     pub(crate) session: Option<Arc<Session>>,
@@ -39,7 +39,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.group.end();
-        // The driver may be doing the same on another thread; this waits for it.
+        // The driver may be doing the same on another thread; this waits until it has finished.
         if let Some(session) = &self.session {
             session.abandon();
         }
@@ -47,7 +47,7 @@ impl Drop for Held {
 }
 
 impl Cli {
-    /// Has a CLI driven that has been started.
+    /// Drives a CLI that has been started.
     pub(crate) fn new(
         held: Held,
         permit: Option<OwnedSemaphorePermit>,
@@ -63,18 +63,18 @@ impl Cli {
         Self { commands, driver, held }
     }
 
-    /// Whether it takes no more turns, though its driver may not know it yet.
+    /// Whether it accepts no more turns; the driver may not have noticed yet.
     pub(crate) fn is_over(&self) -> bool {
         self.commands.is_closed() || self.held.group.has_ended()
     }
 
-    /// Waits until it takes a prompt.
+    /// Waits until the CLI accepts a prompt.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<(), ClaudeCodeError> {
         let (tell, answer) = oneshot::channel();
         self.tell(Command::Ready { limit, tell }, answer).await.map(drop)
     }
 
-    /// Asks the CLI something over its control channel.
+    /// Sends a request to the CLI over its control channel.
     pub(crate) fn ask(&self, request: Value) -> impl Future<Output = Answer> + Send + use<> {
         let (tell, answer) = oneshot::channel();
         self.tell(Command::Ask { request, tell }, answer)
@@ -94,27 +94,27 @@ impl Cli {
         }
     }
 
-    /// Makes it answer one prompt, and end.
+    /// Makes the CLI answer one prompt and then end.
     pub(crate) fn only(
         self,
         place: Place,
         turn: impl FnOnce(Place, Signals, Events) -> Turn,
     ) -> ResponseStream {
         let signals = place.signals();
-        // A request that was given up is not under way, even where its driver has not heard of it yet.
+        // A dropped request no longer counts as running, even if its driver has not noticed yet.
         let (events, stream) = ResponseStream::new(signals.clone(), (self.held, place.clone()));
         begin(&self.commands, turn(place, signals, events));
         stream.driven_by(self.driver)
     }
 
-    /// Has it answer a prompt. Dropping the stream interrupts the turn.
+    /// Makes the CLI answer a prompt. Dropping the stream interrupts the turn.
     pub(crate) fn turn(
         &self,
         place: Place,
         turn: impl FnOnce(Place, Signals, Events) -> Turn,
     ) -> ResponseStream {
         let Signals { interrupt, .. } = place.signals();
-        // Ending this turn at once would end all of it.
+        // Cancelling a turn at once would end the whole CLI, so both signals only interrupt it.
         let outside = Signals { cancel: interrupt.clone(), interrupt: interrupt.clone() };
         let interrupts = interrupt.clone().drop_guard();
         let (events, stream) = ResponseStream::new(outside, (interrupts, place.clone()));
@@ -122,7 +122,7 @@ impl Cli {
         stream
     }
 
-    /// Lets it end, and waits until nothing of it is left.
+    /// Lets the CLI end, and waits until everything is cleaned up.
     pub(crate) async fn close(self) {
         drop(self.commands);
         _ = self.driver.await;

@@ -1,4 +1,4 @@
-//! The control channel: what this process tells the CLI over its stdin.
+//! The control channel: requests and responses written to the CLI's stdin.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::net::unix::pipe;
 use toolbridge_core::CancellationToken;
 use toolbridge_mcp::{LineWriter, Outgoing as _};
 
-/// Our end of the CLI's stdin, which any holder can close for all.
+/// The write end of the CLI's stdin. Any holder can close it for all others.
 #[derive(Debug)]
 pub(crate) struct Control {
     lines: Mutex<Option<LineWriter<pipe::Sender>>>,
@@ -17,12 +17,12 @@ pub(crate) struct Control {
     last_id: AtomicU64,
 }
 
-/// A question to the CLI, as a line.
+/// A request to the CLI, as a line.
 pub(crate) fn question(id: &str, request: &Value) -> String {
     json!({ "type": "control_request", "request_id": id, "request": request }).to_string()
 }
 
-/// The answer to a question of the CLI, as a line.
+/// The response to a request of the CLI, as a line.
 pub(crate) fn answer(id: &str, answer: Result<Value, String>) -> String {
     let response = match answer {
         Ok(response) => json!({ "subtype": "success", "request_id": id, "response": response }),
@@ -41,7 +41,7 @@ impl Control {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the CLI's stdin, whoever still writes to it. The CLI ends then.
+    /// Closes the CLI's stdin, even if a write is in progress. The CLI ends then.
     pub(crate) fn close(&self) {
         self.lock().take();
         self.closed.cancel();
@@ -51,8 +51,8 @@ impl Control {
         format!("toolbridge_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Writes one line, made of its parts. If that fails the channel is closed: the CLI would wait for what was lost, and
-    /// ends instead.
+    /// Writes one line, assembled from its parts. If that fails the channel is closed, so that the CLI ends
+    /// instead of waiting for the lost line.
     pub(crate) async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
         let sent = self.unless_closed(async |lines| lines.send(None, [head, payload, tail]).await).await;
         if let Err(error) = &sent {
@@ -88,7 +88,7 @@ mod tests {
     async fn closing_ends_everybodys_writing() {
         let (ours, mut theirs) = pipe::pipe().unwrap();
         let control = Control::new(ours);
-        // More than a pipe takes: it waits for a reader until the other one closes.
+        // More than the pipe's buffer holds, so the write blocks until the channel is closed.
         let large = vec![b'x'; 1 << 20];
         let closing = async {
             theirs.read_u8().await.unwrap();

@@ -1,4 +1,4 @@
-//! Why there is no result, or why the tools are not there, in more words than the CLI has.
+//! Detailed explanations for a missing result or for missing tools.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::{ClaudeCodeError, Transport};
 /// How long a bridge may take to fail.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server that is not connected.
+/// Error for a server that is not connected.
 pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
     let error = status.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     ClaudeCodeError::bridge(&status.name, format!("the CLI says `{}`{error}", status.status))
 }
 
-/// A server that the CLI does not even name.
+/// Error for a server that the CLI does not list.
 pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
     ClaudeCodeError::bridge(server, "the CLI does not know of it; a policy may forbid MCP servers")
 }
 
-/// Why there is no result, as far as the CLI's end tells.
+/// Explains a missing result from the CLI's exit status and stderr.
 pub(crate) fn no_result(
     status: Option<ExitStatus>,
     stderr: &str,
@@ -43,7 +43,7 @@ pub(crate) fn no_result(
     ClaudeCodeError::execution(ExecutionKind::Exit, format!("{how} and without a result{said}"))
 }
 
-/// Adds to an error of our server what the bridge itself says when it is started by hand.
+/// Adds the output of a manually started bridge to an error about our server.
 pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
     if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(offer)) = (&mut error, offer) {
         match &offer.way {
@@ -60,7 +60,7 @@ pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -
     error
 }
 
-/// Starts a bridge without a client, and says how that went.
+/// Starts a bridge without a client and reports what happened.
 async fn start(bridge: &BridgeCommand) -> String {
     let name = bridge.command.display();
     let mut command = process::command(&bridge.command, None);

@@ -1,7 +1,8 @@
-//! Drives one CLI: a state machine, and the one loop that owns it.
+//! Drives one CLI: a state machine and the loop that owns it.
 //!
-//! The [`State`]s follow each other in the order in which they are listed; what is not needed is skipped. A result leads back to
-//! [`State::Ready`], and the next [`Turn`] begins; when none can come any more, the CLI ends.
+//! The [`State`]s follow each other in the order in which they are listed; states that are not needed are
+//! skipped. A result leads back to [`State::Ready`], and the next [`Turn`] begins. When no further turn can
+//! come, the CLI ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
@@ -40,34 +41,35 @@ use crate::tools::{Bound, Report};
 use crate::waits::Waits;
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
-/// The longest line that is read from the CLI; beyond that memory is worth more.
+/// The longest line that is read from the CLI; a limit on memory.
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
 
-/// How often the CLI is asked whether it has connected to our server.
+/// How often the CLI is polled for its connection to our server.
 const CONNECTING_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long the CLI has to come to a result after an interrupt, and how often it is told.
+/// How long the CLI may take to return a result after an interrupt, and how often the interrupt is
+/// repeated.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long output may still come once the CLI has ended: somebody else may hold the pipe.
+/// How long to wait for more output after the CLI has ended: another process may still hold the pipe open.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// How often the deadline is looked at while the CLI waits for functions of this process.
+/// How often the deadline is checked while the CLI waits for functions of this process.
 const WAITING_AGAIN: Duration = Duration::from_millis(100);
 
-/// A time-out that is as good as none.
+/// A timeout that is never reached in practice.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// What holds for all turns of a CLI.
+/// Settings that apply to all turns of a CLI.
 pub(crate) struct Plan {
-    /// What the CLI is told first, as an `initialize` request.
+    /// The `initialize` request, which is sent first.
     pub(crate) hello: Value,
-    /// How long the CLI may not even name our server before it gets the prompt all the same.
+    /// How long to wait for the CLI to list our server before the prompt is sent anyway.
     pub(crate) patience: Duration,
     pub(crate) wants_output: bool,
     pub(crate) restrictions: Restrictions,
-    /// Tools that are restricted, and that only the CLI knows.
+    /// Restricted tools whose existence only the CLI can confirm.
     pub(crate) awaited: Vec<String>,
 }
 
@@ -75,15 +77,15 @@ pub(crate) struct Plan {
 pub(crate) struct Turn {
     pub(crate) prompt: String,
     pub(crate) limit: Duration,
-    /// Whether the limit is also for the time in which the CLI waits for functions of this process.
+    /// Whether time spent waiting for functions of this process counts towards the limit.
     pub(crate) counts_tools: bool,
-    /// Ends it with what was said until then.
+    /// Ends the turn with the output received so far.
     pub(crate) until: Option<CancellationToken>,
-    /// Where the conversation's id is put, once it is known.
+    /// Filled with the conversation's id once it is known.
     pub(crate) session_id: Option<Arc<OnceLock<String>>>,
-    /// Told when the CLI is at work on it, or when it is over.
+    /// Notified when the CLI starts working on the turn, or when the turn is over.
     pub(crate) began: Option<oneshot::Sender<()>>,
-    /// It is not under way any more when its driver is gone.
+    /// Released together with the turn, so that a request without a driver does not count as running.
     pub(crate) _place: Option<Place>,
     pub(crate) signals: Signals,
     pub(crate) events: Events,
@@ -92,49 +94,50 @@ pub(crate) struct Turn {
     pub(crate) on_message: Option<OnMessage>,
     pub(crate) on_stderr: Option<OnStderr>,
     pub(crate) hooks: Vec<Hook>,
-    /// The span of whoever asks.
+    /// The caller's span.
     pub(crate) span: Span,
-    /// What calls of our tools belong to from now on, and where they say how far they are.
+    /// The context of tool calls from now on, and the channel for their progress.
     pub(crate) tools: Option<Bound>,
     pub(crate) reports: Option<mpsc::Receiver<Report>>,
 }
 
-/// What a driver is told by those who hold its CLI.
+/// Commands from the holders of a CLI to its driver.
 pub(crate) enum Command {
     Turn(Box<Turn>),
-    /// Wants to know when the CLI takes a prompt, which is to be so within `limit`.
+    /// Asks to be notified when the CLI accepts a prompt, which must happen within `limit`.
     Ready {
         limit: Duration,
         tell: oneshot::Sender<Answer>,
     },
-    /// Asks the CLI something.
+    /// Sends a request to the CLI.
     Ask {
         request: Value,
         tell: oneshot::Sender<Answer>,
     },
 }
 
-/// What the CLI answers to a question.
+/// The CLI's response to a request.
 pub(crate) type Answer = Result<RawJson, ClaudeCodeError>;
 
-/// How far the CLI has come.
+/// The progress of the CLI.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// The CLI has our `initialize` request.
+    /// The `initialize` request has been sent.
     Greeting,
-    /// The CLI is asked until it is connected to our server: without, the model would not know of the tools.
+    /// The CLI is polled until it is connected to our server; otherwise the model would not see the tools.
     Connecting { since: Instant },
-    /// The CLI takes a prompt.
+    /// The CLI accepts a prompt.
     Ready,
-    /// The CLI has the prompt.
+    /// The prompt has been sent.
     Asked,
-    /// The CLI is told to stop; again and again, because it listens only while it asks the model.
+    /// The CLI is told to stop. This is repeated because the CLI only listens while it queries the model.
     Interrupted(Reason),
-    /// The turn is to end here. The CLI is asked something: all that it said before comes before its answer.
+    /// The turn is to end early. A request has been sent to the CLI: all output before its response belongs
+    /// to the turn.
     Ending,
-    /// It has come.
+    /// The response has arrived.
     Ended,
-    /// The CLI has ended, and the rest of its output may still come.
+    /// The CLI has ended; the rest of its output may still arrive.
     Exited { status: Option<ExitStatus>, interrupted: Option<Reason> },
 }
 
@@ -145,49 +148,49 @@ enum Reason {
     Late,
 }
 
-/// Our last question to the CLI.
+/// Our latest request to the CLI.
 #[derive(Debug, PartialEq)]
 enum Question {
-    /// It waits for its answer.
+    /// Waiting for its response.
     Open { id: String },
-    /// It will be asked again.
+    /// It will be sent again.
     Again { at: Instant },
 }
 
-/// How a turn, or all of it, came to its end.
+/// How a turn, or the whole CLI, ended.
 enum End {
     /// With a result.
     Result { raw: RawJson, interrupted: Option<Reason> },
-    /// With what was said so far.
+    /// With the output received so far.
     Here,
-    /// There will be no further turn.
+    /// No further turn will come.
     Done,
-    /// The CLI has gone without a result.
+    /// The CLI ended without a result.
     Exit(Option<ExitStatus>),
 }
 
-/// A CLI that runs. What is read of its output is in `output.rs`.
+/// A running CLI. `output.rs` handles its output.
 pub(crate) struct Driver {
     state: State,
     question: Option<Question>,
     deadline: Instant,
-    /// What the deadline was made of.
+    /// The values from which the deadline is computed.
     limit: Duration,
     began: Instant,
-    /// How long the CLI waits for functions of this process, and how long it had when the turn began.
+    /// The time the CLI has spent waiting for functions of this process, and its value when the turn began.
     pub(crate) waits: Waits,
     waited: Duration,
     pub(crate) plan: Plan,
     commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) turn: Option<Turn>,
-    /// Those of this turn or, between two, of the last one.
+    /// The hooks of this turn or, between two turns, of the last one.
     pub(crate) hooks: Vec<Hook>,
     next_turns: VecDeque<Turn>,
-    /// What others have asked, by the ids of their questions.
+    /// Requests from holders of the CLI, by request id.
     asked: HashMap<String, oneshot::Sender<Answer>>,
-    /// Those who wait until the CLI takes a prompt.
+    /// Callers that wait until the CLI accepts a prompt.
     waiting: Vec<oneshot::Sender<Answer>>,
-    /// Passes on changes of the list of our tools.
+    /// Forwards changes of our tool list.
     changes: Option<AbortHandle>,
     process: Process,
     lines: LineReader<pipe::Receiver>,
@@ -195,13 +198,14 @@ pub(crate) struct Driver {
     pub(crate) control: Arc<Control>,
     offer: Option<Offer>,
     pub(crate) sdk: Option<SdkServer>,
-    /// What goes on beside reading.
+    /// Tasks that run concurrently with reading.
     pub(crate) work: JoinSet<()>,
     pub(crate) said: Said,
 }
 
 impl Driver {
-    /// Drives a CLI that has been started. When nobody can send `commands` any more, it ends with its last turn.
+    /// Drives a CLI that has been started. When all senders of `commands` are dropped, it ends after its
+    /// last turn.
     pub(crate) fn new(
         plan: Plan,
         (process, pipes): (Process, Pipes),
@@ -252,7 +256,7 @@ impl Driver {
         self.offer.as_ref().map(|offer| offer.server.as_str())
     }
 
-    /// Runs turn after turn to the end, whatever that is, and leaves nothing behind.
+    /// Runs turns until the end, then cleans up.
     pub(crate) async fn drive(mut self) {
         self.ask(&self.plan.hello.clone());
         let end = loop {
@@ -266,7 +270,7 @@ impl Driver {
             }
         };
         if matches!(end, Ok(End::Here)) {
-            // Before anything that it waits for is over: it would go on.
+            // Kill the CLI first: if the calls it waits for ended before, it would continue.
             self.process.kill().await;
         }
         self.control.close();
@@ -274,7 +278,7 @@ impl Driver {
             Ok(End::Result { raw, interrupted }) => {
                 let answer = self.answer_of(&raw, interrupted);
                 let cancel = self.turn.as_ref().map(|turn| turn.signals.cancel.clone()).unwrap_or_default();
-                // Its events go on until everything is at its end.
+                // The event stream ends only after everything is cleaned up.
                 if let Some(turn) = &self.turn {
                     turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
                 }
@@ -309,7 +313,7 @@ impl Driver {
         }
     }
 
-    /// Whether nobody can begin a further turn.
+    /// Whether no further turn can begin.
     fn is_last(&self) -> bool {
         self.next_turns.is_empty() && self.commands.is_closed() && self.commands.is_empty()
     }
@@ -330,7 +334,7 @@ impl Driver {
         }
     }
 
-    /// A span that is kept does not end, so it is not kept longer than its turn.
+    /// Sets the parent span of calls. A stored span does not close, so it is removed with its turn.
     fn surround_calls(&self, span: Option<Span>) {
         if let Some(offer) = &self.offer {
             offer.surround_calls(span);
@@ -344,7 +348,7 @@ impl Driver {
         }
     }
 
-    /// Nobody gets an answer any more. Who comes first is told why, the others that it is so.
+    /// Fails all waiting requests. The first one gets the error itself, the others get a summary of it.
     fn fail(mut self, error: ClaudeCodeError) {
         let why = error.to_string();
         let over = || ClaudeCodeError::execution(ExecutionKind::Exit, format!("the CLI has ended: {why}"));
@@ -374,7 +378,7 @@ impl Driver {
         }
     }
 
-    /// A turn's time begins now, though the CLI may not be ready for its prompt.
+    /// The turn's time limit starts now, even if the CLI is not ready for its prompt yet.
     fn begin(&mut self, mut turn: Turn) {
         self.limit_to(turn.limit);
         self.stderr.tell(turn.on_stderr.take());
@@ -421,7 +425,7 @@ impl Driver {
         !matches!(self.state, State::Greeting | State::Connecting { .. } | State::Exited { .. })
     }
 
-    /// Passes an event on, if there is a turn that it can belong to.
+    /// Forwards an event, if there is a turn that it can belong to.
     pub(crate) fn tell(&mut self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
         let Some(turn) = &mut self.turn else { return Ok(()) };
         if let Some(began) = turn.began.take() {
@@ -442,7 +446,7 @@ impl Driver {
             let signals = self.turn.as_ref().map(|turn| turn.signals.clone());
             let until = self.turn.as_ref().and_then(|turn| turn.until.clone());
             tokio::select! {
-                // What ends a request comes first: a CLI that never stops talking must not keep it going.
+                // Check what ends a request first: a CLI that never stops writing must not keep it running.
                 biased;
                 Some(()) = told(signals.as_ref().map(|signals| &signals.cancel)) => return Err(INTERRUPTED),
                 () = sleep_until(self.deadline) => {
@@ -463,7 +467,7 @@ impl Driver {
                 line = self.lines.next() => match line {
                     Ok(Some(Ok(line))) => {
                         self.pass_reports()?;
-                        // A task in the background may come to an end that nobody has asked for.
+                        // A background task can produce a result without a turn.
                         if let Some(raw) = self.take(&line)?
                             && self.turn.is_some()
                         {
@@ -486,7 +490,7 @@ impl Driver {
                         return Ok(End::Exit(status));
                     }
                 },
-                // Behind the lines: a tool that never stops talking must not keep them waiting.
+                // After the lines: a tool that reports progress without pause must not starve them.
                 Some(report) = next_report(&mut self.turn) => self.tell(report.event, report.bytes)?,
                 command = self.commands.recv(), if is_open => match command {
                     Some(command) => self.obey(command),
@@ -521,13 +525,13 @@ impl Driver {
         }
         let waiting = match (self.state, self.server()) {
             (State::Exited { status, .. }, _) => {
-                // Somebody else holds the pipe, so the last line may never end.
+                // Another process holds the pipe open, so the last line may never end.
                 let raw = self.lines.take_rest().map(|line| self.take(&line)).transpose()?.flatten();
                 return Ok(Some(raw.map_or(End::Exit(status), |raw| self.result(raw))));
             }
             (State::Interrupted(Reason::Wanted), _) => return Err(INTERRUPTED),
             (State::Ending, _) => return Ok(Some(End::Here)),
-            // What was said before should not be lost with this turn.
+            // Interrupt instead of ending the CLI, so that the earlier conversation is not lost.
             (State::Asked, _) if !self.is_last() => return self.interrupt(Reason::Late).map(|()| None),
             (State::Connecting { .. }, Some(server)) => {
                 format!("; the CLI was still connecting to the tools of server `{server}`")
@@ -537,27 +541,27 @@ impl Driver {
         Err(self.too_late(&waiting))
     }
 
-    /// Moves the deadline by the time in which the CLI waited for functions of this process, where that does not count. Returns
-    /// whether there is time left.
+    /// Extends the deadline by the time the CLI waited for functions of this process, unless that time
+    /// counts. Returns whether there is time left.
     fn has_time(&mut self) -> bool {
         if self.turn.as_ref().is_none_or(|turn| turn.counts_tools) {
             return false;
         }
         let (now, is_waiting) = (Instant::now(), self.waits.is_waiting());
         let due = self.began + self.limit.min(FOR_EVER) + self.waits.total().saturating_sub(self.waited);
-        // While it waits, no time is used up; it is enough to look now and then.
+        // While the CLI waits, no time is used up; checking periodically is enough.
         self.deadline = if is_waiting { due.max(now + WAITING_AGAIN) } else { due };
         self.deadline > now
     }
 
-    /// Has the turn end with what was said so far, once all of that has been read.
+    /// Ends the turn with the output so far, once all of it has been read.
     fn end_here(&mut self) {
         self.state = State::Ending;
         self.deadline = self.deadline.min(Instant::now() + INTERRUPT_PATIENCE);
         self.ask(&json!({ "subtype": "mcp_status" }));
     }
 
-    /// An answer of what was said so far.
+    /// An answer made of the output so far.
     fn so_far(&mut self) -> ResponseWithMetadata {
         let said = std::mem::take(&mut self.said);
         ResponseWithMetadata::unfinished(said.parts, said.model, said.session_id)
@@ -569,7 +573,7 @@ impl Driver {
     }
 
     fn interrupt(&mut self, reason: Reason) -> Result<(), ClaudeCodeError> {
-        // Nothing has been asked, so there is nothing that the CLI could stop.
+        // No prompt has been sent, so there is nothing for the CLI to stop.
         if self.state != State::Asked {
             return Err(INTERRUPTED);
         }
@@ -582,7 +586,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks what the state is about.
+    /// Sends the request that belongs to the current state.
     fn ask_again(&mut self) {
         match self.state {
             State::Connecting { .. } => self.ask(&json!({ "subtype": "mcp_status" })),
@@ -602,13 +606,13 @@ impl Driver {
         self.question = Some(Question::Open { id });
     }
 
-    /// Writes a line; never waits, so that the next one can be read.
+    /// Writes a line in a task, so that reading is not blocked.
     pub(crate) fn send(&mut self, line: String) {
         let control = Arc::clone(&self.control);
         self.work.spawn(async move { _ = control.write(line.as_bytes(), b"", b"").await });
     }
 
-    /// The CLI takes a prompt from now on.
+    /// Marks the CLI as ready for a prompt.
     fn ready(&mut self) {
         self.state = State::Ready;
         for tell in self.waiting.drain(..) {
@@ -627,7 +631,7 @@ impl Driver {
         self.send(prompt);
     }
 
-    /// Takes the CLI's answer to a question of ours.
+    /// Handles the CLI's response to one of our requests.
     pub(crate) fn answered(
         &mut self,
         id: String,
@@ -647,7 +651,8 @@ impl Driver {
         match (self.state, answer) {
             (State::Greeting, answer) => {
                 if let Err(reason) = answer {
-                    // Nobody would keep the restrictions, and the model would not have its prompt.
+                    // Otherwise the restrictions would not be enforced and the system prompt would be
+                    // missing.
                     if says_something(&self.plan.hello) {
                         let message = format!("the CLI does not take its prompts and restrictions: {reason}");
                         return Err(ClaudeCodeError::execution(ExecutionKind::Start, message));
@@ -667,12 +672,12 @@ impl Driver {
                     Some(status) if status.status == "connected" => self.ready(),
                     Some(status) if status.status == "pending" => self.question = again(CONNECTING_AGAIN),
                     Some(status) => return Err(not_connected(&status)),
-                    // Some versions name servers only once they have the prompt; what they say then decides.
+                    // Some versions list servers only after the prompt; their report then decides.
                     None if since.elapsed() >= self.plan.patience => self.ready(),
                     None => self.question = again(CONNECTING_AGAIN),
                 }
             }
-            // An older CLI. It reports the servers when it begins with the prompt.
+            // An older CLI. It reports the servers when it starts on the prompt.
             (State::Connecting { .. }, Err(_)) => self.ready(),
             (State::Interrupted(_), Ok(_)) => self.question = again(INTERRUPT_AGAIN),
             (State::Ending, _) => self.state = State::Ended,
@@ -682,7 +687,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Passes on what tools have said until now, so that it comes before their results.
+    /// Forwards the pending progress reports of tools, so that they come before the tools' results.
     fn pass_reports(&mut self) -> Result<(), ClaudeCodeError> {
         let Some(Turn { events, reports: Some(reports), .. }) = &mut self.turn else { return Ok(()) };
         for _ in 0..reports.len() {
@@ -695,7 +700,7 @@ impl Driver {
 
 const INTERRUPTED: ClaudeCodeError = ClaudeCodeError::CliInterrupted { result: None };
 
-/// Has the CLI end after its result. Its output is read on, so that it can end by itself.
+/// Lets the CLI end after its result. Its output is still read, so that it can exit by itself.
 async fn end_orderly(
     process: &mut Process,
     lines: &mut LineReader<pipe::Receiver>,
@@ -733,7 +738,7 @@ pub(crate) fn too_much(what: &str, limit: usize) -> ClaudeCodeError {
     ClaudeCodeError::CliResponseParse { reason: format!("{what} is over the limit of {limit} bytes") }
 }
 
-/// Whether the request depends on what the CLI is told first.
+/// Whether the request depends on the `initialize` request.
 fn says_something(hello: &Value) -> bool {
     hello.as_object().is_some_and(|said| said.len() > 2)
         || hello.get("hooks").is_some_and(|hooks| !hooks.is_null())
@@ -769,7 +774,7 @@ mod tests {
         assert!(server_status(&status, "nobody").is_none());
     }
 
-    /// A driver with a turn, and who listens to it.
+    /// A driver with a turn, and the stream of its events.
     fn driver(hello: Value) -> (Driver, ResponseStream) {
         let plan = Plan {
             hello,
@@ -844,7 +849,7 @@ mod tests {
         assert_eq!(driver.deadline, Instant::now() + Duration::from_secs(1));
         second(1).await;
         assert!(!driver.has_time());
-        // What was before a turn is not its own.
+        // Time waited before a turn does not count for it.
         driver.limit_to(Duration::from_secs(60));
         second(60).await;
         assert!(!driver.has_time());

@@ -1,4 +1,4 @@
-//! How a request to the model can fail.
+//! Errors of a request to the model.
 
 use std::fmt;
 use std::path::Path;
@@ -9,45 +9,45 @@ use toolbridge_ipc::IpcError;
 
 use crate::Transport;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[non_exhaustive]
 pub enum ClaudeCodeError {
-    /// The Claude Code CLI is not installed, or not where it was said to be.
+    /// The Claude Code CLI is not installed, or not at the given path.
     CliNotFound {
-        /// Where it was looked for.
+        /// Where the CLI was searched.
         reason: String,
     },
-    /// The CLI ran, or should have, and did not come to a result.
+    /// The CLI could not run, or ended without a result.
     CliExecution {
-        /// What kind of failure it is.
+        /// The kind of failure.
         kind: ExecutionKind,
-        /// What happened; the CLI's own words, where it had any.
+        /// What happened; the CLI's own message, if there is one.
         message: String,
-        /// The CLI's result, where it came to one: its cost and session id are in there.
+        /// The CLI's result, if there is one; it contains the cost and the session id.
         result: Option<RawJson>,
     },
     /// The request was interrupted, by [`interrupt`](crate::ClaudeCodeModel::interrupt) or inside the CLI.
     CliInterrupted {
-        /// The CLI's result, where it came to one.
+        /// The CLI's result, if there is one.
         result: Option<RawJson>,
     },
-    /// The CLI's output is not what it should be.
+    /// The CLI's output cannot be parsed.
     CliResponseParse {
         /// What is wrong with it.
         reason: String,
     },
-    /// The model's answer does not fit the schema that was asked for.
+    /// The model's answer does not match the requested schema.
     StructuredOutput {
         /// What is wrong with it.
         reason: String,
-        /// What the model said instead.
+        /// The text that the model returned instead.
         text: String,
     },
     /// A request's tool filter names a tool that is not in the toolset.
     ToolNotFound {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: Vec<String>,
     },
     /// A request filters tools, but the model has none.
@@ -56,24 +56,24 @@ pub enum ClaudeCodeError {
     BridgeStartup {
         /// The server's name.
         server: String,
-        /// What the CLI or the bridge said.
+        /// What the CLI or the bridge reported.
         reason: String,
-        /// How the tools were to be reached.
+        /// The transport used for the tools.
         transport: Transport,
     },
-    /// The request or a setting makes no sense.
+    /// The request or a setting is invalid.
     InvalidRequest {
         /// What is wrong with it.
         reason: String,
     },
     /// This CLI would read the file or run the command that the prompt names.
     PromptExpansion {
-        /// What it would expand.
+        /// The text that would be expanded.
         what: String,
         /// The CLI's version.
         version: String,
     },
-    /// Something could not be done to a conversation that the CLI keeps.
+    /// An operation on a stored conversation failed.
     KeptConversation {
         /// The conversation's id.
         session_id: String,
@@ -129,23 +129,23 @@ pub enum ExecutionKind {
     Start,
     /// It ended without a result.
     Exit,
-    /// It did not come to a result in time.
+    /// It returned no result in time.
     Timeout(Duration),
     /// The API refused the credentials.
     Authentication,
-    /// The API has had enough requests for now.
+    /// The API's rate limit was reached.
     RateLimit,
     /// The API failed.
     Api,
     /// The API refused the request.
     InvalidRequest,
-    /// The limit of turns was reached.
+    /// The maximum number of turns was reached.
     MaxTurns,
     /// The budget was used up.
     MaxBudget,
     /// There is no conversation with that session id to resume.
     NoConversation,
-    /// Whoever read the stream left too much of it unread.
+    /// The reader of the stream left too much of it unread.
     SlowConsumer,
     /// Anything else that the CLI reports as an error.
     Other,
@@ -183,7 +183,7 @@ impl ExecutionKind {
         }
     }
 
-    /// Whether the same request may succeed when it is made again.
+    /// Whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_recoverable(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::RateLimit | Self::Api)
@@ -209,7 +209,7 @@ impl ClaudeCodeError {
         Self::BridgeStartup { server: server.into(), reason: reason.into(), transport: Transport::Stdio }
     }
 
-    /// A session's error, as an error of the server that it was to be.
+    /// Converts a session's error to an error of its server.
     pub(crate) fn session(server: &str, error: IpcError) -> Self {
         match error {
             error @ (IpcError::NoBridge { .. } | IpcError::SchemaFile { .. }) => {
@@ -219,7 +219,7 @@ impl ClaudeCodeError {
         }
     }
 
-    /// The error's class name, as the specification and the Python package have it.
+    /// The error's class name, as in the specification and the Python package.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -239,13 +239,13 @@ impl ClaudeCodeError {
         }
     }
 
-    /// Whether the same request may succeed when it is made again.
+    /// Whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_recoverable(&self) -> bool {
         matches!(self, Self::CliExecution { kind, .. } if kind.is_recoverable())
     }
 
-    /// The CLI's result, where it came to one before it failed.
+    /// The CLI's result, if it returned one before it failed.
     #[must_use]
     pub fn result(&self) -> Option<&RawJson> {
         match self {
@@ -288,7 +288,7 @@ impl Hint for ClaudeCodeError {
     }
 }
 
-/// Core says the same fact in the same words.
+/// Reuses the message of `toolbridge-core` for the same error.
 fn unknown_tool(name: &str, known: &[String]) -> RegistrationError {
     RegistrationError::UnknownTool { name: name.to_owned(), known: known.to_owned() }
 }
@@ -304,7 +304,7 @@ impl From<RegistrationError> for ClaudeCodeError {
 
 /// Why the CLI at `path` could not be started.
 pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) -> ClaudeCodeError {
-    // The system says the same of a missing program and a missing directory.
+    // The system reports the same error for a missing program and a missing directory.
     if let Some(dir) = cwd
         && !dir.is_dir()
     {
@@ -313,7 +313,7 @@ pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) 
         return ClaudeCodeError::execution(ExecutionKind::Start, message);
     }
     if error.kind() == std::io::ErrorKind::ArgumentListTooLong {
-        // Not a failure to start, whose hint is about paths: the request itself cannot be made so.
+        // Not a start failure, whose hint is about paths: the request itself is too large.
         return ClaudeCodeError::invalid(
             "the rules for tools and the further arguments are too long for a command line",
         );

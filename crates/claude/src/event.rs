@@ -1,4 +1,4 @@
-//! What happens during a request.
+//! Events of a request.
 
 use serde::{Deserialize, Serialize};
 use toolbridge_core::{Progress, RawJson};
@@ -6,20 +6,21 @@ use toolbridge_core::{Progress, RawJson};
 use crate::part::Part;
 use crate::response::ResponseWithMetadata;
 
-/// Something that happened during a request.
+/// An event of a request.
 ///
-/// As JSON it is an object with one member, which says what it is: `{"text_delta":"Let me "}`.
+/// As JSON it is an object with one member, named after the variant: `{"text_delta":"Let me "}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The CLI has begun.
+    /// The CLI has started on the prompt.
     Started(Started),
     /// The next piece of the model's text.
     TextDelta(String),
-    /// The next piece of what the model thinks.
+    /// The next piece of the model's thinking.
     ThinkingDelta(String),
-    /// The next piece of the arguments of a tool call that the model is making: JSON text, of which the pieces of one call make the whole.
+    /// The next piece of the arguments of a tool call that the model is writing. The pieces of one call
+    /// together are JSON text.
     ToolCallDelta {
         /// The model's id for the call.
         id: String,
@@ -28,57 +29,56 @@ pub enum Event {
         /// The piece.
         json: String,
     },
-    /// A whole part: text, a thought, a tool call that starts, or a tool result, with which its call is
-    /// finished.
+    /// A complete part: text, thinking, a tool call that starts, or the tool result that finishes it.
     Part(Part),
-    /// A tool of this process says how far it is, with
-    /// [`CallContext::progress`](toolbridge_core::CallContext::progress). It may come before the part with its call.
+    /// A tool of this process reports progress with
+    /// [`CallContext::progress`](toolbridge_core::CallContext::progress). It may arrive before the part
+    /// with its call.
     ToolProgress {
-        /// The model's id for the call, where the CLI gave one.
+        /// The model's id for the call, if the CLI provides it.
         id: Option<String>,
         /// The tool's name as the model knows it, such as `mcp__tools__add`.
         name: String,
-        /// How far it is.
+        /// The progress.
         progress: Progress,
     },
-    /// Something that an agent did which the model has started with a tool call. It is not a part of the
-    /// answer.
+    /// An event of a subagent that the model started with a tool call. It is not part of the answer.
     Subagent {
-        /// The id of the call that started it.
+        /// The id of the call that started the subagent.
         parent_tool_use_id: String,
-        /// What it did.
+        /// The event.
         event: Box<Event>,
     },
     /// The answer; the last event.
     Result(Box<ResponseWithMetadata>),
-    /// Something else that the CLI said, as it wrote it.
+    /// Another message of the CLI, unchanged.
     Other(RawJson),
 }
 
-/// What the CLI says when it begins.
+/// What the CLI reports when it starts on a prompt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Started {
     /// The conversation's id.
     pub session_id: Option<String>,
-    /// The model that is asked.
+    /// The model in use.
     pub model: Option<String>,
     /// The tools that the model may use.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// The MCP servers, and whether they are connected.
+    /// The MCP servers and their connection state.
     #[serde(default)]
     pub mcp_servers: Vec<McpServerStatus>,
 }
 
-/// How an MCP server is doing.
+/// The state of an MCP server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct McpServerStatus {
     /// Its name.
     pub name: String,
-    /// `connected`, `failed`, `pending`, or another word of the CLI's.
+    /// `connected`, `failed`, `pending`, or another value of the CLI.
     pub status: String,
-    /// Why it failed, where the CLI says.
+    /// Why it failed, if the CLI reports that.
     pub error: Option<String>,
 }

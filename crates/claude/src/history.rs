@@ -1,7 +1,7 @@
-//! What was said before, as a conversation of the CLI's own: the lines of a file that it resumes.
+//! Converts history to the CLI's own format: the lines of a session file that it resumes.
 //!
-//! The API wants the user to begin, each call of a tool to have an id of its own, and its result to stand in the message right
-//! behind it. History that somebody else has made need not be so, and is made so here.
+//! The API requires that the user begins, that each tool call has a unique id, and that its result is in
+//! the message right after it. History from other sources may violate this and is normalized here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,22 +13,22 @@ use uuid::Uuid;
 use crate::part::Part;
 use crate::prompt::{Input, Message, done};
 
-/// What stands where nothing is known.
+/// Placeholders for missing content.
 const NOTHING_SAID: &str = "(The user has not said anything yet.)";
 const NO_RESULT: &str = "(The result of this call is not known.)";
 const EMPTY: &str = "(nothing)";
 
-/// The blocks that may stand in the result of a tool.
+/// The block types allowed in a tool result.
 const RESULT_BLOCKS: [&str; 4] = ["text", "image", "document", "search_result"];
 
-/// How long a name or an id may be.
+/// The maximum length of a name or an id.
 const MAX_NAME: usize = 128;
 
-/// The tools of the request that history goes to.
+/// The tools of the request that the history is for.
 pub(crate) struct Offered<'a> {
-    /// Whether there are any. Without, the API takes no calls of tools either, and they become text.
+    /// Whether there are any. Without tools the API rejects tool calls too, so they become text.
     pub(crate) any: bool,
-    /// How the model knows a tool.
+    /// Maps a tool's name to the name that the model knows.
     pub(crate) name: &'a dyn Fn(&str) -> String,
 }
 
@@ -41,15 +41,15 @@ enum Role {
 #[derive(Default)]
 struct Turns<'a> {
     said: Vec<(Role, Vec<Value>)>,
-    /// The calls of the last message, by their ids of old and of now.
+    /// The calls of the last message: original id and new id.
     open: Vec<(&'a str, String)>,
-    /// The results that no call has yet, by the ids of old and in their order.
+    /// Results without a call so far, by original id and in order.
     results: HashMap<&'a str, VecDeque<Value>>,
-    /// The ids of now.
+    /// The new ids.
     ids: HashSet<String>,
 }
 
-/// The lines of a session with these messages; `None` if nothing was said.
+/// The lines of a session with these messages; `None` if there are none.
 pub(crate) fn session(messages: &[Message], tools: &Offered<'_>) -> Option<String> {
     let mut turns = Turns::default();
     if tools.any {
@@ -79,7 +79,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Adds to the last message, if it is of that side, or to a new one.
+    /// Appends to the last message if it has that role, otherwise to a new one.
     fn push(&mut self, role: Role, block: Value) {
         match self.said.last_mut() {
             Some((last, blocks)) if *last == role => blocks.push(block),
@@ -118,16 +118,16 @@ impl<'a> Turns<'a> {
                 if self.open.iter().any(|(open, _)| open == id) {
                     self.answer_calls();
                 } else if self.results.get_mut(id.as_str()).and_then(VecDeque::pop_front).is_some() {
-                    // Of a call that nobody has told us of.
+                    // The result of an unknown call.
                     self.tell(part);
                 }
             }
-            // What the model thought is its own affair.
+            // Thinking is not passed on.
             Part::Text { .. } | Part::Thinking { .. } | Part::Other(_) => {}
         }
     }
 
-    /// Tells as text what cannot be told as what it is.
+    /// Adds a part as text when it cannot be represented otherwise.
     fn tell(&mut self, part: &Part) {
         if let Some(told) = done(part) {
             self.answer_calls();
@@ -135,7 +135,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Puts the results of all open calls right behind them.
+    /// Adds the results of all open calls right after them.
     fn answer_calls(&mut self) {
         for (old, now) in std::mem::take(&mut self.open) {
             let known = self.results.get_mut(old).and_then(VecDeque::pop_front);
@@ -146,8 +146,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// An id that the API takes, and that no other call has. The CLI takes one that begins with that of another and a `_` for a
-    /// part of the other call.
+    /// Makes an id that is valid for the API and unique. An id that starts with another id and `_` would be
+    /// treated by the CLI as a part of that other call.
     fn new_id(&mut self, old: &str) -> String {
         let plain = plain(old);
         let is_part =
@@ -166,7 +166,7 @@ fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// A name or an id of the letters that the API takes.
+/// A name or an id with only characters that the API accepts.
 fn plain(name: &str) -> String {
     let letter =
         |letter: char| if letter.is_ascii_alphanumeric() || "_-".contains(letter) { letter } else { '_' };
@@ -174,7 +174,7 @@ fn plain(name: &str) -> String {
     if plain.is_empty() { "unknown".into() } else { plain }
 }
 
-/// What a tool gave the model: a text, or blocks of the kinds that may stand there.
+/// A tool's result: a text, or blocks of the allowed types.
 fn result_content(content: &RawJson) -> Value {
     let block = |block: Value| match block["type"].as_str() {
         Some(kind) if RESULT_BLOCKS.contains(&kind) => block,
@@ -219,7 +219,8 @@ fn lines(turns: Vec<(Role, Vec<Value>)>) -> Option<String> {
     let ends_with_user = *last == Role::User;
     let mut lines: String = turns.into_iter().map(|(role, content)| line(role, content, false)).collect();
     if ends_with_user {
-        // Else the CLI would have the model answer that no response is requested. One that is virtual the model does not see.
+        // Otherwise the CLI would make the model answer that no response is requested. The model does not
+        // see a virtual message.
         lines.push_str(&line(Role::Assistant, vec![text("(no answer yet)")], true));
     }
     Some(lines)
@@ -242,7 +243,7 @@ mod tests {
         Part::Text { text: text.into() }
     }
 
-    /// What the file says, without ids of lines.
+    /// The messages in the file, without line ids.
     fn told(messages: &[Message], any: bool) -> Vec<(String, Value)> {
         let name = |name: &str| if name == "add" { "mcp__tools__add".into() } else { name.to_owned() };
         let Some(lines) = session(messages, &Offered { any, name: &name }) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Functions of this process that the CLI calls when something happens.
+//! Functions of this process that the CLI calls on events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use toolbridge_core::RawJson;
 use crate::opaque::Opaque;
 use crate::restriction::Restrictions;
 
-/// Something that happens in the CLI, and that a hook is called for.
+/// An event in the CLI for which a hook is called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum HookEvent {
@@ -22,21 +22,21 @@ pub enum HookEvent {
     PostToolUse,
     /// A tool failed.
     PostToolUseFailure,
-    /// The CLI has got a prompt.
+    /// A prompt was received.
     UserPromptSubmit,
     /// The model has answered.
     Stop,
-    /// An agent was started.
+    /// A subagent was started.
     SubagentStart,
-    /// An agent has answered.
+    /// A subagent has answered.
     SubagentStop,
-    /// The conversation is about to be made shorter.
+    /// The conversation is about to be compacted.
     PreCompact,
-    /// The CLI tells its user something.
+    /// The CLI notifies its user.
     Notification,
-    /// Somebody is to be asked whether a tool may be used.
+    /// The user is about to be asked whether a tool may be used.
     PermissionRequest,
-    /// Another one that the CLI knows.
+    /// Another event of the CLI.
     #[serde(untagged)]
     Other(String),
 }
@@ -53,54 +53,54 @@ impl From<&str> for HookEvent {
     }
 }
 
-/// What a hook is told.
+/// The input of a hook.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HookCall {
-    /// What happens.
+    /// The event.
     pub event: HookEvent,
-    /// All that the CLI says of it.
+    /// The event's data from the CLI.
     pub input: Value,
 }
 
 impl HookCall {
-    /// The tool, if it is about one.
+    /// The tool, if the event is about one.
     #[must_use]
     pub fn tool_name(&self) -> Option<&str> {
         self.input["tool_name"].as_str()
     }
 
-    /// The tool's arguments; `null` if it is not about one.
+    /// The tool's arguments; `null` if the event is not about a tool.
     #[must_use]
     pub fn tool_input(&self) -> &Value {
         &self.input["tool_input"]
     }
 }
 
-/// What a hook answers; the default says nothing.
+/// A hook's answer; the default is empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use]
 pub struct HookOutput(Map<String, Value>);
 
 impl HookOutput {
-    /// An answer as the CLI takes it, with all that it may have.
+    /// An answer in the CLI's own format.
     pub fn raw(answer: Map<String, Value>) -> Self {
         Self(answer)
     }
 
-    /// Lets the tool be used without anybody being asked. For [`HookEvent::PreToolUse`].
+    /// Lets the tool run without asking for permission. For [`HookEvent::PreToolUse`].
     pub fn allow() -> Self {
         Self::default().specific("permissionDecision", json!("allow"))
     }
 
-    /// Keeps the tool from being used; the model reads why. For [`HookEvent::PreToolUse`].
+    /// Prevents the tool call; the model sees the reason. For [`HookEvent::PreToolUse`].
     pub fn deny(reason: impl Into<String>) -> Self {
         Self::default()
             .specific("permissionDecision", json!("deny"))
             .specific("permissionDecisionReason", json!(reason.into()))
     }
 
-    /// Has the prompt left out, or the model go on instead of ending; it reads why.
+    /// Rejects the prompt, or makes the model continue instead of ending; it sees the reason.
     pub fn block(reason: impl Into<String>) -> Self {
         Self(Map::from_iter([("decision".into(), json!("block")), ("reason".into(), json!(reason.into()))]))
     }
@@ -110,17 +110,17 @@ impl HookOutput {
         Self(Map::from_iter([("continue".into(), json!(false)), ("stopReason".into(), json!(reason.into()))]))
     }
 
-    /// Has the tool used with these arguments instead. For [`HookEvent::PreToolUse`].
+    /// Replaces the tool's arguments. For [`HookEvent::PreToolUse`].
     pub fn with_input(self, input: Value) -> Self {
         self.specific("updatedInput", input)
     }
 
-    /// Tells the model something besides.
+    /// Adds text to the model's context.
     pub fn with_context(self, text: impl Into<String>) -> Self {
         self.specific("additionalContext", json!(text.into()))
     }
 
-    /// The answer of a hook that has failed: what it was to decide about does not happen.
+    /// The answer of a failed hook: it denies the action that it was called for.
     pub fn failure(event: &HookEvent, reason: impl Into<String>) -> Self {
         match event {
             HookEvent::PreToolUse => Self::deny(reason),
@@ -141,13 +141,13 @@ impl HookOutput {
         self
     }
 
-    /// The arguments that it would have a tool used with.
+    /// The arguments that replace those of the tool call.
     fn changed_input(&self) -> Option<&Value> {
         let specific = self.0.get("hookSpecificOutput")?;
         specific.get("updatedInput").or_else(|| specific.get("decision")?.get("updatedInput"))
     }
 
-    /// What the CLI reads.
+    /// The answer as the CLI reads it.
     fn into_answer(mut self, event: &HookEvent) -> Value {
         if let Some(Value::Object(specific)) = self.0.get_mut("hookSpecificOutput") {
             specific.entry("hookEventName").or_insert_with(|| json!(event));
@@ -156,14 +156,14 @@ impl HookOutput {
     }
 }
 
-/// A function of the user's, and what it is called for.
+/// A user's function and the event that it is called for.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
     pub(crate) shape: HookShape,
     function: Opaque<dyn Fn(HookCall) -> BoxFuture<'static, HookOutput> + Send + Sync>,
 }
 
-/// What the CLI is told of a hook.
+/// The part of a hook that is sent to the CLI.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct HookShape {
     pub(crate) event: HookEvent,
@@ -177,7 +177,7 @@ impl HookShape {
         if !matches!(self.matcher.as_str(), "" | "*") {
             said["matcher"] = json!(self.matcher);
         }
-        // One that takes too long has failed, and must not be as if there were none.
+        // A hook that times out has failed, and must not be ignored.
         if HookOutput::failure(&self.event, "") != HookOutput::default() {
             said["onFailure"] = json!("block");
         }
@@ -187,7 +187,7 @@ impl HookShape {
 
 const HOOK: &str = "hook_";
 
-/// The place of the hook that the CLI calls by this id.
+/// The index of the hook with this callback id.
 pub(crate) fn place_of(callback_id: &str) -> Option<usize> {
     callback_id.strip_prefix(HOOK)?.parse().ok()
 }
@@ -204,7 +204,7 @@ impl Hook {
         }
     }
 
-    /// Calls it, within the restrictions.
+    /// Calls the hook and applies the restrictions.
     pub(crate) async fn answer(
         self,
         input: &RawJson,
@@ -221,13 +221,13 @@ impl Hook {
         };
         let tool = input["tool_name"].as_str().unwrap_or_default().to_owned();
         let call = HookCall { event: event.clone(), input };
-        // In a task of its own, so that its panic is a refusal.
+        // In a separate task, so that a panic becomes a denial.
         let calling = tokio::spawn(async move { (self.function.0)(call).await });
         let output = AbortOnDropHandle::new(calling).await.unwrap_or_else(|error| {
             tracing::error!(%error, %event, "a hook failed");
             HookOutput::failure(&event, format!("a hook for {event} failed"))
         });
-        // The restrictions have seen the arguments as they were.
+        // The restrictions were only checked against the original arguments.
         let objection = output.changed_input().and_then(|input| restrictions.objection(&tool, server, input));
         objection.map_or(output, |reason| HookOutput::failure(&event, reason)).into_answer(&event)
     }

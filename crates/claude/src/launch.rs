@@ -1,7 +1,8 @@
-//! Settings, as the CLI takes them: its command line, its environment, files, and its first message.
+//! Translates settings for the CLI: its command line, environment, files, and first message.
 //!
-//! Every user of the machine can read a command line. So what may be a secret is not on it: prompts go with the
-//! first message or in files that only this user can read, and servers and settings in such files.
+//! Every user of the machine can read a command line. Possible secrets are therefore not on it: prompts are
+//! in the first message or in files that only this user can read; servers and settings are in such files
+//! too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,15 +20,15 @@ use crate::room::Room;
 use crate::settings::{Conversation, HOOKLESS, Settings, Skills, Thinking};
 use crate::version::Version;
 
-/// The built-in tools of a CLI that cannot be told which to offer.
+/// The built-in tools of CLI versions without an option to select them.
 const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edit,MultiEdit,Write,NotebookRead,\
     NotebookEdit,WebFetch,WebSearch,TodoWrite,ExitPlanMode,EnterPlanMode,SlashCommand,Skill,AskUserQuestion,\
     AgentOutputTool";
 
-/// The variable with which a program says what it is called.
+/// The variable that holds the name of the client program.
 const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 
-/// What a launch says besides the settings.
+/// Inputs of a launch besides the settings.
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
 #[derive(Debug)]
 pub(crate) struct Extras<'a> {
@@ -37,21 +38,21 @@ pub(crate) struct Extras<'a> {
     pub(crate) server: Option<(&'a str, Value)>,
     /// The tools of that server.
     pub(crate) own_tools: &'a [ToolSpec],
-    /// Whether the server's own tools run without anybody being asked.
+    /// Whether the server's own tools run without asking for permission.
     pub(crate) allow_own: bool,
     /// Whether only the servers given here exist.
     pub(crate) strict: bool,
-    /// Whether somebody here answers when the CLI asks for a permission.
+    /// Whether this process answers permission requests of the CLI.
     pub(crate) asks: bool,
-    /// What functions of this process are called for.
+    /// The hooks of this process.
     pub(crate) hooks: &'a [HookShape],
     /// Whether parameters of tools are restricted.
     pub(crate) restricted: bool,
-    /// Whether text is wanted as it comes.
+    /// Whether text is streamed as it arrives.
     pub(crate) partial: bool,
-    /// The schema that the model's output is to fit.
+    /// The schema that the model's output must match.
     pub(crate) output_schema: Option<&'a Value>,
-    /// What was said before, as a session of the CLI's.
+    /// The earlier messages, as a session of the CLI.
     pub(crate) history: Option<&'a str>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Extras<'a> {
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) arguments: Vec<OsString>,
-    /// What its environment has besides; the settings' own variables go over these.
+    /// Additional environment variables; variables from the settings override these.
     pub(crate) env: Vec<(&'static str, OsString)>,
     pub(crate) directory: Option<PathBuf>,
     /// The `initialize` request.
@@ -69,7 +70,7 @@ pub(crate) struct Launch {
 impl Launch {
     /// # Errors
     ///
-    /// When a file cannot be written, or the settings ask for what this CLI cannot do.
+    /// When a file cannot be written, or the settings require a feature that this CLI lacks.
     pub(crate) fn new(settings: &Settings, extras: Extras<'_>) -> Result<Self, ClaudeCodeError> {
         let frame = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
         let mut launch = Self {
@@ -92,7 +93,7 @@ impl Launch {
     }
 
     fn flag(&mut self, name: &str, value: Option<impl Into<OsString>>) {
-        // Behind a `=`, because a value may begin with a `-`.
+        // With `=`, because a value may begin with `-`.
         self.arguments.extend(value.map(|value| {
             let mut argument = OsString::from(format!("--{name}="));
             argument.push(value.into());
@@ -100,7 +101,8 @@ impl Launch {
         }));
     }
 
-    /// A flag and its value, each an argument: the older the CLI, the more it wants these two so. They begin with no `-`.
+    /// A flag and its value as two arguments, as older versions require for these two flags. The values
+    /// never begin with `-`.
     fn two(&mut self, name: &str, value: impl Into<OsString>) {
         self.arguments.extend([name.into(), value.into()]);
     }
@@ -131,13 +133,14 @@ impl Launch {
         );
     }
 
-    /// Where the CLI works, and where it leaves what it writes besides: in the room, as far as nobody misses it.
+    /// Sets the CLI's working directory and where it writes other files: in the room, unless they must be
+    /// kept.
     fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
         if !settings.is_claude_code() {
             self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
         }
         if !settings.offers_builtin("ToolSearch") {
-            // Tools would be held back for a search that the model does not have.
+            // Otherwise tools would be hidden behind a search tool that the model does not have.
             self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
         }
         if !settings.keeps_session() {
@@ -146,11 +149,11 @@ impl Launch {
         self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
         if settings.enable_file_checkpointing == Some(true) {
             self.env.push(("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true".into()));
-            // A prompt has an id only where the CLI repeats it.
+            // A prompt has an id only if the CLI repeats it.
             self.arguments.push("--replay-user-messages".into());
         }
         if settings.waits_for_agents() {
-            // The CLI ends with its answer, and what goes on behind it would be lost.
+            // The CLI exits after its answer, and background tasks would be lost.
             self.env.push(("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1".into()));
         }
         for directory in settings.add_dirs.iter().flatten() {
@@ -160,7 +163,7 @@ impl Launch {
             self.flag("plugin-dir", Some(directory));
         }
         if settings.is_alone(extras.strict) {
-            // The logs of its servers. Not with other servers or tools, whose caches would be lost.
+            // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
             self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
             self.directory.get_or_insert_with(|| extras.room.home().into());
         }
@@ -233,7 +236,7 @@ impl Launch {
         self.flag("permission-prompt-tool", extras.asks.then_some("stdio"));
         let mut hooks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         if extras.restricted {
-            // Without a matcher: which tools are meant is decided here, by their exact names.
+            // Without a matcher: the tools are selected here, by their exact names.
             hooks.insert("PreToolUse".into(), vec![json!({ "hookCallbackIds": [RESTRICTIONS] })]);
         }
         for (place, hook) in extras.hooks.iter().enumerate() {
@@ -245,7 +248,7 @@ impl Launch {
         Ok(())
     }
 
-    /// What an older CLI would not read, and say nothing.
+    /// Options that an older CLI would silently ignore.
     fn agents(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
         let known = [
             ("agents", !settings.agents.is_empty(), Version::WITH_AGENTS),
@@ -291,7 +294,7 @@ impl Launch {
             }
         };
         if let Some(history) = extras.history {
-            // A copy: a conversation that is kept would else be kept beside this file.
+            // As a fork; otherwise a kept conversation would be stored next to this file.
             self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(unwritten)?));
         }
         self.arguments.extend((forks || extras.history.is_some()).then(|| "--fork-session".into()));
@@ -351,25 +354,26 @@ impl Launch {
     }
 }
 
-/// The user's settings, and over them what keeps others from getting round a decision that is made here.
+/// The user's settings, plus overrides that prevent bypassing decisions made here.
 fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
     let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
     if let Some(sandbox) = &settings.sandbox {
         let mut sandbox = sandbox.clone();
-        // The CLI would go on without one, and warn a person who is not there.
+        // Otherwise the CLI would continue without a sandbox and only print a warning.
         sandbox.fail_if_unavailable.get_or_insert(true);
         whole["sandbox"] = json!(sandbox);
     }
     if extras.restricted || extras.asks {
-        // A skill's shell lines run without a question and without a hook.
+        // A skill's shell lines run without a permission request and without hooks.
         whole["disableSkillShellExecution"] = json!(true);
     }
     if extras.restricted {
-        // Another hook may change the arguments after ours has seen them. Ours still runs, where the CLI can tell.
+        // Another hook may change the arguments after our check. Our hook still runs if the CLI can
+        // distinguish it.
         if extras.version >= Version::WITH_SAFE_HOOKS {
             whole["disableAllHooks"] = json!(true);
         }
-        // In this mode no hook runs at all, and settings files can switch it on.
+        // In this mode no hook runs at all, and settings files can enable it.
         match whole.get_mut("env").and_then(Value::as_object_mut) {
             Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
             None => whole["env"] = json!({ HOOKLESS: "0" }),
@@ -384,7 +388,7 @@ fn unwritten(error: io::Error) -> ClaudeCodeError {
     ClaudeCodeError::execution(ExecutionKind::Start, message)
 }
 
-/// The CLI knows one draft of JSON Schema, and leaves a schema out that names another one.
+/// The CLI supports one draft of JSON Schema and ignores a schema that names another one.
 fn without_draft(mut schema: Value) -> Value {
     schema.as_object_mut().map(|root| root.remove("$schema"));
     schema
@@ -399,7 +403,7 @@ mod tests {
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
-    /// What a launch says, with `ROOM` for the room's path.
+    /// The content of a launch, with `ROOM` for the room's path.
     struct Said {
         arguments: Vec<String>,
         hello: Value,
@@ -457,7 +461,7 @@ mod tests {
         })
     }
 
-    /// A file of JSON that a launch has written.
+    /// A JSON file written by a launch.
     fn file(name: &str, content: &Value) -> (String, String) {
         (name.into(), content.to_string())
     }
@@ -785,7 +789,7 @@ mod tests {
         assert_eq!(parsed(&said), want);
         let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
         assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" }));
-        // One that would switch ours off with the others: there must be no others.
+        // This version would disable our hook along with the others, so the setting must be absent.
         let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
         let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
         assert_eq!(parsed(&said), want);

@@ -1,9 +1,9 @@
-//! The Claude Code CLI as a model, with tools of this process in it.
+//! The Claude Code CLI as a model that can call tools of this process.
 //!
 //! [`ClaudeCodeModel`] starts the CLI for each request, offers it the tools of a
-//! [`ToolSource`](toolbridge_core::ToolSource), and reads its answer: whole ([`ClaudeCodeModel::request`]),
-//! with what it cost ([`ClaudeCodeModel::request_with_metadata`]), or as it comes
-//! ([`ClaudeCodeModel::request_stream`]).
+//! [`ToolSource`](toolbridge_core::ToolSource), and reads its answer: complete
+//! ([`ClaudeCodeModel::request`]), with its cost ([`ClaudeCodeModel::request_with_metadata`]), or as a
+//! stream ([`ClaudeCodeModel::request_stream`]).
 
 mod builder;
 mod chat;

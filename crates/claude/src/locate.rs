@@ -1,4 +1,4 @@
-//! Where the Claude Code CLI is.
+//! Finds the Claude Code CLI.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rustix::fs::{Access, access};
 
 use crate::ClaudeCodeError;
 
-/// Where installers put it, below the home directory.
+/// Install locations, relative to the home directory.
 const BELOW_HOME: [&str; 6] = [
     ".claude/local/claude",
     ".local/bin/claude",
@@ -19,11 +19,11 @@ const BELOW_HOME: [&str; 6] = [
 
 const ELSEWHERE: [&str; 3] = ["/usr/local/bin/claude", "/opt/homebrew/bin/claude", "/usr/bin/claude"];
 
-/// The one that comes with the Python package `claude-agent-sdk`, below a folder of packages.
+/// The executable bundled with the Python package `claude-agent-sdk`, relative to a packages directory.
 const BUNDLED: &str = "claude_agent_sdk/_bundled/claude";
 
-/// Finds the CLI: the one `given`, else `claude` on the PATH, else in the places where installers put it,
-/// else in an installed Python package `claude-agent-sdk`.
+/// Finds the CLI: the `given` path, else `claude` on the PATH, else in the usual install locations, else in
+/// an installed Python package `claude-agent-sdk`.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn find_cli(given: Option<&Path>) -> Result<PathBuf, ClaudeCodeError> {
     let venv = env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let on_path = folders.iter().map(|folder| folder.join("claude"));
     let usual = home.iter().flat_map(|home| BELOW_HOME.map(|place| home.join(place)));
-    // Each `bin` on the PATH may be a Python's, with its packages beside it.
+    // Each `bin` on the PATH may belong to a Python installation, with its packages next to it.
     let beside = folders.iter().filter_map(|folder| folder.parent()).map(Path::to_path_buf);
     let own = home.as_ref().map(|home| home.join(".local"));
     let in_python = venv.into_iter().chain(own).chain(beside).flat_map(|prefix| bundled(&prefix));
@@ -53,7 +53,7 @@ pub fn find_cli(given: Option<&Path>) -> Result<PathBuf, ClaudeCodeError> {
     })
 }
 
-/// `<prefix>/lib/python3.*/{site,dist}-packages/claude_agent_sdk/_bundled/claude`, those that exist.
+/// The existing ones of `<prefix>/lib/python3.*/{site,dist}-packages/claude_agent_sdk/_bundled/claude`.
 fn bundled(prefix: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
     let mut found: Vec<_> = entries
@@ -67,7 +67,8 @@ fn bundled(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Not the crate `which`: most of the places are not on the PATH, and it would take the folders on it that are relative.
+/// Not the crate `which`: most of the places are not on the PATH, and it would accept relative directories
+/// on it.
 fn is_executable(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }

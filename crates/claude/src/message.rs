@@ -1,4 +1,4 @@
-//! What the CLI writes: one JSON object a line.
+//! Parses the CLI's output: one JSON object per line.
 
 use std::borrow::Cow;
 
@@ -15,40 +15,40 @@ use crate::question::AskRequest;
 /// A line of the CLI's output.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// The CLI wants something from us.
+    /// A request of the CLI.
     Ask { id: String, ask: Ask },
-    /// The CLI no longer wants what it asked for.
+    /// The CLI cancels its request.
     Withdraw { id: String },
-    /// The answer to something we asked.
+    /// The response to one of our requests.
     Answer { id: String, answer: Result<RawJson, String> },
     /// The end of a request.
     Result(RawJson),
-    /// What the model said and did, and which model that was.
+    /// Output of the model, and the model's name.
     Assistant { model: Option<String>, events: Vec<Event> },
-    /// The model begins to call a tool, with the block at that place of its message.
+    /// The model begins a tool call, in the block with this index.
     Call { index: u64, id: String, name: String },
-    /// The next piece of the arguments in the block at that place.
+    /// The next piece of the arguments in the block with this index.
     CallDelta { index: u64, json: String },
-    /// Something else that happened, in one or more events.
+    /// Anything else, as one or more events.
     Events(Vec<Event>),
 }
 
-/// What the CLI may ask.
+/// Requests of the CLI.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Pass this message to an MCP server here.
+    /// Forward this message to an MCP server in this process.
     Mcp { server: String, message: RawJson },
     /// May this tool be used?
     Permission(Asked),
-    /// Something happens that a hook was wanted for, which has this id.
+    /// Call the hook with this id.
     Hook { callback_id: String, input: RawJson },
-    /// An MCP server asks somebody.
+    /// An MCP server asks the user a question.
     Question(AskRequest),
-    /// Something else.
+    /// An unknown request.
     Unknown { subtype: String },
 }
 
-/// The members of all kinds of lines. An enum with a tag would copy payloads into trees to find the tag.
+/// The members of all kinds of lines. A tagged enum would parse payloads into trees to find the tag.
 #[derive(Default, Deserialize)]
 struct Members<'a> {
     #[serde(borrow)]
@@ -62,7 +62,7 @@ struct Members<'a> {
     event: Option<StreamEvent>,
 }
 
-/// What is read of a line that has a member of a shape we do not know.
+/// The members that are read if another member has an unknown shape.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -164,14 +164,14 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         }
         _ => None,
     };
-    // What is not understood is passed on as it is.
+    // Unknown messages are passed on unchanged.
     let events = match events {
         Some(events) => events,
         None => vec![Event::Other(whole()?)],
     };
     Ok(match parent_tool_use_id {
         None if r#type == "assistant" => {
-            // The CLI itself calls itself `<synthetic>`.
+            // `<synthetic>` marks messages of the CLI itself.
             let model = message.and_then(|message| message.model).filter(|model| !model.starts_with('<'));
             Line::Assistant { model, events }
         }
@@ -233,7 +233,7 @@ impl ControlResponse<'_> {
 }
 
 impl ApiMessage<'_> {
-    /// The content, when it is an array of blocks.
+    /// The content, if it is an array of blocks.
     fn blocks(&self) -> Option<Vec<&RawValue>> {
         serde_json::from_str(self.content?.get()).ok()
     }
@@ -243,7 +243,7 @@ impl ApiMessage<'_> {
         Some(self.blocks()?.into_iter().map(part).collect())
     }
 
-    /// Tool results, and what stands beside them as it is; a message without any is not understood here.
+    /// Tool results, and other blocks next to them unchanged; `None` for a message without tool results.
     fn results(&self, line: &Bytes) -> Option<Vec<Event>> {
         let result = |raw| match Part::read(line, RawJson::span(line, raw)) {
             part @ Part::ToolResult { .. } => Event::Part(part),
@@ -255,7 +255,7 @@ impl ApiMessage<'_> {
 }
 
 impl StreamEvent {
-    /// What it says of a tool call.
+    /// The tool call that this event starts or continues.
     fn call(&self) -> Option<Line> {
         let index = self.index;
         if let Some(BlockStart { r#type, id: Some(id), name: Some(name) }) = &self.content_block {

@@ -1,4 +1,4 @@
-//! The model: the CLI, with tools of this process in it.
+//! The model: the CLI with tools of this process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 /// The name under which tools are offered when none is given.
 pub const DEFAULT_SERVER_NAME: &str = "tools";
 
-/// A model that runs in the Claude Code CLI. Cloning is cheap; clones are the same model.
+/// A model that runs in the Claude Code CLI. Cloning is cheap; clones share the same model.
 ///
-/// Requests are independent of each other: each has a CLI process and, for tools, a session of its own. The model
-/// gets your tools and nothing else: none of the CLI's own, no settings, no files; see
+/// Requests are independent of each other: each has its own CLI process and, for tools, its own session.
+/// The model gets your tools and nothing else: no built-in tools, no settings, no files; see
 /// [`claude_code`](Self::claude_code).
 ///
 /// ```no_run
@@ -52,16 +52,16 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) tools: RwLock<Option<ServerTools>>,
     pub(crate) running: Running,
-    /// Each running CLI has one, where their number is bounded.
+    /// One permit per running CLI, if their number is limited.
     pub(crate) permits: Option<Arc<Semaphore>>,
     pub(crate) warm: Warm,
 }
 
-/// The requests under way, so that they can be interrupted.
+/// The running requests, so that they can be interrupted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running(Arc<Mutex<HashMap<u64, CancellationToken>>>);
 
-/// A request's place among those under way. Dropping it, or a clone, gives it up.
+/// A request's entry among the running ones. Dropping it, or a clone, removes the entry.
 #[derive(Clone)]
 pub(crate) struct Place {
     running: Running,
@@ -96,35 +96,37 @@ impl Drop for Place {
 }
 
 impl ClaudeCodeModel {
-    /// A model with everything as it is by default.
+    /// A model with default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A model that is the whole of Claude Code, as `claude` is in a terminal: with its own tools and system prompt,
-    /// the user's and the project's settings, memories, skills, hooks and MCP servers, and transcripts on disk.
+    /// A model with all of Claude Code, like `claude` in a terminal: with its built-in tools and system
+    /// prompt, the user's and the project's settings, memories, skills, hooks and MCP servers, and
+    /// transcripts on disk.
     ///
-    /// Prompts are plain text all the same: [`Settings::expand_prompts`] lets the CLI look into them.
+    /// Prompts are still plain text; [`Settings::expand_prompts`] lets the CLI expand them.
     #[must_use]
     pub fn claude_code() -> Self {
         let settings = Settings::default().claude_code(true);
         Self(Arc::new(Inner { options: Options { settings, ..Options::default() }, ..Inner::default() }))
     }
 
-    /// Starts a model of which more is to be said.
+    /// Starts building a model with options.
     pub fn builder() -> ClaudeCodeModelBuilder {
         ClaudeCodeModelBuilder::default()
     }
 
-    /// Offers tools to the model, in all requests from now on that bring none of their own
-    /// ([`Request::tools`]). They replace those of a former call; requests that are under way keep theirs.
+    /// Sets the tools for all later requests that have no tools of their own ([`Request::tools`]). They
+    /// replace those of an earlier call; running requests keep theirs.
     ///
-    /// Clones are the same model: for many users with tools or state of their own, let requests bring them.
+    /// Clones share these tools. To serve many users with different tools or state, set them on the
+    /// requests.
     ///
     /// # Errors
     ///
-    /// When the CLI would not take a server or tool of that name.
+    /// When the CLI would reject the name of the server or of a tool.
     pub fn set_agent_toolsets(
         &self,
         tools: impl ToolSource,
@@ -137,22 +139,22 @@ impl ClaudeCodeModel {
         Ok(())
     }
 
-    /// Asks the model, and waits for its answer.
+    /// Sends a request to the model and waits for the answer.
     ///
-    /// Dropping the future ends the request, with everything that belongs to it.
+    /// Dropping the future ends the request and cleans up everything that belongs to it.
     ///
     /// # Errors
     ///
-    /// Whatever can fail; see [`ClaudeCodeError`].
+    /// See [`ClaudeCodeError`].
     pub async fn request(&self, request: impl Into<Request>) -> Result<ModelResponse, ClaudeCodeError> {
         Ok(self.request_with_metadata(request).await?.response)
     }
 
-    /// Asks the model, and returns the answer with its cost, turns, session id and durations.
+    /// Sends a request to the model and returns the answer with its cost, turns, session id and durations.
     ///
     /// # Errors
     ///
-    /// Whatever can fail; see [`ClaudeCodeError`].
+    /// See [`ClaudeCodeError`].
     pub async fn request_with_metadata(
         &self,
         request: impl Into<Request>,
@@ -160,12 +162,12 @@ impl ClaudeCodeModel {
         self.start(request.into(), false).await?.finish().await
     }
 
-    /// Asks the model, and returns what happens as it happens. Needs a tokio runtime, and it must go on
+    /// Sends a request to the model and returns a stream of events. Needs a tokio runtime that keeps
     /// running.
     ///
     /// # Errors
     ///
-    /// When the request cannot be started. What goes wrong later is the stream's last item.
+    /// When the request cannot be started. A later failure is the stream's last item.
     pub async fn request_stream(
         &self,
         request: impl Into<Request>,
@@ -173,10 +175,10 @@ impl ClaudeCodeModel {
         self.start(request.into(), true).await
     }
 
-    /// Interrupts all requests that are under way, as a user would, and returns how many. They end with
+    /// Interrupts all running requests, as a user would, and returns their number. They end with
     /// [`CliInterrupted`](ClaudeCodeError::CliInterrupted).
     ///
-    /// [`ResponseStream::interrupt`] is for one of them.
+    /// Use [`ResponseStream::interrupt`] for a single request.
     #[must_use]
     pub fn interrupt(&self) -> usize {
         self.0.running.with(|running| {

@@ -17,7 +17,7 @@ use crate::settings::{HOOKLESS, Settings};
 use crate::tools::RequestTools;
 use crate::{ClaudeCodeError, Transport};
 
-/// Tools under the name of a server.
+/// Tools under a server's name.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerTools {
     pub(crate) source: Opaque<dyn ToolSource>,
@@ -25,7 +25,7 @@ pub(crate) struct ServerTools {
     pub(crate) transport: Transport,
 }
 
-/// Tools as a CLI gets to know them.
+/// Tools as described to the CLI.
 #[derive(Debug, Clone)]
 pub(crate) struct Described {
     pub(crate) server: String,
@@ -43,14 +43,14 @@ pub(crate) struct Offer {
 
 /// How the CLI reaches a server.
 pub(crate) enum Way {
-    /// By a bridge that it starts.
+    /// Through a bridge that the CLI starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
     Sdk { source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer },
 }
 
 impl ServerTools {
-    /// The tools that a request brings, if it does.
+    /// The request's own tools, if it has any.
     pub(crate) fn of(request: &Request) -> Result<Option<Self>, ClaudeCodeError> {
         let Some(source) = request.tools.clone() else { return Ok(None) };
         let server = request.server_name.as_deref().unwrap_or(DEFAULT_SERVER_NAME);
@@ -58,12 +58,12 @@ impl ServerTools {
         Ok(Some(Self { source, server: server.into(), transport: request.transport }))
     }
 
-    /// The tools' names as the CLI has them.
+    /// The tools' names as the CLI uses them.
     fn full_names(&self) -> Vec<String> {
         self.source.0.tools().iter().map(|tool| format!("mcp__{}__{}", self.server, tool.name)).collect()
     }
 
-    /// The tools that a request offers: those that it wants. None when nothing is left.
+    /// The tools selected by the request; `None` if none is left.
     pub(crate) fn chosen(
         mut self,
         request: &Request,
@@ -82,7 +82,7 @@ impl ServerTools {
         Ok(Some(self))
     }
 
-    /// What the CLI is told of them; `auto` is what [`Transport::Auto`] stands for.
+    /// The description for the CLI; `auto` is the transport that [`Transport::Auto`] selects.
     pub(crate) fn described(&self, auto: Transport) -> Described {
         let source = &self.source.0;
         Described {
@@ -95,7 +95,7 @@ impl ServerTools {
 }
 
 impl Described {
-    /// Makes tools reachable for a CLI; and its entry for them among the MCP servers.
+    /// Makes the tools reachable for a CLI, and returns the entry for its MCP servers.
     pub(crate) async fn offer(
         &self,
         options: &Options,
@@ -126,7 +126,7 @@ impl Described {
 }
 
 impl Offer {
-    /// Its session, if it has one. It ends with the offer, whoever else holds it.
+    /// Its session, if it has one. The session ends with the offer, even if other holders remain.
     pub(crate) fn session(&self) -> Option<&Arc<Session>> {
         match &self.way {
             Way::Stdio(session) => Some(session),
@@ -136,7 +136,7 @@ impl Offer {
 }
 
 impl Offer {
-    /// Has the spans of calls be in that one.
+    /// Sets the parent span of tool calls.
     pub(crate) fn surround_calls(&self, span: Option<Span>) {
         match &self.way {
             Way::Stdio(session) => session.surround_calls(span),
@@ -153,11 +153,11 @@ impl Drop for Offer {
     }
 }
 
-/// The restricted tools of which only the CLI can say whether there are such.
+/// The restricted tools whose existence only the CLI can confirm.
 ///
 /// # Errors
 ///
-/// When there can be no such tool, or the settings switch restrictions off.
+/// When such a tool cannot exist, or the settings disable restrictions.
 pub(crate) fn awaited(
     restrictions: &Restrictions,
     settings: &Settings,

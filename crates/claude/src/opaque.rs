@@ -1,9 +1,9 @@
-//! What a user gives us that has nothing to show.
+//! A wrapper for user-provided values without `Debug`.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A function or a trait object; `Debug` of what holds it can be derived.
+/// A function or a trait object, wrapped so that its owner can derive `Debug`.
 pub(crate) struct Opaque<T: ?Sized>(pub(crate) Arc<T>);
 
 impl<T: ?Sized> Clone for Opaque<T> {

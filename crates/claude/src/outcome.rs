@@ -1,4 +1,4 @@
-//! What becomes of the CLI's result: an answer or an error.
+//! Turns the CLI's result into an answer or an error.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use crate::error::ExecutionKind;
 use crate::part::Part;
 use crate::response::{Metadata, ModelResponse, ResponseWithMetadata, Usage, lenient};
 
-/// The CLI's result, as far as it is understood here.
+/// The members of the CLI's result that are used here.
 #[derive(Debug, Deserialize)]
 struct ResultLine<'a> {
     #[serde(default, deserialize_with = "lenient")]
@@ -30,16 +30,16 @@ struct ResultLine<'a> {
     terminal_reason: Option<String>,
 }
 
-/// What a request was about, as far as its result depends on it.
+/// The properties of a request that affect how its result is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked {
-    /// Output that fits a schema was wanted.
+    /// Whether output matching a schema was requested.
     pub(crate) output: bool,
-    /// Somebody called `interrupt`.
+    /// Whether `interrupt` was called.
     pub(crate) interrupted: bool,
 }
 
-/// Makes the answer out of the CLI's result and the parts that came before it.
+/// Builds the answer from the CLI's result and the parts before it.
 pub(crate) fn answer(
     raw: &RawJson,
     parts: Vec<Part>,
@@ -63,7 +63,7 @@ pub(crate) fn answer(
         });
     }
     let metadata = Metadata { raw: raw.clone(), ..raw.decode().map_err(unread)? };
-    // A command of the CLI, such as `/cost`, answers without the model, and only here.
+    // A command of the CLI, such as `/cost`, answers without the model, and only in the result.
     let mut parts = parts;
     if let Some(text) = result.result.filter(|text| !text.is_empty() && structured_output.is_none())
         && !parts.iter().any(|part| matches!(part, Part::Text { .. }))
@@ -101,7 +101,7 @@ fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeEr
     ClaudeCodeError::CliExecution { kind, message, result: Some(raw.clone()) }
 }
 
-/// The result's own words.
+/// The message in the result.
 fn said(result: &ResultLine<'_>) -> Option<String> {
     let errors = (!result.errors.is_empty()).then(|| result.errors.join("; "));
     result.result.clone().filter(|text| !text.is_empty()).or(errors)

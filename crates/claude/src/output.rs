@@ -1,4 +1,4 @@
-//! What a request makes of a line of the CLI's output.
+//! Handles the CLI's output, line by line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,36 +20,36 @@ use crate::permission::decide;
 use crate::question::ask;
 use crate::restriction::{RESTRICTIONS, is_among, no_such_tool};
 
-/// The longest answer, with all its tool calls and results.
+/// The maximum size of an answer, with all its tool calls and results.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
 
-/// How much the CLI may ask before it reads the answers.
+/// The maximum number of unanswered requests of the CLI.
 const MAX_ASKED: usize = 4096;
 
-/// What the CLI has said so far, as far as it matters later.
+/// Collected output of the CLI that is needed later.
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) parts: Vec<Part>,
-    /// How long the lines were that the parts came in.
+    /// The total length of the lines that contained the parts.
     part_bytes: usize,
     pub(crate) model: Option<String>,
     pub(crate) session_id: Option<String>,
-    /// Why the first line that could not be read could not.
+    /// The error of the first unreadable line.
     pub(crate) unreadable: Option<String>,
-    /// The call of each block that is being written, by its place in the message.
+    /// The calls being written, by block index: id and name.
     writing: HashMap<u64, (String, String)>,
-    /// The tools called, by the ids of their calls.
+    /// Tool names by call id.
     names: HashMap<String, String>,
     /// The calls that the CLI has asked about before it made them.
     asked_about: HashSet<String>,
-    /// What it has asked and may take back.
+    /// Requests of the CLI in progress, which it may cancel.
     asked: HashMap<String, AbortHandle>,
 }
 
 impl Driver {
-    /// Takes a line; returns the result, if it is one.
+    /// Handles a line; returns the result, if it is one.
     pub(crate) fn take(&mut self, line: &Bytes) -> Result<Option<RawJson>, ClaudeCodeError> {
-        // Some versions talk to people on stdout.
+        // Some versions write human-readable text to stdout.
         if line.trim_ascii_start().first() != Some(&b'{') {
             let start = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
             self.said.unreadable.get_or_insert(format!("`{start}` is not a message"));
@@ -101,7 +101,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Keeps what belongs to the answer, and passes everything on.
+    /// Stores the parts of the answer and forwards all events.
     fn pass_on(&mut self, events: Vec<Event>, line_bytes: usize) -> Result<(), ClaudeCodeError> {
         if events.iter().any(|event| matches!(event, Event::Part(_))) {
             self.said.part_bytes += line_bytes;
@@ -119,13 +119,13 @@ impl Driver {
                 Event::Started(started) => self.check_start(started)?,
                 _ => {}
             }
-            // The events of a line share its buffer.
+            // The events of a line share its buffer, so its size is counted once.
             self.tell(event, std::mem::take(&mut bytes))?;
         }
         Ok(())
     }
 
-    /// Puts the tool's name to its result; and sees to it that the CLI asked where it had to.
+    /// Adds the tool's name to its result, and fails if the CLI ran a restricted tool without asking first.
     fn note(&mut self, part: &mut Part) -> Result<(), ClaudeCodeError> {
         match part {
             Part::ToolCall { id, name, .. } => _ = self.said.names.insert(id.clone(), name.clone()),
@@ -145,8 +145,8 @@ impl Driver {
         Ok(())
     }
 
-    /// A CLI that begins without our server would be a model without its tools; and the restricted tools that only
-    /// the CLI knows of must be there.
+    /// Fails if the CLI starts without our server, since the model would have no tools, or without a
+    /// restricted tool that only the CLI knows.
     fn check_start(&mut self, started: &Started) -> Result<(), ClaudeCodeError> {
         self.said.model.clone_from(&started.model);
         self.said.session_id.clone_from(&started.session_id);
@@ -164,7 +164,7 @@ impl Driver {
         self.plan.awaited.iter().find(is_missing).map_or(Ok(()), |tool| Err(no_such_tool(tool)))
     }
 
-    /// Answers what the CLI asks.
+    /// Answers a request of the CLI.
     fn answer(&mut self, id: String, asked: Ask) -> Result<(), ClaudeCodeError> {
         if self.work.len() > MAX_ASKED {
             let reason = format!("it asks more than {MAX_ASKED} things and reads no answer");

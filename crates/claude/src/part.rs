@@ -1,4 +1,4 @@
-//! Pieces of what the model said and did.
+//! Parts of the model's output and of tool results.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,9 +6,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use toolbridge_core::RawJson;
 
-/// A piece of what the model said or did, or of what came back to it.
+/// A part of the model's output, or a tool result that was returned to it.
 ///
-/// As JSON its `type` says what it is, such as `tool_call`; the CLI's own blocks can be read as well.
+/// As JSON, `type` names the kind, such as `tool_call`; the CLI's own blocks can be read as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -18,11 +18,11 @@ pub enum Part {
         /// The text.
         text: String,
     },
-    /// What the model thought.
+    /// The model's thinking.
     Thinking {
-        /// The thought.
+        /// The text.
         text: String,
-        /// The API's signature of it.
+        /// The API's signature of the thinking.
         signature: Option<String>,
     },
     /// A tool was called.
@@ -34,23 +34,23 @@ pub enum Part {
         /// The arguments.
         input: RawJson,
     },
-    /// A tool has answered.
+    /// A tool's result.
     ToolResult {
         /// The id of its call.
         id: String,
-        /// The tool's name, if its call was seen.
+        /// The tool's name, if its call is known.
         name: Option<String>,
-        /// What the model got: a string, or an array of blocks.
+        /// The content returned to the model: a string, or an array of blocks.
         content: RawJson,
         /// Whether the call failed.
         is_error: bool,
     },
-    /// A block of another kind, as the CLI wrote it.
+    /// A block of another kind, unchanged.
     #[serde(untagged)]
     Other(RawJson),
 }
 
-/// The members of all kinds of parts. What serde itself makes of a tagged enum would not keep JSON as it was written.
+/// The members of all kinds of parts. A tagged enum of serde would not preserve JSON as written.
 #[derive(Deserialize)]
 struct Block<'a> {
     r#type: String,
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Part {
 }
 
 impl Part {
-    /// Reads a block that lies in `buffer`, which the part shares.
+    /// Reads a block inside `buffer`; the part shares the buffer.
     pub(crate) fn read(buffer: &Bytes, block: RawJson) -> Self {
         let raw = |value: &RawValue| RawJson::span(buffer, value);
         let known = |Block { r#type, text, signature, id, name, input, content, is_error }: Block<'_>| {
@@ -96,7 +96,7 @@ impl Part {
         part.unwrap_or(Self::Other(block))
     }
 
-    /// The part's text, or that of a tool's result; blocks that are no text are left out.
+    /// The text of the part or of the tool's result; blocks without text are skipped.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! Who decides whether a tool may be used.
+//! Decisions about whether a tool may be used.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::opaque::Opaque;
 use crate::permission_update::PermissionUpdate;
 use crate::restriction::Restrictions;
 
-/// A tool that the model wants to use, and nobody has allowed yet.
+/// A tool call that no rule has allowed yet.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PermissionRequest {
@@ -19,22 +19,22 @@ pub struct PermissionRequest {
     pub tool_name: String,
     /// Its arguments.
     pub input: Value,
-    /// The model's id for the call, where the CLI gives it.
+    /// The model's id for the call, if the CLI provides it.
     pub tool_use_id: Option<String>,
-    /// What would allow this and the like from now on; for [`Permission::AllowAnd`].
+    /// Updates that would allow this and similar calls from now on; for [`Permission::AllowAnd`].
     pub suggestions: Vec<PermissionUpdate>,
-    /// Why it is asked, in the CLI's words.
+    /// Why permission is needed, as reported by the CLI.
     pub reason: Option<String>,
-    /// The path that the tool may not touch yet, if it is that.
+    /// The path that the tool has no access to yet, if that is the reason.
     pub blocked_path: Option<String>,
-    /// The agent that wants to use it, if it is one.
+    /// The subagent that makes the call, if it is one.
     pub agent_id: Option<String>,
 }
 
 impl PermissionRequest {
-    /// Reads what the CLI asks. What it says besides is of use to people, so what cannot be read of that is left out.
+    /// Reads the CLI's request. The optional details are for display, so unreadable ones are left out.
     pub(crate) fn new(asked: &Asked) -> Result<Self, String> {
-        // What nobody can look at, nobody can allow.
+        // Arguments that cannot be read cannot be allowed.
         let unread = |error| format!("the arguments of `{}` cannot be read: {error}", asked.tool);
         let input = asked.input.decode().map_err(unread)?;
         let about = asked.about.decode::<Value>().unwrap_or_default();
@@ -52,51 +52,51 @@ impl PermissionRequest {
     }
 }
 
-/// A question whether a tool may be used.
+/// A permission request of the CLI.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) tool: String,
     pub(crate) input: RawJson,
-    /// The whole question.
+    /// The whole request.
     pub(crate) about: RawJson,
 }
 
-/// Whether a tool may be used.
+/// The decision about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Permission {
-    /// With the arguments it has.
+    /// Allow it with its arguments.
     Allow,
-    /// With these arguments instead.
+    /// Allow it with these arguments instead.
     AllowWith(Value),
-    /// And from now on, what these updates say.
+    /// Allow it, and apply these updates from now on.
     AllowAnd {
-        /// The arguments, if not those it has.
+        /// New arguments, if they change.
         input: Option<Value>,
-        /// What is allowed from now on.
+        /// The updates to apply.
         updates: Vec<PermissionUpdate>,
     },
-    /// Not; the model reads why.
+    /// Deny it; the model sees the reason.
     Deny {
-        /// Why.
+        /// The reason.
         message: String,
-        /// Whether the whole request is to end.
+        /// Whether to end the whole request.
         interrupt: bool,
     },
 }
 
 impl Permission {
-    /// A refusal; the model reads the message and goes on.
+    /// Denies the call; the model sees the message and continues.
     pub fn deny(message: impl Into<String>) -> Self {
         Self::Deny { message: message.into(), interrupt: false }
     }
 
-    /// Allows this call, and from now on what the updates say.
+    /// Allows this call and applies the updates from now on.
     pub fn allow_and(updates: impl IntoIterator<Item = PermissionUpdate>) -> Self {
         Self::AllowAnd { input: None, updates: updates.into_iter().collect() }
     }
 
-    /// The arguments that it would have the tool used with, if they are others.
+    /// The replaced arguments, if any.
     fn changed_input(&self) -> Option<&Value> {
         match self {
             Self::AllowWith(input) | Self::AllowAnd { input: Some(input), .. } => Some(input),
@@ -104,7 +104,7 @@ impl Permission {
         }
     }
 
-    /// What the CLI reads.
+    /// The decision as the CLI reads it.
     pub(crate) fn to_answer(&self, input: &RawJson) -> Value {
         match self {
             Self::Allow | Self::AllowWith(_) | Self::AllowAnd { .. } => {
@@ -122,7 +122,7 @@ impl Permission {
     }
 }
 
-/// A function of the user's that decides.
+/// A user's function that decides.
 pub(crate) type Decider = Opaque<dyn Fn(PermissionRequest) -> BoxFuture<'static, Permission> + Send + Sync>;
 
 pub(crate) fn decider<F, D>(decide: F) -> Decider
@@ -133,7 +133,7 @@ where
     Opaque(Arc::new(move |request| Box::pin(decide(request))))
 }
 
-/// Asks the user's function, within the restrictions.
+/// Calls the user's function and applies the restrictions.
 pub(crate) async fn decide(
     decider: Option<Decider>,
     restrictions: &Restrictions,
@@ -146,7 +146,7 @@ pub(crate) async fn decide(
         Err(reason) => return Permission::deny(reason),
     };
     let tool = asked.tool.clone();
-    // In a task of its own, so that its panic is a refusal.
+    // In a separate task, so that a panic becomes a denial.
     let deciding = tokio::spawn(async move { decide(request).await });
     let permission = match AbortOnDropHandle::new(deciding).await {
         Ok(permission) => permission,

@@ -1,4 +1,4 @@
-//! Changes of what is allowed from now on.
+//! Changes to permissions.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::settings::PermissionMode;
 
-/// A change of what is allowed from now on: what the CLI suggests with a [`PermissionRequest`](crate::PermissionRequest), and what
-/// [`Permission::AllowAnd`](crate::Permission::AllowAnd) answers.
+/// A change to permissions: suggested by the CLI in a [`PermissionRequest`](crate::PermissionRequest), or
+/// returned with [`Permission::AllowAnd`](crate::Permission::AllowAnd).
 ///
 /// ```
 /// # use toolbridge_claude as toolbridge;
@@ -23,33 +23,33 @@ use crate::settings::PermissionMode;
 #[serde(tag = "type", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum PermissionUpdate {
-    /// Adds rules to those there are.
+    /// Adds rules to the existing ones.
     AddRules {
         /// The rules.
         rules: Vec<PermissionRule>,
-        /// What they say.
+        /// The rules' behaviour.
         behavior: RuleBehavior,
-        /// Where they are kept.
+        /// Where they are stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
-    /// Has these rules take the place of those that say the same, and are kept there.
+    /// Replaces the rules with the same behaviour and destination.
     ReplaceRules {
         /// The rules.
         rules: Vec<PermissionRule>,
-        /// What they say.
+        /// The rules' behaviour.
         behavior: RuleBehavior,
-        /// Where they are kept.
+        /// Where they are stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
-    /// Takes rules away.
+    /// Removes rules.
     RemoveRules {
         /// The rules.
         rules: Vec<PermissionRule>,
-        /// What they say.
+        /// The rules' behaviour.
         behavior: RuleBehavior,
-        /// Where they are kept.
+        /// Where they are stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
@@ -57,33 +57,33 @@ pub enum PermissionUpdate {
     SetMode {
         /// The mode.
         mode: PermissionMode,
-        /// Where it is kept.
+        /// Where it is stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
-    /// Lets the CLI's tools work in further directories.
+    /// Gives the CLI's tools access to more directories.
     AddDirectories {
         /// The directories.
         directories: Vec<PathBuf>,
-        /// Where they are kept.
+        /// Where they are stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
-    /// Takes directories away.
+    /// Removes access to directories.
     RemoveDirectories {
         /// The directories.
         directories: Vec<PathBuf>,
-        /// Where they are kept.
+        /// Where they are stored.
         #[serde(default)]
         destination: PermissionDestination,
     },
-    /// Another one that the CLI knows.
+    /// Another update of the CLI.
     #[serde(untagged)]
     Other(Value),
 }
 
 impl PermissionUpdate {
-    /// Allows what these rules name, until the CLI ends.
+    /// Allows what these rules match, until the CLI ends.
     pub fn allow(rules: impl IntoIterator<Item = PermissionRule>) -> Self {
         let rules = rules.into_iter().collect();
         Self::AddRules { rules, behavior: RuleBehavior::Allow, destination: PermissionDestination::Session }
@@ -95,14 +95,14 @@ impl PermissionUpdate {
         Self::SetMode { mode, destination: PermissionDestination::Session }
     }
 
-    /// Lets the CLI's tools work in further directories, until it ends.
+    /// Gives the CLI's tools access to more directories, until it ends.
     pub fn directories<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> Self {
         let directories = directories.into_iter().map(Into::into).collect();
         Self::AddDirectories { directories, destination: PermissionDestination::Session }
     }
 
-    /// The same, kept elsewhere. What the CLI suggests is often for a settings file; [`Session`](PermissionDestination::Session)
-    /// writes none.
+    /// Changes the destination. The CLI's suggestions often target a settings file;
+    /// [`Session`](PermissionDestination::Session) writes none.
     #[must_use]
     pub fn kept_in(mut self, place: PermissionDestination) -> Self {
         match &mut self {
@@ -118,14 +118,14 @@ impl PermissionUpdate {
     }
 }
 
-/// What a rule is about.
+/// The calls that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PermissionRule {
     /// The tool, such as `Bash` or `mcp__tools__add`.
     pub tool_name: String,
-    /// Which of its calls; all of them without this.
+    /// Which of its calls; `None` matches all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule_content: Option<String>,
 }
@@ -136,7 +136,7 @@ impl PermissionRule {
         Self { tool_name: tool_name.into(), rule_content: None }
     }
 
-    /// Only for those calls, in the CLI's words, such as `git status:*`.
+    /// Restricts the rule to certain calls, in the CLI's syntax, such as `git status:*`.
     #[must_use]
     pub fn content(mut self, content: impl Into<String>) -> Self {
         self.rule_content = Some(content.into());
@@ -144,34 +144,34 @@ impl PermissionRule {
     }
 }
 
-/// What a rule says.
+/// A rule's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum RuleBehavior {
-    /// It is allowed.
+    /// Allow the call.
     Allow,
-    /// It is not.
+    /// Deny the call.
     Deny,
-    /// Somebody is asked each time.
+    /// Ask each time.
     Ask,
 }
 
-/// Where a change of permissions is kept.
+/// Where a permission change is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum PermissionDestination {
-    /// Nowhere: it holds until the CLI ends.
+    /// Not stored: it applies until the CLI ends.
     #[default]
     Session,
     /// In the user's settings, for all projects.
     UserSettings,
-    /// In the project's settings, which others may have too.
+    /// In the project's settings, which may be shared with others.
     ProjectSettings,
-    /// In this user's settings for the project.
+    /// In this user's local settings for the project.
     LocalSettings,
-    /// Beside what was given on the command line; it holds until the CLI ends.
+    /// With the command-line rules; it applies until the CLI ends.
     CliArg,
 }
 

@@ -1,8 +1,9 @@
-//! The CLI as a child that never outlives us, nor does what it starts.
+//! Runs the CLI as a child process and ensures that neither it nor its descendants outlive this process.
 //!
-//! Between it and us is a guardian (`toolbridge/guard.rs`), which kills whatever is left when the CLI ends or we do.
-//! Where there is no executable for one, the CLI alone dies with us, and what it has started is found by its group and
-//! by a variable in its environment.
+//! A guardian process (`toolbridge/guard.rs`) runs between this process and the CLI, and kills all
+//! remaining processes when either of them ends. If no guardian executable is available, only the CLI
+//! itself dies with this process; its descendants are found by process group and by a variable in their
+//! environment.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -23,16 +24,16 @@ use crate::error::starting;
 use crate::room::Room;
 use crate::sweep::{MARKER, Mark};
 
-/// How long the CLI has to end by itself once its stdin is closed, and then once more after each signal.
+/// How long the CLI may take to exit once its stdin is closed, and again after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it has after each signal when nobody wants its result any more.
+/// How long it may take after each signal if its result is no longer needed.
 const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long what is left of the group has once the CLI itself is gone.
+/// How long the rest of the group may take once the CLI itself has exited.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A running CLI. Dropping it ends the whole group, see [`Group::end`].
+/// A running CLI. Dropping it ends the whole group; see [`Group::end`].
 #[derive(Debug)]
 pub(crate) struct Process {
     group: Arc<Group>,
@@ -42,16 +43,16 @@ pub(crate) struct Process {
 /// The processes of a CLI.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Of the guardian, which is alone in it, or else of the CLI.
+    /// The group of the guardian, which is its only member, or else of the CLI.
     led: Arc<child::Group>,
     is_guarded: bool,
-    /// Whether somebody sees to its end.
+    /// Whether the group is already being ended.
     is_ending: AtomicBool,
     mark: Mark,
 }
 
-/// The command that starts `program`, without arguments: through the guardian that is `given`, else through the
-/// one that is found, if any.
+/// The command that starts `program`, without arguments: through the `given` guardian, or through the one
+/// that is found, if any.
 pub(crate) fn command(program: &Path, given: Option<&Path>) -> Command {
     // Absolute: the CLI may be started in another directory.
     let given = given.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
@@ -65,7 +66,7 @@ fn is_guarded(command: &Command) -> bool {
     command.get_args().next() == Some(guard::COMMAND.as_ref())
 }
 
-/// Says once what may happen without a guardian.
+/// Warns once about the consequences of a missing guardian.
 pub(crate) fn warn_if_unguarded(command: &Command) {
     static WARNED: Once = Once::new();
     if !is_guarded(command) {
@@ -81,7 +82,7 @@ pub(crate) fn warn_if_unguarded(command: &Command) {
 impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
-    /// The room goes when nobody is left who could write to it.
+    /// The room is removed when no process is left that could write to it.
     pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
@@ -95,7 +96,7 @@ impl Process {
         let cwd = command.get_current_dir().map(Path::to_path_buf);
         let failed = |error: io::Error| starting(&executable, cwd.as_deref(), &error);
         let pipes = Pipes::to(&mut command).map_err(failed)?;
-        // Held as long as it lives: the CLI takes 2 s to end when nobody could read what it has to say.
+        // Held while the CLI lives: it takes 2 s to exit if its stdout has no reader.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
         let group = move |child: &Child| Group::new(child, is_guarded, format!("{MARKER}={id}"));
         let held = (stdout, room);
@@ -109,17 +110,17 @@ impl Process {
         Ok((Self { group, exit }, pipes))
     }
 
-    /// The processes, for somebody else who may have to end them.
+    /// The processes, for another owner that may have to end them.
     pub(crate) fn group(&self) -> Arc<Group> {
         Arc::clone(&self.group)
     }
 
-    /// Waits for the end of the CLI and of everybody in its group.
+    /// Waits until the CLI and all processes in its group have exited.
     pub(crate) async fn exited(&mut self) -> Option<ExitStatus> {
         self.exit.wait_for(Option::is_some).await.ok().and_then(|status| *status)
     }
 
-    /// Ends the CLI after its result: its stdin is closed already, so it ends by itself, or is made to.
+    /// Ends the CLI after its result. Its stdin is already closed, so it exits by itself or after a signal.
     pub(crate) async fn end_orderly(&mut self) -> Option<ExitStatus> {
         for signal in self.group.signals() {
             if let Ok(status) = tokio::time::timeout(ORDERLY_PATIENCE, self.exited()).await {
@@ -131,7 +132,7 @@ impl Process {
         self.exited().await
     }
 
-    /// Kills the CLI: one that is asked to end may ask the model once more before it does.
+    /// Kills the CLI: a graceful shutdown may query the model once more.
     pub(crate) async fn kill(&mut self) -> Option<ExitStatus> {
         self.group.led.signal(self.group.signals()[1]);
         self.end_now().await
@@ -157,13 +158,13 @@ impl Group {
         Self { led, is_guarded, is_ending: AtomicBool::new(false), mark }
     }
 
-    /// Whether the CLI has ended, or its guardian.
+    /// Whether the CLI or its guardian has exited.
     pub(crate) fn has_ended(&self) -> bool {
         self.led.has_ended()
     }
 
-    /// What ends it, one after the other: a guardian has the CLI asked to end, then kills everybody, then is killed
-    /// itself.
+    /// The signals that end it, in order: a guardian first asks the CLI to exit, then kills all processes,
+    /// and is finally killed itself.
     fn signals(&self) -> &'static [Signal] {
         if self.is_guarded {
             &[Signal::TERM, guard::HURRY, Signal::KILL]
@@ -172,7 +173,7 @@ impl Group {
         }
     }
 
-    /// Ends everybody: SIGTERM at once, SIGKILL soon after. Returns at once, and needs no runtime.
+    /// Ends all processes: SIGTERM at once, SIGKILL soon after. Returns at once and needs no runtime.
     pub(crate) fn end(&self) {
         if self.led.is_gone() || self.is_ending.swap(true, Ordering::Relaxed) {
             return;
@@ -184,14 +185,14 @@ impl Group {
         }
     }
 
-    /// Waits for the leader's end, and ends what is left of the group.
+    /// Waits until the leader exits, and ends the rest of the group.
     fn reap(&self, child: Child) -> ExitStatus {
         let status = self.led.reap(child, |_| {});
         if !self.is_guarded {
             self.end_rest();
         }
         if status.code().is_none() {
-            // Twice: a process that is just becoming another program has no environment to look at.
+            // Twice: a process in the middle of an `exec` has no readable environment.
             self.mark.kill_all();
             thread::sleep(Duration::from_millis(20));
             self.mark.kill_all();
@@ -199,8 +200,8 @@ impl Group {
         status
     }
 
-    /// Ends what is left of the group once its leader is gone. As long as a group has members its number is
-    /// not given out again; without any, a signal fails.
+    /// Ends the rest of the group after its leader has exited. A group id is not reused while the group has
+    /// members; without members, a signal fails.
     fn end_rest(&self) {
         let started = Instant::now();
         while kill_process_group(self.led.leader(), Signal::TERM).is_ok() {
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Those who were killed are there until somebody else, the system's first process, has reaped them.
+    /// Killed processes remain visible until init has reaped them.
     const AFTERWARDS: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> (Process, Pipes) {
@@ -275,7 +276,7 @@ mod tests {
         first_byte(&mut pipes).await;
         process.group.led.signal(Signal::KILL);
         assert_eq!(process.exited().await.unwrap().code(), None);
-        // The other end of its stdout is closed when the last one that holds it is gone.
+        // Reading stdout ends when the last process that holds it has exited.
         let mut rest = Vec::new();
         let end = pipes.stdout.read_to_end(&mut rest);
         tokio::time::timeout(Duration::from_secs(5), end).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What is said to the model.
+//! Messages to the model.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use toolbridge_core::RawJson;
 use crate::part::Part;
 use crate::response::ModelResponse;
 
-/// A piece of what a user says.
+/// A part of a user's message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -19,19 +19,19 @@ pub enum Input {
         /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image {
-        /// Where it comes from.
+        /// Its data.
         source: Base64Source,
     },
     /// A document, such as a PDF.
     Document {
-        /// Where it comes from.
+        /// Its data.
         source: Base64Source,
     },
 }
 
-/// Bytes inside a message.
+/// Base64-encoded data inside a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "base64")]
 pub struct Base64Source {
@@ -51,7 +51,7 @@ impl Input {
         Self::Text { text: text.into() }
     }
 
-    /// A picture, with its media type, such as `image/png`.
+    /// An image with its media type, such as `image/png`.
     pub fn image(data: &[u8], media_type: impl Into<String>) -> Self {
         Self::Image { source: Base64Source::new(data, media_type) }
     }
@@ -71,9 +71,9 @@ impl Input {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
-    /// What the user said.
+    /// A message of the user.
     User(Vec<Input>),
-    /// What the model said and did.
+    /// Output of the model: text and tool calls with their results.
     Assistant(Vec<Part>),
 }
 
@@ -95,8 +95,8 @@ impl From<ModelResponse> for Message {
     }
 }
 
-/// What the CLI would expand in a text: a name of a file behind `@`, or a command behind `/`. Rather too much than
-/// too little: versions differ in what may stand before an `@`.
+/// Returns what the CLI would expand in a text: a file name after `@`, or a command after `/`. False
+/// positives are accepted, because versions differ in what may precede an `@`.
 pub(crate) fn expanded(text: &str) -> Option<String> {
     let start = text.trim_start();
     if start.starts_with('/') {
@@ -109,7 +109,7 @@ pub(crate) fn expanded(text: &str) -> Option<String> {
     text[at..].split_whitespace().next().map(Into::into)
 }
 
-/// A conversation as text: one JSON object a line, so that nothing in it can be taken for something else.
+/// A conversation as text: one JSON object per line, so that its content cannot be mistaken for markup.
 pub(crate) fn transcript(messages: &[Message]) -> String {
     let mut text = String::from("The conversation so far, one JSON object a line:\n<conversation>\n");
     for message in messages {
@@ -131,7 +131,7 @@ fn said(input: &Input) -> Value {
     } })
 }
 
-/// What the model did, but for what it thought.
+/// A part as JSON; `None` for thinking and unknown blocks.
 pub(crate) fn done(part: &Part) -> Option<Value> {
     let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
     match part {
@@ -142,7 +142,7 @@ pub(crate) fn done(part: &Part) -> Option<Value> {
         Part::ToolResult { id, content, is_error, .. } => {
             Some(json!({ "tool_result": raw(content), "id": id, "is_error": is_error }))
         }
-        // What the model thought is its own affair.
+        // Thinking is not passed on.
         Part::Thinking { .. } | Part::Other(_) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Who answers what tools and MCP servers ask.
+//! Answers questions of tools and MCP servers.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use toolbridge_core::{Answer, Asked, RawJson};
 
 use crate::opaque::Opaque;
 
-/// What a tool, or an MCP server of the run, wants to know from a person.
+/// A question of a tool, or of an MCP server in the run, to the user.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AskRequest {
     /// The MCP server whose tool asks; `tools` for those of this process, unless they have another name.
     pub server_name: String,
-    /// What the person is to read.
+    /// The text of the question.
     pub message: String,
-    /// What an answer looks like: the JSON Schema of a flat object. A plain value is asked for as an object of one field.
+    /// The JSON Schema of the answer: a flat object. A plain value is requested as an object with one
+    /// field.
     pub schema: Value,
-    /// The page that a server sends the person to, where it does that instead of showing a form.
+    /// The page that the user is sent to, if the server uses a page instead of a form.
     pub url: Option<String>,
 }
 
 impl AskRequest {
-    /// The object that a plain value stands for, if one was asked for.
+    /// Wraps a plain value in an object, if the schema has a single field.
     fn content(&self, content: Value) -> Value {
         let fields = self.schema["properties"].as_object();
         match fields.and_then(|fields| fields.keys().next().filter(|_| fields.len() == 1)) {
@@ -34,7 +35,7 @@ impl AskRequest {
     }
 }
 
-/// A function of the user's that answers.
+/// A user's function that answers questions.
 pub(crate) type OnAsk = Opaque<dyn Fn(AskRequest) -> BoxFuture<'static, Answer<Value>> + Send + Sync>;
 
 pub(crate) fn on_ask<F, A>(ask: F) -> OnAsk
@@ -45,7 +46,7 @@ where
     Opaque(Arc::new(move |request| Box::pin(ask(request))))
 }
 
-/// Asks the user's function; what the CLI is told.
+/// Calls the user's function and returns the response for the CLI.
 pub(crate) async fn ask(on_ask: Option<OnAsk>, request: AskRequest) -> Value {
     let answer = match on_ask {
         Some(on_ask) => answer_of(&on_ask, request).await,
@@ -58,8 +59,8 @@ pub(crate) async fn ask(on_ask: Option<OnAsk>, request: AskRequest) -> Value {
     }
 }
 
-/// Asks for a tool of ours whose caller cannot: a CLI says that it can ask for servers that it starts, and not for those on its
-/// control channel.
+/// Answers a question of one of our tools if its caller cannot: the CLI announces that it can ask only to
+/// servers that it starts, not to those on its control channel.
 pub(crate) fn ask_here(on_ask: &OnAsk, server: &str, mut asked: Asked) {
     let request = AskRequest {
         server_name: server.into(),
@@ -68,7 +69,7 @@ pub(crate) fn ask_here(on_ask: &OnAsk, server: &str, mut asked: Asked) {
         url: None,
     };
     let on_ask = on_ask.clone();
-    // On the side: the tool may go on meanwhile.
+    // In a separate task: the tool may continue meanwhile.
     tokio::spawn(async move {
         let answer = tokio::select! {
             answer = answer_of(&on_ask, request) => answer,
@@ -78,10 +79,10 @@ pub(crate) fn ask_here(on_ask: &OnAsk, server: &str, mut asked: Asked) {
     });
 }
 
-/// What the user's function answers, a whole object if it accepts.
+/// Calls the user's function; an accepted answer is always an object.
 async fn answer_of(Opaque(ask): &OnAsk, request: AskRequest) -> Answer<Value> {
     let (ask, asked) = (Arc::clone(ask), request.clone());
-    // In a task of its own, so that its panic is no answer.
+    // In a separate task, so that a panic counts as no answer.
     let asking = tokio::spawn(async move { ask(asked).await });
     let answer = AbortOnDropHandle::new(asking).await.unwrap_or_else(|error| {
         tracing::error!(%error, server = request.server_name, "the function that answers questions failed");

@@ -1,7 +1,7 @@
-//! Data that is made setter by setter, and that the CLI reads as it is.
+//! Data structures with setters that are serialized for the CLI.
 
-/// A struct whose members are all optional, with a setter for each: how it is taken, its name and its type. In JSON the members have
-/// the CLI's names, which are in camel case, and those that are not set are left out.
+/// A struct with only optional members and a setter for each; every row has the setter's kind, the name and
+/// the type. In JSON the members have the CLI's camel-case names, and unset members are left out.
 macro_rules! record {
     (
         $(#[$attr:meta])*

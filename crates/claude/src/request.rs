@@ -1,4 +1,4 @@
-//! What is asked.
+//! Requests to the model.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ use crate::{ClaudeCodeError, Transport};
 /// # let _ = request;
 /// ```
 ///
-/// It can be written and read as JSON, but for what lives in this process: [`tools`](Self::tools), [`state`](Self::state),
-/// [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message), [`on_stderr`](Self::on_stderr), [`hook`](Self::hook)
-/// and [`until`](Self::until) are left out.
+/// It can be serialized as JSON, except for what lives in this process: [`tools`](Self::tools),
+/// [`state`](Self::state), [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message),
+/// [`on_stderr`](Self::on_stderr), [`hook`](Self::hook) and [`until`](Self::until) are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
@@ -68,21 +68,21 @@ pub struct Request {
     pub(crate) settings: Settings,
 }
 
-/// What the user wants to be called for every message of the CLI.
+/// A user's function that is called with every message of the CLI.
 pub(crate) type OnMessage = Opaque<dyn Fn(&RawJson) + Send + Sync>;
 
 impl Request {
-    /// A request that says `prompt`.
+    /// A request with a text prompt.
     pub fn new(prompt: impl Into<String>) -> Self {
         Self::with_inputs([Input::text(prompt)])
     }
 
-    /// A request that says and shows several things.
+    /// A request with several inputs, such as text and images.
     pub fn with_inputs(inputs: impl IntoIterator<Item = Input>) -> Self {
         Self { prompt: inputs.into_iter().collect(), ..Self::default() }
     }
 
-    /// A request out of a whole conversation; the last message is the prompt.
+    /// A request from a whole conversation; the last message is the prompt.
     ///
     /// # Errors
     ///
@@ -98,58 +98,61 @@ impl Request {
         }
     }
 
-    /// Puts what was said before in front of the prompt.
+    /// Sets the messages before the prompt.
     ///
-    /// The model gets it as messages, with pictures, calls of tools and their results; what it thought is left out. It becomes
-    /// text in front of the prompt where a conversation goes on that the CLI has ([`Settings::conversation`]), and with a CLI
-    /// before 2.1.248. No CLI that waits ([`keep_warm`](crate::ClaudeCodeModel::keep_warm)) takes such a request.
+    /// The model receives them as messages, with images, tool calls and results; thinking is left out. They
+    /// become text before the prompt if the request continues a stored conversation
+    /// ([`Settings::conversation`]), or if the CLI is older than 2.1.248. A request with history does not
+    /// use a waiting CLI ([`keep_warm`](crate::ClaudeCodeModel::keep_warm)).
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
         self.history = messages.into_iter().collect();
         self
     }
 
-    /// Gives the model this system prompt, instead of the one set for all requests.
+    /// Sets the system prompt of this request, instead of the one set for all requests.
     pub fn system_prompt(mut self, text: impl Into<String>) -> Self {
         self.settings.system_prompt = Some(text.into());
         self
     }
 
-    /// Offers these tools, in this request alone, instead of those of
+    /// Sets the tools of this request, instead of those of
     /// [`set_agent_toolsets`](crate::ClaudeCodeModel::set_agent_toolsets).
     ///
-    /// This is the way for a service: one model, many users, and nothing of one request in another.
+    /// Use this in a service: one model can serve many users, and requests share nothing.
     pub fn tools(mut self, tools: impl ToolSource) -> Self {
         self.tools = Some(Opaque(Arc::new(tools)));
         self
     }
 
-    /// Names the server of this request's own [`tools`](Self::tools), [`DEFAULT_SERVER_NAME`](crate::DEFAULT_SERVER_NAME) by default: the
-    /// model sees `mcp__<server>__<tool>`.
+    /// Sets the server name of this request's [`tools`](Self::tools),
+    /// [`DEFAULT_SERVER_NAME`](crate::DEFAULT_SERVER_NAME) by default. The model sees
+    /// `mcp__<server>__<tool>`.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Says how calls of this request's own [`tools`](Self::tools) travel.
+    /// Sets the transport of calls to this request's [`tools`](Self::tools).
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self
     }
 
-    /// Offers only these of the tools; an empty list means none.
+    /// Offers only the tools with these names; an empty list means none.
     pub fn only<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Gives the calls of this request a value, such as the user that it is for. Handlers get it with
-    /// [`CallContext::state`](toolbridge_core::CallContext::state), before a toolset's value of the same type.
+    /// Adds a value for the calls of this request, such as its user. Handlers get it with
+    /// [`CallContext::state`](toolbridge_core::CallContext::state); it takes precedence over a toolset's
+    /// value of the same type.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
         self
     }
 
-    /// Decides in this request about tools that no rule allows and no rule forbids; see
+    /// Sets the function that decides in this request about tools that no rule allows or denies; see
     /// [`ClaudeCodeModelBuilder::can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool).
     pub fn can_use_tool<F, D>(mut self, decide: F) -> Self
     where
@@ -160,7 +163,7 @@ impl Request {
         self
     }
 
-    /// Answers what tools and MCP servers ask in this request; see
+    /// Sets the function that answers questions of tools and MCP servers in this request; see
     /// [`ClaudeCodeModelBuilder::on_ask`](crate::ClaudeCodeModelBuilder::on_ask).
     pub fn on_ask<F, A>(mut self, ask: F) -> Self
     where
@@ -171,7 +174,7 @@ impl Request {
         self
     }
 
-    /// Has a function called whenever something happens in this request, beside those of the model; see
+    /// Adds a hook for this request, in addition to those of the model; see
     /// [`ClaudeCodeModelBuilder::hook`](crate::ClaudeCodeModelBuilder::hook).
     pub fn hook<F, O>(mut self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
     where
@@ -182,26 +185,28 @@ impl Request {
         self
     }
 
-    /// Is called with every message of the CLI in this request, as it wrote it. It must not block.
+    /// Sets a function that is called with every message of the CLI in this request, unchanged. It must not
+    /// block.
     pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
         self.on_message = Some(Opaque(Arc::new(call)));
         self
     }
 
-    /// Is called with every line that the CLI writes to its stderr in this request. It must not block.
+    /// Sets a function that is called with every line the CLI writes to its stderr in this request. It must
+    /// not block.
     pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_stderr = Some(Opaque(Arc::new(call)));
         self
     }
 
-    /// Ends the request when the token is cancelled. What the model has said and done until then is the answer: it may have calls without
-    /// results, and its usage and cost are not known. A conversation has no such end.
+    /// Ends the request when the token is cancelled. The answer is the output up to then: it may contain
+    /// calls without results, and its usage and cost are unknown. Not supported in a conversation.
     pub fn until(mut self, end: CancellationToken) -> Self {
         self.until = Some(end);
         self
     }
 
-    /// Asks for output of that type; [`ModelResponse::output`](crate::ModelResponse::output) reads it.
+    /// Requests output of type `T`; [`ModelResponse::output`](crate::ModelResponse::output) reads it.
     ///
     /// ```no_run
     /// use schemars::JsonSchema;
@@ -226,7 +231,8 @@ impl Request {
         self.output_schema(schema_of::<T>())
     }
 
-    /// Asks for output that fits this JSON Schema; [`ModelResponse::output`](crate::ModelResponse::output) reads it.
+    /// Requests output that matches this JSON Schema;
+    /// [`ModelResponse::output`](crate::ModelResponse::output) reads it.
     pub fn output_schema(mut self, schema: Value) -> Self {
         self.output_schema = Some(schema);
         self
@@ -248,7 +254,8 @@ impl Request {
         Ok(())
     }
 
-    /// Sees to it that the prompt stays text: a CLI that cannot be told so must not get one that it would expand.
+    /// Checks that the prompt stays plain text: a CLI without an option for that must not get a prompt that
+    /// it would expand.
     pub(crate) fn check_plain(&self, version: Version) -> Result<(), ClaudeCodeError> {
         if version.takes_plain_prompts() {
             return Ok(());
@@ -268,12 +275,13 @@ impl Request {
         self.history
     }
 
-    /// What was said before, as a file that the CLI resumes; `None` if there is nothing.
+    /// The history as a file that the CLI resumes; `None` if it is empty.
     pub(crate) fn session(&self, tools: &Offered<'_>) -> Option<String> {
         session(&self.history, tools)
     }
 
-    /// The line that the CLI reads. `expand` lets it look into the text; `tells_history` puts what was said before in front.
+    /// The line for the CLI. `expand` lets it expand the text; `tells_history` puts the history before the
+    /// prompt.
     pub(crate) fn to_line(&self, expand: bool, tells_history: bool) -> String {
         let tells_history = tells_history && !self.history.is_empty();
         let history = tells_history.then(|| Input::text(transcript(&self.history)));

@@ -1,4 +1,4 @@
-//! What is answered.
+//! Answers of the model.
 
 use std::time::Duration;
 
@@ -10,49 +10,49 @@ use toolbridge_core::RawJson;
 use crate::ClaudeCodeError;
 use crate::part::Part;
 
-/// How many tokens a request took.
+/// The number of tokens used by a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Read by the model, those from the cache not included.
+    /// Tokens read by the model, without those from the cache.
     #[serde(deserialize_with = "lenient")]
     pub input_tokens: u64,
-    /// Written by the model.
+    /// Tokens written by the model.
     #[serde(deserialize_with = "lenient")]
     pub output_tokens: u64,
-    /// Put into the cache.
+    /// Tokens written to the cache.
     #[serde(alias = "cache_creation_input_tokens", deserialize_with = "lenient")]
     pub cache_write_tokens: u64,
-    /// Read from the cache.
+    /// Tokens read from the cache.
     #[serde(alias = "cache_read_input_tokens", deserialize_with = "lenient")]
     pub cache_read_tokens: u64,
 }
 
-/// Reads what it can: an answer is not thrown away because a number about it is missing or odd.
+/// Falls back to the default: an answer must not be lost because of a missing or invalid number.
 pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// The model's answer, and how it came to it.
+/// The model's answer with all its parts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelResponse {
-    /// Text, thoughts, tool calls and their results, in order.
+    /// Text, thinking, tool calls and their results, in order.
     pub parts: Vec<Part>,
-    /// How many tokens it took.
+    /// The number of tokens used.
     pub usage: Usage,
-    /// The model that answered, where the CLI said.
+    /// The model that answered, if the CLI reports it.
     pub model: Option<String>,
-    /// The output that fits the request's schema, if it had one.
+    /// The output that matches the request's schema, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_output: Option<RawJson>,
 }
 
 impl ModelResponse {
-    /// The answer's text: what the model said after its last tool call.
+    /// The answer's text: all text after the last tool call.
     #[must_use]
     pub fn text(&self) -> String {
         let is_tool = |part: &Part| matches!(part, Part::ToolCall { .. } | Part::ToolResult { .. });
@@ -68,7 +68,8 @@ impl ModelResponse {
     ///
     /// # Errors
     ///
-    /// [`StructuredOutput`](ClaudeCodeError::StructuredOutput) when there is none, or it does not fit `T`.
+    /// [`StructuredOutput`](ClaudeCodeError::StructuredOutput) if there is none, or it cannot be decoded as
+    /// `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T, ClaudeCodeError> {
         let failed = |reason: String| ClaudeCodeError::StructuredOutput { reason, text: self.text() };
         let output = self
@@ -80,34 +81,34 @@ impl ModelResponse {
     }
 }
 
-/// What the CLI says about a request besides the answer. As JSON it has the names that the CLI's result has.
+/// Data about a request besides the answer. As JSON it has the same names as the CLI's result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// What it cost, in US dollars.
+    /// The cost in US dollars.
     #[serde(default, deserialize_with = "lenient")]
     pub total_cost_usd: Option<f64>,
-    /// How often the model was asked.
+    /// The number of turns, which are requests to the model.
     #[serde(default, deserialize_with = "lenient")]
     pub num_turns: Option<u32>,
     /// The conversation's id, for [`Conversation::Resume`](crate::Conversation::Resume).
     #[serde(default, deserialize_with = "lenient")]
     pub session_id: Option<String>,
-    /// How long it took, from the prompt to the result.
+    /// The time from the prompt to the result.
     #[serde(rename = "duration_ms", default, with = "ms")]
     pub duration: Option<Duration>,
-    /// How long the API took of that.
+    /// The part of that time spent in the API.
     #[serde(rename = "duration_api_ms", default, with = "ms")]
     pub duration_api: Option<Duration>,
     /// Why the model stopped, such as `end_turn`.
     #[serde(default, deserialize_with = "lenient")]
     pub stop_reason: Option<String>,
-    /// The whole result, as the CLI wrote it.
+    /// The whole result, unchanged.
     #[serde(default = "RawJson::empty_object")]
     pub raw: RawJson,
 }
 
-/// Times in milliseconds.
+/// Durations in milliseconds.
 mod ms {
     use super::{Deserializer, Duration, Serialize as _, Serializer, lenient};
 
@@ -122,18 +123,18 @@ mod ms {
     }
 }
 
-/// An answer with everything that is known about it.
+/// An answer with its metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ResponseWithMetadata {
     /// The answer.
     pub response: ModelResponse,
-    /// The rest.
+    /// The metadata.
     pub metadata: Metadata,
 }
 
 impl ResponseWithMetadata {
-    /// What was said until the request was ended, of which the CLI says no more.
+    /// The output of a request that was ended early; the CLI reports no metadata for it.
     pub(crate) fn unfinished(parts: Vec<Part>, model: Option<String>, session_id: Option<String>) -> Self {
         let response = ModelResponse { parts, usage: Usage::default(), model, structured_output: None };
         let metadata = Metadata {

@@ -1,4 +1,4 @@
-//! What the arguments of tools may be, whoever allows the tools.
+//! Restrictions of tool arguments, which apply even if a tool is allowed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use toolbridge_core::{Fault, RawJson, Schema};
 
 use crate::ClaudeCodeError;
 
-/// What parameters of tools may be: for each tool, each parameter and the schemas that hold for it together.
+/// Restrictions by tool and parameter; all schemas of a parameter must match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Restrictions(Arc<BTreeMap<String, Parameters>>);
 
 type Parameters = BTreeMap<String, Vec<Schema>>;
 
-/// The id by which the CLI calls the hook that keeps the restrictions.
+/// The callback id of the hook that enforces the restrictions.
 pub(crate) const RESTRICTIONS: &str = "restrictions";
 
-/// The CLI's two names of one tool.
+/// The CLI's two names for the same tool.
 const ALIASES: [&str; 2] = ["Task", "Agent"];
 
-/// The CLI's tool that runs commands.
+/// The built-in tool that runs commands.
 const SHELL: &str = "Bash";
 
 pub(crate) fn canonical(tool: &str) -> &str {
     if tool == ALIASES[0] { ALIASES[1] } else { tool }
 }
 
-/// A tool of our own server, without the server's name.
+/// The name of a tool of our own server without the server's prefix.
 fn bare<'a>(tool: &'a str, server: Option<&str>) -> Option<&'a str> {
     tool.strip_prefix("mcp__")?.strip_prefix(server?)?.strip_prefix("__")
 }
 
-/// Whether a restricted tool, as it was named, is one of those tools, as the CLI names them.
+/// Whether a restricted tool, as named by the user, is among these tools, as named by the CLI.
 pub(crate) fn is_among(restricted: &str, tools: &[String], server: Option<&str>) -> bool {
     tools.iter().any(|tool| canonical(tool) == restricted || bare(tool, server) == Some(restricted))
 }
 
-/// A restriction of a tool that does not exist restricts nothing: most likely its name is wrong.
+/// A restriction of a missing tool has no effect: most likely the name is wrong.
 pub(crate) fn no_such_tool(restricted: &str) -> ClaudeCodeError {
     ClaudeCodeError::invalid(format!(
         "parameters of `{restricted}` are restricted, but the request has no such tool; \
@@ -49,7 +49,7 @@ pub(crate) fn no_such_tool(restricted: &str) -> ClaudeCodeError {
 impl Restrictions {
     /// # Errors
     ///
-    /// When a schema is none, or a name is a pattern.
+    /// When a schema is invalid, or a name is a pattern.
     pub(crate) fn new(
         rules: impl IntoIterator<Item = (String, String, Value)>,
     ) -> Result<Self, ClaudeCodeError> {
@@ -74,31 +74,32 @@ impl Restrictions {
         self.0.is_empty()
     }
 
-    /// Those for a tool. Our own server's tools may be named without the server.
+    /// The restrictions of a tool. Tools of our own server may be named without the server.
     fn of(&self, tool: &str, server: Option<&str>) -> impl Iterator<Item = &Parameters> {
         let names = [Some(canonical(tool)), bare(tool, server)];
         names.into_iter().flatten().filter_map(|name| self.0.get(name))
     }
 
-    /// The tools that are restricted, as they were named.
+    /// The names of the restricted tools, as given.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether there are any for a tool.
+    /// Whether a tool has restrictions.
     pub(crate) fn cover(&self, tool: &str, server: Option<&str>) -> bool {
         self.of(tool, server).next().is_some()
     }
 
     /// Why the tool may not be used with these arguments.
     pub(crate) fn objection(&self, tool: &str, server: Option<&str>, input: &Value) -> Option<String> {
-        // Others of the CLI's tools run commands too, `Monitor` for one: what holds for the shell holds for them.
+        // Other built-in tools run commands too, for example `Monitor`: the shell's restrictions apply to
+        // them.
         let is_shell =
             !tool.starts_with("mcp__") && input.get("command").is_some() && !self.cover(tool, server);
         let shell = self.0.get(SHELL).filter(|_| is_shell);
         let parameters = self.of(tool, server).chain(shell).flatten();
         let (path, reason) = parameters.into_iter().find_map(|(name, schemas)| {
-            // A parameter that is left out has a value all the same: the tool's own choice.
+            // A missing parameter would get the tool's default value.
             let Some(value) = input.get(name) else {
                 return Some(("/".into(), format!("{} is a required property", Value::from(name.as_str()))));
             };
@@ -110,7 +111,7 @@ impl Restrictions {
         Some(format!("the arguments of `{tool}` are restricted: at `{path}`: {reason}"))
     }
 
-    /// The answer to the CLI's question before a tool is used, and the id of the call that it was about.
+    /// The response to the CLI's request before a tool is used, and the id of the call.
     pub(crate) fn before_use(&self, input: &RawJson, server: Option<&str>) -> (Option<String>, Value) {
         #[derive(Deserialize)]
         struct Use {
@@ -199,7 +200,7 @@ mod tests {
             |tool: &str, command: &str| only_git.objection(tool, None, &json!({ "command": command }));
         assert!(objection("Monitor", "rm -r x").is_some());
         assert!(objection("Monitor", "git log").is_none());
-        // Somebody else's `command` may be anything.
+        // In a tool of another server, `command` may mean anything.
         assert!(objection("mcp__shop__order", "cancel").is_none());
         assert!(only_git.objection("Read", None, &json!({ "file_path": "x" })).is_none());
         let own = rules(&[("Bash", "command", json!(false)), ("Monitor", "command", json!(true))]).unwrap();

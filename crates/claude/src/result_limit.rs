@@ -1,20 +1,20 @@
-//! Results that a model can read to their end.
+//! Limits the size of tool results so that the model can read them completely.
 //!
-//! The CLI puts a long result into a file and shows the model its start. For a model that cannot read files it is shown
-//! whole as far as the CLI can; what is longer is cut and says so.
+//! The CLI writes a long result to a file and shows the model only its start. For a model that cannot read
+//! files, the result is shown completely as far as the CLI allows; a longer one is truncated with a note.
 
 use serde_json::{Map, Value, json};
 use toolbridge_core::{RawJson, ToolSpec};
 
 use crate::version::Version;
 
-/// Says in a tool's `_meta` how long its results may be before the CLI puts them into a file.
+/// The member of a tool's `_meta` with the result size above which the CLI writes it to a file.
 const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 
-/// Room for the sentence that says what was cut.
+/// Space for the note about the truncation.
 const NOTE_CHARS: usize = 200;
 
-/// The longest result that a CLI can be made to show, or shows in any case, in UTF-16 units.
+/// The longest result that the CLI shows, in UTF-16 units.
 pub(crate) fn max_chars(version: Version) -> usize {
     if version >= Version::WITH_RESULT_LIMITS { 500_000 } else { 40_000 }
 }
@@ -32,24 +32,24 @@ pub(crate) fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
     tool
 }
 
-/// How long a tool's results may be: what it says itself, and `most` at most.
+/// The size limit of a tool's results: its own limit, but at most `most`.
 pub(crate) fn limit_of(tool: Option<&ToolSpec>, most: usize) -> usize {
     let own = tool.and_then(|tool| meta(tool).get(LIMIT_KEY)?.as_u64());
     own.and_then(|limit| limit.try_into().ok()).unwrap_or(most).min(most)
 }
 
-/// The result, or the start of it when the model would see more than `limit` of text.
+/// The result, truncated if the model would see more than `limit` of text.
 pub(crate) fn cut(result: RawJson, limit: usize) -> RawJson {
-    // A unit of text is at least a byte of JSON.
+    // A UTF-16 unit takes at least one byte of JSON.
     if result.as_str().len() <= limit {
         return result;
     }
     let Ok(mut whole) = result.decode::<Map<String, Value>>() else { return result };
-    // The CLI itself cuts errors, and says so.
+    // The CLI truncates errors itself, with a note.
     if whole.get("isError") == Some(&Value::Bool(true)) {
         return result;
     }
-    // Where there is structured content, the model sees that.
+    // If there is structured content, the model sees that.
     let structured = whole.get("structuredContent").filter(|value| !value.is_null());
     let structured = structured.map(|value| json!([{ "type": "text", "text": value.to_string() }]));
     let Some(mut content) = structured.or_else(|| whole.get("content").cloned()) else { return result };
@@ -76,7 +76,7 @@ pub(crate) fn cut(result: RawJson, limit: usize) -> RawJson {
     RawJson::from(&Value::Object(whole))
 }
 
-/// The text of a block: its own, or that of the resource in it.
+/// The text of a block, or of the resource in it.
 fn text_of(block: &mut Value) -> Option<&mut String> {
     let place = if block.get("resource").is_some() { "/resource/text" } else { "/text" };
     match block.pointer_mut(place)? {
@@ -85,12 +85,12 @@ fn text_of(block: &mut Value) -> Option<&mut String> {
     }
 }
 
-/// How long the CLI takes a text to be.
+/// The length of a text as the CLI counts it.
 fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// The longest start of a text that is not over a limit.
+/// The longest prefix of a text within the limit.
 fn prefix(text: &str, mut left: usize) -> &str {
     let fits = |char: char| left.checked_sub(char.len_utf16()).map(|rest| left = rest).is_some();
     &text[..text.len() - text.trim_start_matches(fits).len()]

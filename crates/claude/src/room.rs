@@ -1,4 +1,4 @@
-//! A directory for one request: what the CLI is told in files, and where it puts its own.
+//! A directory for one request: files for the CLI, and files that it writes.
 
 use std::fs;
 use std::io;
@@ -16,15 +16,15 @@ use crate::error::ExecutionKind;
 
 const PREFIX: &str = "run-";
 
-/// How often a room is made again because somebody else's clean-up came between.
+/// How often to retry when a concurrent clean-up removed the new room.
 const TRIES: usize = 10;
 
-/// Between two tries to remove one.
+/// The pause between two attempts to remove a room.
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// A directory that only this user can enter, for one request. Dropping it removes it, with all that is in it.
+/// A private directory for one request. Dropping it removes it with its content.
 ///
-/// It is locked as long as it is in use, so that the next start can tell what a killed process left.
+/// It is locked while in use, so that the next start can detect what a killed process left.
 #[derive(Debug)]
 pub(crate) struct Room {
     path: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Makes a room below `base`, in a directory of this user's, and removes the rooms of dead processes there.
+    /// Creates a room below `base`, in a per-user directory, and removes the rooms of dead processes there.
     pub(crate) fn new(base: &Path) -> Result<Self, ClaudeCodeError> {
         let home = base.join(format!("toolbridge-{}", rustix::process::getuid().as_raw()));
         let failed = |error: io::Error| {
@@ -54,7 +54,7 @@ impl Room {
         Err(failed(io::Error::other("it is removed again and again")))
     }
 
-    /// Makes a room, or none when somebody else's clean-up came between.
+    /// Creates a room, or returns `None` if a concurrent clean-up removed it.
     fn make(home: &Path) -> io::Result<Option<Self>> {
         let path = home.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
         let opened = fs::DirBuilder::new().mode(0o700).create(&path).and_then(|()| open(&path));
@@ -74,19 +74,19 @@ impl Room {
         &self.path
     }
 
-    /// The directory of all rooms. Nothing is in it but rooms, and its name is always the same.
+    /// The directory of all rooms. It contains only rooms, and its name never changes.
     pub(crate) fn home(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)
     }
 
-    /// A directory in the room.
+    /// Creates a directory in the room.
     pub(crate) fn dir(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(path)
     }
 
-    /// A file in the room.
+    /// Creates a file in the room.
     pub(crate) fn file(&self, name: &str, content: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -98,12 +98,12 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         remove(&self.path);
-        // Only when this was the last room.
+        // Succeeds only if this was the last room.
         _ = fs::remove_dir(self.home());
     }
 }
 
-/// Removes a room; again and again when it fails, because there may be no descriptor for it just now.
+/// Removes a room. Retries on failure, because the process may be out of file descriptors.
 fn remove(room: &Path) {
     for tries in 1.. {
         match fs::remove_dir_all(room) {
@@ -118,14 +118,15 @@ fn remove(room: &Path) {
     }
 }
 
-/// Makes the directory of all rooms, or sees that it is what it would be: this user's own, and no link.
+/// Creates the directory of all rooms, or checks that the existing one belongs to this user and is not a
+/// link.
 fn make_private(path: &Path) -> io::Result<()> {
     let is_made = match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         made => made.is_ok(),
     };
     let found = match fs::symlink_metadata(path) {
-        // It has just been removed; it will be made again.
+        // It has just been removed and will be created again.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => {
             if is_made {
@@ -154,7 +155,7 @@ fn try_lock(room: &OwnedFd) -> bool {
     rustix::fs::flock(room, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Removes the rooms that nobody holds.
+/// Removes the rooms that are not locked.
 fn sweep(home: &Path) {
     let Ok(entries) = fs::read_dir(home) else { return };
     for entry in entries.filter_map(Result::ok) {
@@ -198,7 +199,7 @@ mod tests {
         let stale = live.home().join("run-0123");
         fs::create_dir(&stale).unwrap();
         fs::write(stale.join("mcp.json"), "{}").unwrap();
-        // What is no room is nobody's business.
+        // Entries that are not rooms must be left alone.
         fs::create_dir(live.home().join("other")).unwrap();
         symlink(base.path(), live.home().join("run-link")).unwrap();
         let next = Room::new(base.path()).unwrap();

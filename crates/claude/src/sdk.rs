@@ -1,4 +1,4 @@
-//! Tools over the control channel: the same MCP server, on the CLI's own stdin and stdout.
+//! Tools over the control channel: the same MCP server, on the CLI's stdin and stdout.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,18 +13,18 @@ use toolbridge_mcp::{Incoming, LineTooLong, Outgoing};
 
 use crate::control::Control;
 
-/// Where the CLI's messages to the server go in.
+/// Receives the CLI's messages to the server.
 #[derive(Debug)]
 pub(crate) struct SdkServer {
     messages: mpsc::UnboundedSender<Bytes>,
     shared: SdkOutgoing,
 }
 
-/// What the MCP server reads.
+/// The input of the MCP server.
 #[derive(Debug)]
 pub(crate) struct SdkIncoming(mpsc::UnboundedReceiver<Bytes>);
 
-/// Where the MCP server writes.
+/// The output of the MCP server.
 #[derive(Debug, Clone)]
 pub(crate) struct SdkOutgoing(Arc<Shared>);
 
@@ -32,7 +32,7 @@ pub(crate) struct SdkOutgoing(Arc<Shared>);
 struct Shared {
     name: String,
     control: Arc<Control>,
-    /// Which of the CLI's requests waits for the answer to which MCP request.
+    /// Maps the ids of MCP requests to those of the CLI's requests that wait for them.
     waiting: Mutex<HashMap<String, String>>,
 }
 
@@ -43,9 +43,9 @@ impl SdkOutgoing {
 }
 
 impl SdkServer {
-    /// The three ends of a server called `name`.
+    /// Creates the three ends of a server called `name`.
     pub(crate) fn new(name: &str, control: Arc<Control>) -> (Self, SdkIncoming, SdkOutgoing) {
-        // Without a bound, because the server always reads, and refuses what is too much.
+        // Unbounded, because the server always reads and refuses excess messages.
         let (messages, incoming) = mpsc::unbounded_channel();
         let shared = Shared { name: name.into(), control, waiting: Mutex::default() };
         let outgoing = SdkOutgoing(Arc::new(shared));
@@ -56,11 +56,11 @@ impl SdkServer {
         &self.shared.0.name
     }
 
-    /// Passes a message on. `true` means that there will be an answer; otherwise the CLI wants to hear
-    /// only that it has arrived.
+    /// Forwards a message. Returns whether there will be an answer; otherwise the CLI expects only an
+    /// acknowledgement.
     pub(crate) fn take(&self, request_id: &str, message: &RawJson) -> bool {
         let id = members(message.as_str(), &["id", "method"]).ok().flatten().and_then(|[id, method]| {
-            // An answer to something the server asked has an id too, but no method.
+            // A response to a request of the server has an id too, but no method.
             method.and(id).map(|id| id.get().to_owned())
         });
         let has_answer = id.is_some();
@@ -69,7 +69,7 @@ impl SdkServer {
         has_answer
     }
 
-    /// Cancels the MCP request that the CLI no longer waits for.
+    /// Cancels the MCP request that the CLI has cancelled.
     pub(crate) fn withdraw(&self, request_id: &str) {
         for (id, _) in self.shared.waiting().extract_if(|_, request| request == request_id) {
             let cancel = format!(
@@ -89,7 +89,7 @@ impl Incoming for SdkIncoming {
 impl Outgoing for SdkOutgoing {
     async fn send(&self, answers: Option<&RawJson>, [head, payload, tail]: [&[u8]; 3]) -> io::Result<()> {
         let (before, after) = if let Some(id) = answers {
-            // Nobody waits for it any more.
+            // The CLI has cancelled this request.
             let Some(request_id) = self.waiting().remove(id.as_str()) else { return Ok(()) };
             let request_id = json!(request_id);
             let frame = r#"{"type":"control_response","response":{"subtype":"success","request_id":"#;

@@ -1,6 +1,6 @@
-//! The conversations that the CLI keeps.
+//! Conversations stored by the CLI.
 //!
-//! Files are opened beneath the directory of all projects, by plain names and never through links.
+//! Files are opened relative to the directory of all projects, by plain names and never through links.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,17 +22,17 @@ use crate::model::ClaudeCodeModel;
 use crate::prompt::Message;
 use crate::transcript::{self, Summary};
 
-/// How much is read of the beginning and of the end of a file for a list.
+/// How much is read from the beginning and from the end of each file for a listing.
 const PIECE_BYTES: u64 = 64 * 1024;
 
-/// The longest file that is read whole.
+/// The longest file that is read completely.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// From here on the CLI cuts the name of a project's directory, and puts a number behind it.
+/// The length at which the CLI truncates the name of a project's directory and appends a number.
 const MAX_PROJECT: usize = 200;
 
-/// The conversations that the CLI keeps for a directory, made by [`ClaudeCodeModel::sessions`]. All that it does blocks
-/// until files are read or written.
+/// The stored conversations of a directory, created by [`ClaudeCodeModel::sessions`]. All methods block on
+/// file access.
 ///
 /// ```no_run
 /// # use toolbridge_claude as toolbridge;
@@ -48,31 +48,31 @@ const MAX_PROJECT: usize = 200;
 #[derive(Debug, Clone)]
 pub struct Sessions {
     config: PathBuf,
-    /// The directory in which the CLI worked; all if there is none.
+    /// The CLI's working directory; `None` for all.
     directory: Option<PathBuf>,
 }
 
-/// What is known of a conversation without reading all of it.
+/// A summary of a conversation, available without reading all of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SessionInfo {
     /// Its id, for [`Conversation::Resume`](crate::Conversation::Resume).
     pub session_id: String,
-    /// Its title, given by somebody or by the CLI.
+    /// Its title, set by the user or by the CLI.
     pub title: Option<String>,
-    /// Its tag, if somebody has given it one.
+    /// Its tag, if one is set.
     pub tag: Option<String>,
-    /// The beginning of what was said first.
+    /// The beginning of the first prompt.
     pub first_prompt: Option<String>,
-    /// Where the CLI worked.
+    /// The CLI's working directory.
     pub directory: Option<PathBuf>,
-    /// When something was last written to it. In JSON, as the other time, in seconds since 1970.
+    /// When it was last written. In JSON, both times are in seconds since 1970.
     #[serde(serialize_with = "as_seconds")]
     pub modified: SystemTime,
     /// When it began.
     #[serde(serialize_with = "maybe_as_seconds")]
     pub created: Option<SystemTime>,
-    /// How long its file is.
+    /// The size of its file.
     pub bytes: u64,
 }
 
@@ -89,10 +89,10 @@ fn maybe_as_seconds<S: Serializer>(time: &Option<SystemTime>, to: S) -> Result<S
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct SessionMessage {
-    /// Its id, for [`Settings::resume_session_at`](crate::Settings::resume_session_at) and [`Sessions::fork`]. What one answer has done may be several
-    /// messages.
+    /// Its id, for [`Settings::resume_session_at`](crate::Settings::resume_session_at) and
+    /// [`Sessions::fork`]. One answer may consist of several messages.
     pub id: String,
-    /// What was said or done.
+    /// Its content.
     pub message: Message,
 }
 
@@ -103,12 +103,12 @@ impl From<SessionMessage> for Message {
 }
 
 impl ClaudeCodeModel {
-    /// The conversations that the CLI keeps for this model's working directory: those of
-    /// [`Conversation::Keep`](crate::Conversation::Keep), and those that a user has had in a terminal there.
+    /// The conversations stored for this model's working directory: those of
+    /// [`Conversation::Keep`](crate::Conversation::Keep), and those of a user in a terminal there.
     ///
     /// # Errors
     ///
-    /// When nothing says where the CLI keeps them.
+    /// When the CLI's storage directory cannot be determined.
     pub fn sessions(&self) -> Result<Sessions, ClaudeCodeError> {
         let options = &self.0.options;
         let inherited = |name: &str| if options.clears_env { None } else { env::var_os(name) };
@@ -146,14 +146,14 @@ struct Found {
 }
 
 impl Sessions {
-    /// Those of all directories.
+    /// Selects the conversations of all directories.
     #[must_use]
     pub fn everywhere(mut self) -> Self {
         self.directory = None;
         self
     }
 
-    /// What there is, the newest first.
+    /// Lists the conversations, newest first.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Sessions {
                 if Uuid::try_parse(id).is_err() {
                     continue;
                 }
-                // One that has just been deleted, or that nobody may read, is not there.
+                // Skip conversations that were just deleted or are unreadable.
                 if let Ok(Some((file, bytes))) = open_file(&project.dir, id, OFlags::RDONLY) {
                     found.extend(info(id, &file, bytes).ok().flatten());
                 }
@@ -178,7 +178,7 @@ impl Sessions {
         Ok(found)
     }
 
-    /// What is known of one of them.
+    /// Returns the summary of one conversation.
     ///
     /// # Errors
     ///
@@ -189,7 +189,8 @@ impl Sessions {
         read.ok_or_else(|| failed(session_id, "nothing has been said in it"))
     }
 
-    /// What was said and done in it, also for [`Request::history`](crate::Request::history). Where somebody has gone back and said something else, that.
+    /// Returns the messages of a conversation, also for [`Request::history`](crate::Request::history). If
+    /// the user went back and continued differently, the latest branch is returned.
     ///
     /// # Errors
     ///
@@ -200,7 +201,7 @@ impl Sessions {
         Ok(messages.map(|(id, message)| SessionMessage { id, message }).collect())
     }
 
-    /// Gives it another title.
+    /// Changes the title.
     ///
     /// # Errors
     ///
@@ -209,7 +210,7 @@ impl Sessions {
         self.append(session_id, &transcript::title_line(session_id, &one_line("title", title)?))
     }
 
-    /// Gives it a tag, or takes it away.
+    /// Sets or removes the tag.
     ///
     /// # Errors
     ///
@@ -219,7 +220,7 @@ impl Sessions {
         self.append(session_id, &transcript::tag_line(session_id, &tag))
     }
 
-    /// Removes it for good, with what its agents did. One that a CLI has open is not removed.
+    /// Deletes a conversation with the output of its subagents. One that is open in a CLI is not deleted.
     ///
     /// # Errors
     ///
@@ -239,7 +240,7 @@ impl Sessions {
         }
     }
 
-    /// Makes a copy, up to the message with an id or of all of it, and returns the copy's id.
+    /// Copies a conversation, completely or up to the message with this id, and returns the copy's id.
     ///
     /// # Errors
     ///
@@ -260,7 +261,7 @@ impl Sessions {
         if !Summary::of(&[&copy]).has_messages {
             return Err(failed(session_id, "nothing has been said in it"));
         }
-        // Under another name until it is whole.
+        // Written under a temporary name until it is complete.
         let (half, whole) = (format!(".{copy_id}.tmp"), file_name(&copy_id));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let written = rustix::fs::openat(&project.dir, &half, flags, Mode::RUSR | Mode::WUSR)
@@ -324,18 +325,18 @@ impl Sessions {
         Ok((project, String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Adds a line, in one piece: a CLI may be adding its own.
+    /// Appends a line with one write, because a CLI may be appending too.
     fn append(&self, session_id: &str, line: &str) -> Result<(), ClaudeCodeError> {
         let mut found = self.find(session_id, OFlags::RDWR | OFlags::APPEND)?;
         let mut last = [b'\n'];
         let read = found.file.read_at(&mut last, found.bytes.saturating_sub(1));
-        // A CLI that was killed leaves half a line.
+        // A killed CLI may leave an incomplete line.
         let start = if last == [b'\n'] { "" } else { "\n" };
         let written = read.and_then(|_| found.file.write_all(format!("{start}{line}").as_bytes()));
         written.map_err(|error| failed(session_id, format!("cannot write it: {error}")))
     }
 
-    /// The process that has the conversation open, as far as CLIs tell.
+    /// The process that has the conversation open, according to the CLIs' own records.
     fn user_of(&self, session_id: &str) -> Option<u32> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -357,19 +358,19 @@ impl Sessions {
     }
 }
 
-/// Whether that process runs, and no later one that has its id.
+/// Whether that process is running, and its id has not been reused.
 fn is_running(pid: u32, began: Option<&str>) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         let is_there = |pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH);
         return !Path::new("/proc/self/stat").exists() && pid.is_some_and(is_there);
     };
-    // The 22nd field; the second one is in parentheses, and may hold anything.
+    // The 22nd field; the second one is in parentheses and may contain anything.
     let its_start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
     began.is_none_or(|began| its_start == Some(began))
 }
 
-/// The name of the directory in which the CLI keeps the conversations of another.
+/// The name of the directory in which the CLI stores the conversations of `directory`.
 fn project_name(directory: &Path) -> String {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     directory.to_string_lossy().chars().map(letter).collect()
@@ -388,7 +389,7 @@ fn names(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
     Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
 }
 
-/// Opens a conversation's file; `None` if there is none, or it is empty.
+/// Opens a conversation's file; `None` if it is missing or empty.
 fn open_file(dir: &OwnedFd, session_id: &str, access: OFlags) -> io::Result<Option<(File, u64)>> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, file_name(session_id), flags, Mode::empty()) {
@@ -403,7 +404,7 @@ fn open_file(dir: &OwnedFd, session_id: &str, access: OFlags) -> io::Result<Opti
     Ok((found.len() > 0).then_some((file, found.len())))
 }
 
-/// Reads the beginning and the end of a file; `None` if nothing has been said in it.
+/// Reads the beginning and the end of a file; `None` if it contains no messages.
 fn info(session_id: &str, file: &File, bytes: u64) -> io::Result<Option<SessionInfo>> {
     let piece = |from: u64| {
         let mut piece = Vec::new();
@@ -437,7 +438,7 @@ fn info(session_id: &str, file: &File, bytes: u64) -> io::Result<Option<SessionI
     Ok((read.has_messages || bytes > PIECE_BYTES).then_some(said))
 }
 
-/// A title or a tag, which must be on one line and not empty.
+/// Checks a title or a tag, which must be one line and not empty.
 fn one_line(what: &str, text: &str) -> Result<String, ClaudeCodeError> {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     match plain.trim() {

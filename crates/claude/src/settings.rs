@@ -1,4 +1,4 @@
-//! How the CLI is to run.
+//! Settings of the CLI.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
 
-/// The variable with which the CLI runs without hooks.
+/// The variable that makes the CLI run without hooks.
 pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
 
-/// The CLI's tools for agents, which has two names, and for skills.
+/// The built-in tools for subagents, which has two names, and for skills.
 const STARTS_AGENTS: &str = "Task";
 const USES_SKILLS: &str = "Skill";
 
-/// How long a request may take when nothing is said about it.
+/// The default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A row for each setting: how its setters take it, its name, which is its key in JSON too, and its type. Setters are on
-/// [`Settings`] and on the builder of a model.
+/// A row for each setting: the setter's kind, the name, which is also its key in JSON, and the type. The
+/// setters exist on [`Settings`] and on the model's builder.
 macro_rules! settings {
     (
         $(#[$attr:meta])*
@@ -41,7 +41,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// These settings, and where they say nothing those of `base`.
+            /// These settings; unset ones are taken from `base`.
             pub(crate) fn or(self, base: &Self) -> Self {
                 let base = base.clone();
                 Self {
@@ -67,13 +67,13 @@ macro_rules! settings {
                 self
             }
 
-            /// Offers another MCP server to the CLI: its name, and its entry as in the CLI's `mcpServers`.
+            /// Adds another MCP server: its name, and its entry as in the CLI's `mcpServers`.
             pub fn mcp_server(mut self, name: impl Into<String>, entry: Value) -> Self {
                 self.own_settings().mcp_servers.insert(name.into(), entry);
                 self
             }
 
-            /// Gives the model an agent that it may start, by its name, and the tool to start it with.
+            /// Adds a subagent that the model may start by name, and offers the tool to start it.
             pub fn agent(mut self, name: impl Into<String>, agent: Subagent) -> Self {
                 self.own_settings().agents.insert(name.into(), agent);
                 self
@@ -112,12 +112,13 @@ macro_rules! settings {
 }
 
 settings! {
-    /// How the CLI is to run. What is not set is left to the model's settings, and there to the defaults.
+    /// Settings of the CLI. Unset ones are taken from the model's settings, and otherwise from the
+    /// defaults.
     ///
     /// The same settings exist on [`ClaudeCodeModelBuilder`](crate::ClaudeCodeModelBuilder), for all requests.
     ///
-    /// They can be read from a file: each has its name here as its key, and the time-out is a number of seconds. A key that is
-    /// none of them is an error.
+    /// They can be read from a file: the keys are the names of the setters, and the timeout is a number of
+    /// seconds. An unknown key is an error.
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,136 +137,142 @@ settings! {
     #[serde(default, deny_unknown_fields)]
     #[must_use]
     pub struct Settings {
-        /// Brings the whole of Claude Code: its own tools and system prompt, settings files, `CLAUDE.md`, memories,
-        /// skills, hooks, the MCP servers of the user and the project, and transcripts on disk. By default a
-        /// model has none of these. Prompts stay plain text; see [`expand_prompts`](Self::expand_prompts).
+        /// Enables all of Claude Code: its built-in tools and system prompt, settings files, `CLAUDE.md`,
+        /// memories, skills, hooks, the MCP servers of the user and the project, and transcripts on disk.
+        /// By default a model has none of these. Prompts stay plain text; see
+        /// [`expand_prompts`](Self::expand_prompts).
         value claude_code(whole): bool;
 
-        /// Whether the CLI looks into prompts: it then reads the files that they name with `@`, and takes one that
-        /// begins with `/` for a command of its own. By default a prompt is text. Never do this with the
-        /// words of somebody else.
+        /// Whether the CLI expands prompts: it then reads files named with `@`, and treats a prompt that
+        /// begins with `/` as a command. By default a prompt is plain text. Never enable this for untrusted
+        /// prompts.
         value expand_prompts(expand): bool;
 
-        /// Gives the model the CLI's own system prompt, which is for coding, where there is no
-        /// [`system_prompt`](Self::system_prompt).
+        /// Uses the CLI's own system prompt, which is for coding, if no
+        /// [`system_prompt`](Self::system_prompt) is set.
         value coding_prompt(coding): bool;
 
-        /// Gives the CLI settings, an object such as its settings files hold.
+        /// Settings for the CLI: an object as in its settings files.
         value cli_settings(settings): Value;
 
-        /// Names the model to ask, instead of the CLI's own choice.
+        /// The model to use, instead of the CLI's default.
         into model(name): String;
 
-        /// Names the model to ask where the first is overloaded or not there; several with commas between them.
+        /// The model to use if the first one is overloaded or unavailable; several are separated by commas.
         into fallback_model(name): String;
 
-        /// How much the model is to think about its answer.
+        /// How much effort the model spends on its answer.
         value effort(effort): Effort;
 
         /// Whether the model thinks before it answers.
         value thinking(thinking): Thinking;
 
-        /// Tells the model how many tokens it has for the whole of a request, so that it comes to an end in time.
+        /// Tells the model how many tokens it has for the whole request, so that it finishes in time.
         value task_budget(tokens): u64;
 
-        /// Names features of the API that are being tried out. The CLI sends them with an API key alone.
+        /// Names of the API's beta features. The CLI sends them only with an API key.
         list betas(names): Vec<String>;
 
-        /// How your program calls itself towards the API, such as `shop/1.2`.
+        /// The name of your program in requests to the API, such as `shop/1.2`.
         into client_app(name): String;
 
-        /// Lets the CLI work in that directory. By default it works in an empty one, or in this process's where
-        /// something of the CLI's needs one: built-in tools, settings files, kept conversations, other servers.
+        /// The CLI's working directory. By default it is an empty one, or that of this process if the CLI
+        /// needs one: for built-in tools, settings files, stored conversations, or other servers.
         into working_directory(directory): PathBuf;
 
-        /// Names further directories that the CLI's tools may reach.
+        /// More directories that the CLI's tools may access.
         paths add_dirs(directories): Vec<PathBuf>;
 
-        /// Limits a request's time, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
+        /// The time limit of a request, [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) by default.
         value timeout(limit): Duration as "seconds";
-        /// Whether the time-out also counts the time in which the CLI waits for functions of this process: tools, hooks,
-        /// [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool). By default it does not, and a tool may take as long as it takes.
+        /// Whether the timeout includes the time in which the CLI waits for functions of this process:
+        /// tools, hooks, [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool). By default it does
+        /// not, so tools have no limit here.
         value timeout_counts_tools(on): bool;
 
-        /// Allows tools by the CLI's rules, such as `Read` or `Bash(git log *)`. They run without
-        /// anybody being asked; other tools are not taken away by this.
+        /// Allows tools by the CLI's rules, such as `Read` or `Bash(git log *)`. They run without asking
+        /// for permission; other tools stay available.
         list allowed_tools(rules): Vec<String>;
 
-        /// Forbids tools by the CLI's rules.
+        /// Denies tools by the CLI's rules.
         list disallowed_tools(rules): Vec<String>;
 
-        /// Names the built-in tools that the CLI offers to the model, such as `Read`; `default` is all that it
-        /// usually has. There are none by default.
+        /// The built-in tools offered to the model, such as `Read`; `default` means the CLI's usual ones.
+        /// There are none by default.
         list builtin_tools(names): Vec<String>;
 
-        /// Names the skills that the model may use, and gives it the tool to use them with. They are those of
-        /// [`setting_sources`](Self::setting_sources) and [`plugins`](Self::plugins), and the CLI's own.
+        /// The skills that the model may use; this also offers the tool for skills. They come from
+        /// [`setting_sources`](Self::setting_sources), from [`plugins`](Self::plugins), and from the CLI
+        /// itself.
         into skills(skills): Skills;
 
-        /// Names directories with plugins: skills, agents, hooks, commands and MCP servers, all of which the CLI gets. With only the
-        /// [servers given here](crate::ClaudeCodeModelBuilder::strict_mcp_config), theirs are left out.
+        /// Directories with plugins: skills, agents, hooks, commands and MCP servers, which are all
+        /// enabled. If [only the servers given here](crate::ClaudeCodeModelBuilder::strict_mcp_config) are
+        /// used, the plugins' servers are ignored.
         paths plugins(directories): Vec<PathBuf>;
 
         /// Runs the commands of the CLI's tool `Bash` in a sandbox.
         value sandbox(sandbox): Sandbox;
 
-        /// Has the CLI keep copies of files before its tools change them, so that
-        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can bring them back. The conversation must be [kept](Conversation::Keep).
+        /// Makes the CLI back up files before its tools change them, so that
+        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can restore them. The conversation must be
+        /// [kept](Conversation::Keep).
         value enable_file_checkpointing(enable): bool;
 
-        /// Says what the CLI does about tools that no rule allows.
+        /// How the CLI handles tools that no rule allows.
         value permission_mode(mode): PermissionMode;
 
-        /// Limits how often the model is asked in a request.
+        /// Limits the number of turns, which are requests to the model.
         value max_turns(turns): u32;
 
-        /// Limits what a request may cost, in US dollars.
+        /// Limits the cost of a request, in US dollars.
         value max_budget_usd(dollars): f64;
 
-        /// Gives the model this system prompt. By default it has none.
+        /// The system prompt. There is none by default.
         into system_prompt(text): String;
 
-        /// Adds this to the system prompt.
+        /// Text appended to the system prompt.
         into append_system_prompt(text): String;
 
-        /// Puts what is of one user alone, such as the directory, into the first prompt instead of the CLI's own system prompt, so
-        /// that the API's cache of it serves several users.
+        /// Moves user-specific content, such as the directory, from the CLI's own system prompt to the
+        /// first prompt, so that users can share the API's cache of the system prompt.
         value exclude_dynamic_sections(exclude): bool;
 
-        /// Whether a conversation keeps the system prompt that it began with, also when it is resumed with another; the CLI's default is
-        /// that it does.
+        /// Whether a conversation keeps its original system prompt even when resumed with another one; true
+        /// by default in the CLI.
         value system_prompt_snapshot(keep): bool;
 
-        /// Says which conversation requests belong to; each is a new one by default.
+        /// The conversation that requests belong to; each starts a new one by default.
         value conversation(conversation): Conversation;
 
-        /// Goes on after that message, and leaves out what came later: its id, in a conversation that is
+        /// Continues after the message with this id and drops later ones, in a conversation that is
         /// [resumed](Conversation::Resume).
         into resume_session_at(message): String;
 
-        /// With [`resume_session_at`](Self::resume_session_at): the id of the prompt that is to be left out with all that came of it. If anything
-        /// else would be left out, that is an error.
+        /// With [`resume_session_at`](Self::resume_session_at): the id of the prompt that is dropped
+        /// together with its answer. It is an error if anything else would be dropped.
         into resume_drops_turn(prompt): String;
 
-        /// The id, a UUID, of the copy with which a conversation goes on.
+        /// The id, a UUID, of the forked conversation.
         into fork_session_id(id): String;
 
-        /// Names the settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`, skills,
-        /// agents and hooks that belong to them. By default it reads none.
+        /// The settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`,
+        /// skills, agents and hooks that belong to them. By default it reads none.
         list setting_sources(sources): Vec<String>;
 
-        /// Has the CLI say when hooks begin and end, as [`Event::Other`](crate::Event::Other).
+        /// Makes the CLI report when hooks begin and end, as [`Event::Other`](crate::Event::Other).
         value include_hook_events(include): bool;
 
-        /// Passes on what agents say and think, as [`Event::Subagent`](crate::Event::Subagent), and not only which tools they call.
+        /// Reports text and thinking of subagents too, not only their tool calls, as
+        /// [`Event::Subagent`](crate::Event::Subagent).
         value forward_subagent_text(forward): bool;
 
-        /// Gives the CLI further arguments, after all others.
+        /// More command-line arguments for the CLI, after all others.
         list extra_args(args): Vec<String>;
     }
 }
 
-/// A time in seconds.
+/// Durations in seconds.
 mod seconds {
     use super::{Deserialize as _, Deserializer, Duration, Serialize as _, Serializer, de};
 
@@ -285,51 +292,51 @@ mod seconds {
     }
 }
 
-/// Which conversation a request belongs to. All but [`New`](Self::New) are kept by the CLI on disk.
+/// The conversation that a request belongs to. All but [`New`](Self::New) are stored on disk by the CLI.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Conversation {
-    /// A new one, of which nothing is kept.
+    /// A new conversation that is not stored.
     #[default]
     New,
-    /// A new one that the CLI keeps on disk, so that it can be resumed.
+    /// A new conversation that the CLI stores on disk, so that it can be resumed.
     Keep {
-        /// Its id, a UUID; the CLI chooses one if there is none.
+        /// Its id, a UUID; chosen by the CLI if not set.
         session_id: Option<String>,
     },
-    /// The last one in the working directory.
+    /// The latest one in the working directory.
     Continue {
-        /// Whether it goes on as a copy, with a session id of its own.
+        /// Whether to continue in a copy with a new session id.
         fork: bool,
     },
     /// The one with that session id.
     Resume {
-        /// The id, as [`Metadata`](crate::Metadata) has it.
+        /// The id, as in [`Metadata`](crate::Metadata).
         session_id: String,
-        /// Whether it goes on as a copy, with a session id of its own.
+        /// Whether to continue in a copy with a new session id.
         fork: bool,
     },
 }
 
-/// What the CLI does about tools that no rule allows.
+/// How the CLI handles tools that no rule allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum PermissionMode {
-    /// Asks: [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) if there is one, else denies.
+    /// Asks [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) if it is set, otherwise denies.
     Default,
-    /// Allows edits of files.
+    /// Allows file edits.
     AcceptEdits,
-    /// Plans, and changes nothing.
+    /// Only plans and changes nothing.
     Plan,
     /// Allows everything.
     BypassPermissions,
     /// Denies without asking.
     DontAsk,
-    /// Has a model decide.
+    /// Lets a model decide.
     Auto,
-    /// Another one that the CLI knows.
+    /// Another mode of the CLI.
     #[serde(untagged)]
     Other(String),
 }
@@ -340,22 +347,22 @@ impl fmt::Display for PermissionMode {
     }
 }
 
-/// How much a model is to think about its answer.
+/// How much effort a model spends on its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effort {
-    /// As little as it can.
+    /// The least effort.
     Low,
-    /// Some.
+    /// Medium effort.
     Medium,
-    /// Much; the default of most models.
+    /// High effort; the default of most models.
     High,
-    /// More, where the model can.
+    /// More than high, if the model supports it.
     Xhigh,
-    /// As much as it can.
+    /// The most effort.
     Max,
-    /// Another one that the CLI knows.
+    /// Another level of the CLI.
     #[serde(untagged)]
     Other(String),
 }
@@ -371,25 +378,25 @@ impl fmt::Display for Effort {
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Thinking {
-    /// As it sees fit.
+    /// The model decides.
     Adaptive {
-        /// What is seen of it.
+        /// What is shown of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         display: Option<ThinkingDisplay>,
     },
-    /// Up to so many tokens; for older models.
+    /// Up to a number of tokens; for older models.
     Enabled {
-        /// How many, at least 1.
+        /// The number of tokens, at least 1.
         budget_tokens: u32,
-        /// What is seen of it.
+        /// What is shown of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         display: Option<ThinkingDisplay>,
     },
-    /// Not.
+    /// No thinking.
     Disabled,
 }
 
-/// What is seen of a model's thinking.
+/// What is shown of a model's thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -411,9 +418,9 @@ impl fmt::Display for ThinkingDisplay {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Skills {
-    /// All that the CLI finds.
+    /// All skills that the CLI finds.
     All,
-    /// Those with these names; one of a plugin is `plugin:skill`.
+    /// The skills with these names; one of a plugin is `plugin:skill`.
     #[serde(untagged)]
     Only(Vec<String>),
 }
@@ -435,7 +442,7 @@ impl Skills {
         !matches!(self, Self::Only(names) if names.is_empty())
     }
 
-    /// The rules that allow them.
+    /// The rules that allow the skills.
     pub(crate) fn rules(&self) -> Vec<String> {
         match self {
             Self::All => vec!["Skill".into()],
@@ -443,7 +450,7 @@ impl Skills {
         }
     }
 
-    /// A name that would be another rule.
+    /// A name that would be parsed as another rule.
     fn fault(&self) -> Option<String> {
         let Self::Only(names) = self else { return None };
         let is_wrong = |name: &&String| {
@@ -463,7 +470,7 @@ impl Settings {
         self
     }
 
-    /// What makes no sense, before anything is started.
+    /// Checks the settings before anything is started.
     pub(crate) fn check(&self) -> Result<(), ClaudeCodeError> {
         let budget = self.max_budget_usd.filter(|budget| !(budget.is_finite() && *budget > 0.0));
         let source = self.setting_sources.iter().flatten().find(|source| source.starts_with('-'));
@@ -495,7 +502,7 @@ impl Settings {
             Ok(_) => Some("`fork_session_id` names a copy; the conversation must be forked".into()),
             Err(_) => Some(format!("the session id `{id}` is not a UUID")),
         });
-        // What the API's headers take.
+        // Only characters that are valid in the API's headers.
         let is_unsendable = |name: &&String| name.chars().any(|c| c.is_control() || c > '\u{ff}');
         let client_app = self.client_app.as_ref().filter(is_unsendable);
         let beta = self.betas.iter().flatten().find(|name| name.is_empty() || name.contains([',', ' ']));
@@ -530,12 +537,12 @@ impl Settings {
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
     }
 
-    /// Whether everything is as in Claude Code, where nothing else is said.
+    /// Whether the defaults are those of Claude Code.
     pub(crate) fn is_claude_code(&self) -> bool {
         self.claude_code == Some(true)
     }
 
-    /// The built-in tools; `None` means those that the CLI usually has.
+    /// The built-in tools; `None` means the CLI's usual ones.
     pub(crate) fn offered_builtins(&self) -> Option<Vec<&str>> {
         let mut names: Vec<_> = match &self.builtin_tools {
             Some(names) if names.iter().any(|name| name == "default") => return None,
@@ -555,17 +562,17 @@ impl Settings {
         self.offered_builtins().is_none_or(|names| names.contains(&tool))
     }
 
-    /// The settings files; `None` means those that the CLI usually reads.
+    /// The settings files; `None` means the CLI's usual ones.
     pub(crate) fn read_sources(&self) -> Option<&[String]> {
         self.setting_sources.as_deref().or((!self.is_claude_code()).then_some(&[]))
     }
 
-    /// Whether the CLI keeps the conversation on disk.
+    /// Whether the CLI stores the conversation on disk.
     pub(crate) fn keeps_session(&self) -> bool {
         self.is_claude_code() || self.conversation.as_ref().is_some_and(|one| *one != Conversation::New)
     }
 
-    /// Whether nothing but the tools of this process is offered.
+    /// Whether only the tools of this process are offered.
     pub(crate) fn brings_no_tools(&self, strict: bool) -> bool {
         strict
             && self.offered_builtins().is_some_and(|names| names.is_empty())
@@ -574,22 +581,22 @@ impl Settings {
             && self.mcp_servers.is_empty()
     }
 
-    /// Whether the CLI needs no directory of its own.
+    /// Whether the CLI needs no working directory.
     pub(crate) fn is_alone(&self, strict: bool) -> bool {
         self.brings_no_tools(strict) && !self.keeps_session()
     }
 
-    /// Whether it goes on with a conversation that the CLI has.
+    /// Whether it continues a stored conversation.
     pub(crate) fn resumes(&self) -> bool {
         matches!(self.conversation, Some(Conversation::Continue { .. } | Conversation::Resume { .. }))
     }
 
-    /// Whether the model gets the answers of its agents before it answers.
+    /// Whether the model receives the answers of its subagents before it answers.
     pub(crate) fn waits_for_agents(&self) -> bool {
         !self.agents.is_empty() && self.agents.values().all(|agent| agent.background != Some(true))
     }
 
-    /// Whether further arguments have that flag.
+    /// Whether the extra arguments contain this flag.
     pub(crate) fn has_argument(&self, flag: &str) -> bool {
         let has = |arg: &String| {
             arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))

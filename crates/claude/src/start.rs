@@ -1,4 +1,4 @@
-//! From a request to a CLI that runs for it.
+//! Starts a CLI for a request.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,10 +34,11 @@ use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
 use crate::waits::Waits;
 
-/// How long a CLI that connects to servers before the first prompt may not even name ours.
+/// How long to wait for our server to be listed, with a CLI that connects to servers before the first
+/// prompt.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// All that a CLI depends on, but for its prompts.
+/// Everything that a CLI depends on, except its prompts.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) cli: PathBuf,
@@ -45,7 +46,7 @@ pub(crate) struct Wanted {
     pub(crate) settings: Settings,
     pub(crate) strict: bool,
     pub(crate) partial: bool,
-    /// Whether somebody decides about tools.
+    /// Whether there is a function that decides about tools.
     pub(crate) asks: bool,
     pub(crate) hooks: Vec<HookShape>,
     pub(crate) output_schema: Option<Value>,
@@ -54,7 +55,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What was said before the request, as a file that the CLI resumes; `None` if there is nothing, or it cannot be told so.
+    /// The history as a file that the CLI resumes; `None` if it is empty or the CLI does not support that.
     pub(crate) fn history(&self, request: &Request) -> Option<String> {
         if self.version < Version::WITH_HISTORY || self.settings.resumes() {
             return None;
@@ -70,13 +71,13 @@ impl Wanted {
     }
 }
 
-/// What the turns of a CLI have in common.
+/// What all turns of a CLI have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Talk {
     limit: Duration,
     counts_tools: bool,
     until: Option<CancellationToken>,
-    /// Where the conversation's id is put, once it is known.
+    /// Filled with the conversation's id once it is known.
     session_id: Option<Arc<OnceLock<String>>>,
     decider: Option<Decider>,
     on_ask: Option<OnAsk>,
@@ -96,7 +97,7 @@ impl Talk {
         self.session_id = Some(id);
     }
 
-    /// One prompt of it.
+    /// Creates a turn for one prompt.
     pub(crate) fn turn(&self, prompt: String, place: Place, signals: Signals, events: Events) -> Turn {
         let (tell, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
         Turn {
@@ -136,7 +137,7 @@ impl ClaudeCodeModel {
         }
         let history = wanted.history(&request);
         let prompt = request.to_line(expand, history.is_none());
-        // One that waits knows no history.
+        // A waiting CLI was started without history.
         let waiting = if history.is_none() { self.0.warm.take(&wanted) } else { None };
         let interrupt = place.signals().interrupt;
         let cli = match waiting {
@@ -153,7 +154,7 @@ impl ClaudeCodeModel {
         }))
     }
 
-    /// Checks all that a request says besides its prompt.
+    /// Checks everything in a request except its prompt.
     pub(crate) async fn wanted(
         &self,
         request: &Request,
@@ -213,7 +214,7 @@ impl ClaudeCodeModel {
         Ok((wanted, talk))
     }
 
-    /// Starts a CLI, once it may run.
+    /// Starts a CLI, once the limit allows it.
     pub(crate) async fn open(
         &self,
         wanted: &Wanted,
@@ -224,7 +225,7 @@ impl ClaudeCodeModel {
         let permit = self.permit(interrupt).await?;
         let Wanted { cli, version, settings, strict, partial, asks, hooks, output_schema, tools, awaited } =
             wanted;
-        // With that tool, a model can read the file that the CLI puts a long result into.
+        // With `Read`, the model can read the file to which the CLI writes a long result.
         let limit = (!settings.offers_builtin("Read")).then(|| max_chars(*version));
         let (offer, entry) = match tools {
             Some(tools) => Some(tools.offer(options, limit).await?).unzip(),
@@ -264,7 +265,7 @@ impl ClaudeCodeModel {
         Ok(Cli::new(held, permit, |commands| Driver::new(plan, cli, offer, commands)))
     }
 
-    /// Waits until one more CLI may run. Those that only wait for a request make room.
+    /// Waits until one more CLI may run. Ends a waiting CLI to make room.
     async fn permit(
         &self,
         interrupt: &CancellationToken,
@@ -275,7 +276,7 @@ impl ClaudeCodeModel {
         }
         self.0.warm.end_one();
         tokio::select! {
-            // It is never closed.
+            // The semaphore is never closed.
             permit = Arc::clone(permits).acquire_owned() => Ok(permit.ok()),
             () = interrupt.cancelled() => Err(ClaudeCodeError::CliInterrupted { result: None }),
         }
@@ -296,7 +297,7 @@ impl ClaudeCodeModel {
         if !self.0.options.restrictions.is_empty() {
             command.env_remove(HOOKLESS);
         }
-        // A CLI inside a CLI's tool would take itself for a part of that one.
+        // Otherwise a CLI started from a CLI's tool would consider itself part of that one.
         command.env_remove("CLAUDECODE").args(launch.arguments).envs(launch.env).envs(&settings.env);
         if let Some(directory) = launch.directory {
             command.current_dir(directory);

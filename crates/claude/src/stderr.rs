@@ -1,4 +1,4 @@
-//! What a process says on its stderr: its end is kept, and each line is told to whoever listens.
+//! Reads a process's stderr: keeps the end of it, and passes each line to a listener.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,16 +12,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::opaque::Opaque;
 
-/// How much is kept.
+/// How many bytes are kept.
 const KEPT_BYTES: usize = 8 * 1024;
 
-/// How long the last words may take once the process has ended: somebody else may hold the pipe.
+/// How long to read on after the process has exited: another process may hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What the user wants to be called for every line.
+/// A user's function that is called with every line.
 pub(crate) type OnStderr = Opaque<dyn Fn(&str) + Send + Sync>;
 
-/// Reads to the end, and keeps the end.
+/// Reads until the end and keeps the last bytes.
 #[derive(Debug)]
 pub(crate) struct Tail {
     heard: Arc<Mutex<Heard>>,
@@ -31,7 +31,7 @@ pub(crate) struct Tail {
 #[derive(Default)]
 struct Heard {
     kept: Vec<u8>,
-    /// What nobody has been told yet.
+    /// Bytes that have not been passed to a listener yet.
     untold: Vec<u8>,
     listener: Option<OnStderr>,
 }
@@ -56,13 +56,13 @@ impl Heard {
         self.tell();
     }
 
-    /// Tells the lines that have ended.
+    /// Passes complete lines to the listener.
     fn tell(&mut self) {
         let Some(Opaque(listener)) = self.listener.clone() else { return };
         let end = self.untold.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let lines: Vec<u8> = self.untold.drain(..end).collect();
         for line in String::from_utf8_lossy(&lines).lines() {
-            // Whoever listens must not keep the CLI from being read.
+            // A panic in the listener must not stop reading.
             if catch_unwind(AssertUnwindSafe(|| listener(line))).is_err() {
                 tracing::error!("the function for the CLI's stderr panicked");
             }
@@ -88,14 +88,14 @@ impl Tail {
         Self { heard, reading: AbortOnDropHandle::new(reading) }
     }
 
-    /// Tells every line from now on, and those that nobody has heard.
+    /// Passes every line from now on, and those not passed yet, to the listener.
     pub(crate) fn tell(&self, listener: Option<OnStderr>) {
         let mut heard = lock(&self.heard);
         heard.listener = listener;
         heard.tell();
     }
 
-    /// What was kept, once the process has ended.
+    /// The kept text, once the process has exited.
     pub(crate) async fn text(&mut self) -> String {
         _ = timeout(LAST_WORDS, &mut self.reading).await;
         String::from_utf8_lossy(&lock(&self.heard).kept).trim().to_owned()

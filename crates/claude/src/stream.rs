@@ -1,4 +1,4 @@
-//! The events of a request, as they come.
+//! The stream of a request's events.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -15,37 +15,37 @@ use crate::error::ExecutionKind;
 use crate::event::Event;
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
-/// How much may lie unread. Tool calls go on however slowly the stream is read, so this is the bound.
+/// The limit of unread events. Tool calls continue even if the stream is read slowly.
 const MAX_UNREAD_BYTES: usize = 256 * 1024 * 1024;
 
 type Item = Result<Event, ClaudeCodeError>;
 
 /// The events of a running request.
 ///
-/// The last one is [`Event::Result`], or an error. The request goes on whether the stream is read or not;
-/// dropping the stream ends it, with everything that belongs to it.
+/// The last one is [`Event::Result`], or an error. The request runs even if the stream is not read;
+/// dropping the stream ends the request and cleans up.
 #[derive(Debug)]
 pub struct ResponseStream {
     events: mpsc::UnboundedReceiver<(Item, usize)>,
     unread: Arc<AtomicUsize>,
-    /// `None` once its end has been seen.
+    /// `None` once it has ended.
     driver: Option<AbortOnDropHandle<()>>,
     signals: Signals,
-    /// What the request has outside of this process. Dropping it gives it back there and then, whatever becomes of the
-    /// driver's runtime.
+    /// The request's resources outside this process. Dropping them releases them at once, even if the
+    /// driver's runtime is gone.
     _held: Box<dyn Any + Send + Sync>,
 }
 
-/// How a request is told to end.
+/// Signals that end a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signals {
-    /// As a user would.
+    /// Interrupts it, as a user would.
     pub(crate) interrupt: CancellationToken,
-    /// At once.
+    /// Ends it at once.
     pub(crate) cancel: CancellationToken,
 }
 
-/// Where the events of a request go.
+/// The sender of a request's events.
 #[derive(Debug)]
 pub(crate) struct Events {
     events: mpsc::UnboundedSender<(Item, usize)>,
@@ -53,11 +53,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Passes an event on that came with a line of `bytes`.
+    /// Sends an event that came with a line of `bytes`.
     ///
     /// # Errors
     ///
-    /// When too much lies unread.
+    /// When too many events are unread.
     pub(crate) fn send(&self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
         let unread = self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if unread > MAX_UNREAD_BYTES {
@@ -69,14 +69,14 @@ impl Events {
         Ok(())
     }
 
-    /// Passes the last event or the error on, however much lies unread.
+    /// Sends the last event or the error, regardless of the limit.
     pub(crate) fn end(&self, last: Result<Event, ClaudeCodeError>) {
         _ = self.events.send((last, 0));
     }
 }
 
 impl ResponseStream {
-    /// A stream, and where its events come from. `held` goes with the stream, or before.
+    /// Creates a stream and the sender of its events. `held` is dropped with the stream, or earlier.
     pub(crate) fn new(signals: Signals, held: impl Send + Sync + 'static) -> (Events, Self) {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
@@ -85,12 +85,12 @@ impl ResponseStream {
         (Events { events: sender, unread }, stream)
     }
 
-    /// The stream ends with its driver, and the driver with it.
+    /// Ties the stream and its driver together: when one ends, so does the other.
     pub(crate) fn driven_by(self, driver: AbortOnDropHandle<()>) -> Self {
         Self { driver: Some(driver), ..self }
     }
 
-    /// The next event; `None` after the last one, once nothing of the request is left.
+    /// The next event; `None` after the last one, once everything is cleaned up.
     ///
     /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Event, ClaudeCodeError>> {
@@ -103,18 +103,18 @@ impl ResponseStream {
         self.signals.interrupt.cancel();
     }
 
-    /// Ends the request at once, as dropping the stream does, and waits until nothing of it is left; 2 s at
-    /// most, or a little more.
+    /// Ends the request at once, like dropping the stream, and waits until everything is cleaned up; this
+    /// takes about 2 s at most.
     pub async fn cancel(mut self) {
         self.signals.cancel.cancel();
         while self.next().await.is_some() {}
     }
 
-    /// Reads to the end, and returns the answer.
+    /// Reads to the end and returns the answer.
     ///
     /// # Errors
     ///
-    /// What the request failed with.
+    /// The error of the request.
     pub async fn finish(mut self) -> Result<ResponseWithMetadata, ClaudeCodeError> {
         let mut answer = None;
         while let Some(event) = self.next().await {
@@ -141,7 +141,7 @@ impl Stream for ResponseStream {
         if let Some(driver) = &mut self.driver {
             let ended = ready!(Pin::new(driver).poll(cx));
             self.driver = None;
-            // A callback's panic belongs to whoever gave the callback.
+            // Propagate a panic of a user's callback to the caller.
             if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
                 std::panic::resume_unwind(panic);
             }

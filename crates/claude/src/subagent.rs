@@ -1,4 +1,4 @@
-//! Agents that the model may start.
+//! Subagents that the model may start.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use crate::record::record;
 use crate::settings::{Effort, PermissionMode};
 
 record! {
-    /// An agent that the model may start for a part of its work, with a conversation of its own.
+    /// A subagent that the model may start for part of its work, with its own conversation.
     ///
-    /// It has the tools that it is given, and no others.
+    /// It has only the tools that it is given.
     ///
     /// ```
     /// # use toolbridge_claude as toolbridge;
@@ -21,44 +21,45 @@ record! {
     ///
     /// In JSON its members have the CLI's names, such as `maxTurns`.
     pub struct Subagent {
-        /// Says when the model should use it.
+        /// When the model should use it.
         into description: String;
         /// Its system prompt.
         into prompt: String;
-        /// Names the tools that it has, among those of the request: `Read`, `mcp__tools__add`, or `add` for a tool of
-        /// this process. `*` is all of them.
+        /// Its tools, among those of the request: `Read`, `mcp__tools__add`, or `add` for a tool of this
+        /// process. `*` means all of them.
         list tools: Vec<String>;
-        /// Names tools that it does not have.
+        /// Tools that it does not have.
         list disallowed_tools: Vec<String>;
-        /// Names the model that it asks: a name, or `inherit`.
+        /// Its model: a name, or `inherit`.
         into model: String;
-        /// Names skills whose text it has from the beginning.
+        /// Skills that are loaded from the beginning.
         list skills: Vec<String>;
-        /// Gives it a memory on disk: `user`, `project` or `local`.
+        /// Where it stores memories on disk: `user`, `project` or `local`.
         into memory: String;
-        /// Names the MCP servers that it has: names of the request's, or objects with an entry of its own by its name.
+        /// Its MCP servers: names of the request's servers, or objects that map a name to an entry.
         value mcp_servers: Vec<Value>;
-        /// What it is told first, where it is the one that is asked.
+        /// Its first prompt, if it runs as the main agent.
         into initial_prompt: String;
-        /// Limits how often its model is asked.
+        /// Limits the number of its turns.
         value max_turns: u32;
-        /// Has it run beside the model, which does not wait for it. It is for a conversation that stays open: a request ends with its
-        /// answer. Without this the model gets the answers of its agents before it goes on.
+        /// Runs it in the background, so that the model does not wait for it. Only useful in a conversation
+        /// that stays open, because a request ends with its answer. By default the model waits for its
+        /// subagents.
         value background: bool;
-        /// How much it is to think.
+        /// How much effort it spends.
         value effort: Effort;
-        /// What the CLI does about tools that no rule allows.
+        /// How the CLI handles tools that no rule allows.
         value permission_mode: PermissionMode;
     }
 }
 
 impl Subagent {
-    /// An agent with that system prompt, and when the model should use it.
+    /// A subagent with a description of when to use it, and a system prompt.
     pub fn new(description: impl Into<String>, prompt: impl Into<String>) -> Self {
         Self::default().description(description).prompt(prompt)
     }
 
-    /// What makes no sense.
+    /// Returns what is invalid, if anything.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let is_blank = |text: &Option<String>| text.as_ref().is_none_or(|text| text.trim().is_empty());
         if is_blank(&self.description) {
@@ -67,12 +68,12 @@ impl Subagent {
         is_blank(&self.prompt).then_some("`prompt` is missing; it is its system prompt")
     }
 
-    /// As the CLI takes it. `own` gives a tool of this process the name that the CLI has for it.
+    /// The entry for the CLI. `own` maps a tool of this process to the CLI's name for it.
     pub(crate) fn to_cli(&self, own: impl Fn(&str) -> String) -> Value {
         let named = |tools: &[String]| tools.iter().map(|tool| own(tool)).collect::<Vec<_>>();
         let tools = self.tools.as_deref().unwrap_or_default();
         let mut said = self.clone();
-        // Without a list the CLI gives it all that there are.
+        // Without a list the CLI would give it all tools.
         said.tools = (!tools.iter().any(|tool| tool == "*")).then(|| named(tools));
         said.disallowed_tools = self.disallowed_tools.as_deref().map(named);
         serde_json::json!(said)

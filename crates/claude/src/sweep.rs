@@ -1,18 +1,18 @@
-//! Finds and kills what a CLI has left outside of its process group.
+//! Finds and kills processes that a CLI has started outside its process group.
 
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal};
 
-/// Names the variable that marks what a CLI starts.
+/// The environment variable that marks processes started by a CLI.
 pub(crate) const MARKER: &str = "TOOLBRIDGE_REQUEST";
 
-/// By what those are known that a CLI has started.
+/// How the processes started by a CLI are recognized.
 #[derive(Debug)]
 pub(crate) struct Mark {
-    /// A variable in their environment: `NAME=value`. Nobody can guess it.
+    /// A variable in their environment: `NAME=value`, with an unguessable value.
     pub(crate) variable: String,
-    /// None of them has started before: in the system's clock ticks.
+    /// None of them started earlier; in the system's clock ticks.
     since: u64,
 }
 
@@ -21,8 +21,9 @@ impl Mark {
         Self { variable, since: start_of(leader).unwrap_or(u64::MAX) }
     }
 
-    /// Kills what a CLI has started outside of its group, as it does with shell commands, and nobody could end
-    /// because the CLI was killed, or its guardian. Only Linux shows the environment of others.
+    /// Kills processes that a CLI has started outside its group, as it does with shell commands, and that
+    /// were left because the CLI or its guardian was killed. Only Linux exposes the environment of other
+    /// processes.
     pub(crate) fn kill_all(&self) {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
@@ -33,7 +34,7 @@ impl Mark {
     fn kill(&self, pid: Pid) {
         use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
-        // A second look once it is held: the number may have become somebody else's meanwhile.
+        // Checked again once the pidfd is open: the process id may have been reused.
         if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
             && self.is_on(pid)
         {
@@ -45,7 +46,8 @@ impl Mark {
     #[expect(clippy::unused_self, reason = "nobody is found there")]
     fn kill(&self, _pid: Pid) {}
 
-    /// Whether that process is one of them: it has the variable, is of our user, and is not older than the CLI.
+    /// Whether that process is one of them: it has the variable, belongs to our user, and is not older than
+    /// the CLI.
     fn is_on(&self, pid: Pid) -> bool {
         let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
         let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
@@ -55,10 +57,10 @@ impl Mark {
     }
 }
 
-/// When a process has started, in the system's clock ticks; unknown on systems other than Linux.
+/// When a process started, in the system's clock ticks; unknown on systems other than Linux.
 fn start_of(pid: Pid) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The 22nd field; the second is the name, in brackets, and may hold anything.
+    // The 22nd field; the second is the name in parentheses and may contain anything.
     String::from_utf8_lossy(&stat).rsplit(')').next()?.split(' ').nth(20)?.parse().ok()
 }
 
@@ -87,7 +89,7 @@ mod tests {
         others.into_iter().for_each(was_left_alone);
     }
 
-    /// A process that has the marker; of another user, if one is given.
+    /// A process with the marker; of another user, if one is given.
     fn sleeper(marker: &str, uid: Option<u32>) -> Child {
         let mut command = Command::new("/bin/sleep");
         command.arg("600").env(MARKER, marker);
@@ -95,7 +97,7 @@ mod tests {
         command.spawn().unwrap()
     }
 
-    /// It would have ended by another signal if it had been taken for ours.
+    /// SIGTERM must end it: otherwise it was killed before.
     fn was_left_alone(mut other: Child) {
         rustix::process::kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
         assert_eq!(other.wait().unwrap().signal(), Some(15));

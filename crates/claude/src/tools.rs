@@ -17,29 +17,30 @@ use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
 use crate::waits::Waits;
 
-/// How many reports wait for the driver, which always reads. Of what a call says meanwhile, the newest is kept.
+/// How many progress reports wait for the driver, which always reads. When full, only the newest report of
+/// a call is kept.
 pub(crate) const MAX_REPORTS: usize = 16;
 
-/// What an event takes besides the text in it.
+/// The size of an event besides its text.
 const EVENT_BYTES: usize = 256;
 
-/// What a tool says of its progress, and how much memory that takes.
+/// A progress report and its size in memory.
 pub(crate) struct Report {
     pub(crate) event: Event,
     pub(crate) bytes: usize,
 }
 
-/// What calls belong to, until the next turn.
+/// The context of calls, until the next turn.
 #[derive(Clone)]
 pub(crate) struct Bound {
     pub(crate) source: Arc<dyn ToolSource>,
-    /// What calls find before a toolset's own state.
+    /// State that takes precedence over the toolset's own.
     pub(crate) state: Option<Arc<States>>,
-    /// Where progress goes, where it is an event too.
+    /// Receives progress, if it is reported as events too.
     pub(crate) reports: Option<mpsc::Sender<Report>>,
-    /// Told while a call is under way.
+    /// Counts the running calls.
     pub(crate) waits: Waits,
-    /// Who answers what they ask.
+    /// Answers questions of the tools.
     pub(crate) on_ask: Option<OnAsk>,
 }
 
@@ -49,22 +50,22 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// Tools of this process as a CLI has them. Whose they are changes from turn to turn.
+/// The tools of this process as a CLI sees them. The turn that they belong to changes.
 pub(crate) struct RequestTools {
     bound: RwLock<Arc<Bound>>,
     pub(crate) server: String,
-    /// Kept here, whatever the CLI does.
+    /// Enforced here, independently of the CLI.
     restrictions: Restrictions,
-    /// How long results may be, where that is limited; the list says so too.
+    /// The maximum size of results, if limited; the tool list contains it too.
     limit: Option<usize>,
-    /// Whether longer ones are kept, and not cut.
+    /// Whether longer results are kept instead of truncated.
     keeps: AtomicBool,
     limited: DerivedList,
-    /// Told of changes, where there may be any.
+    /// Notified of changes, if there can be any.
     changed: Option<watch::Sender<()>>,
 }
 
-/// A list whose tools are not there yet.
+/// A tool list without callable tools.
 struct Listed(ToolList);
 
 impl ToolSource for Listed {
@@ -102,8 +103,8 @@ impl RequestTools {
         }
     }
 
-    /// The tools as the CLI is offered them: where results are limited, longer ones are kept for as long as the CLI has the
-    /// tools. Those that keep results themselves stay as they are.
+    /// The tools as offered to the CLI: if results are limited, longer ones are kept for as long as the CLI
+    /// has the tools. Tools that keep results themselves are unchanged.
     pub(crate) fn offered(self: &Arc<Self>) -> Arc<dyn ToolSource> {
         if let Some(limit) = self.limit
             && let Ok(parked) = Parked::new(Arc::clone(self))
@@ -118,7 +119,7 @@ impl RequestTools {
         Arc::clone(&self.bound.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has calls belong to a turn from now on. The future passes changes of its list on.
+    /// Binds calls to a turn from now on. The returned future forwards changes of the turn's list.
     pub(crate) fn bind(self: &Arc<Self>, bound: Bound) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = bound.source.changes();
         let is_changed = *self.bound().source.tools() != *bound.source.tools();
@@ -138,7 +139,8 @@ impl RequestTools {
         }
     }
 
-    /// Calls a tool, and passes its progress on both to the caller and as events. What a caller cannot ask is asked here.
+    /// Calls a tool, and forwards its progress to the caller and as events. Questions that the caller
+    /// cannot answer are answered here.
     async fn follow(
         &self,
         bound: &Bound,
@@ -170,7 +172,7 @@ impl RequestTools {
             caller.progress(progress.progress, progress.total, progress.message.as_deref());
             let bytes = EVENT_BYTES + progress.message.as_ref().map_or(0, String::len);
             let event = Event::ToolProgress { id: id.clone(), name: name.clone(), progress };
-            // Once the request has its answer, nobody wants to know.
+            // Fails once the request has its answer; the report is no longer needed then.
             _ = events.send(Report { event, bytes }).await;
         }
     }

@@ -1,7 +1,7 @@
-//! What the CLI has written down of a conversation: a file of lines, each a JSON object.
+//! Reads the CLI's record of a conversation: a file with one JSON object per line.
 //!
-//! Lines name the line before them (`parentUuid`), so a file holds a tree: whoever goes back and says something else begins a branch.
-//! What cannot be read is left out; a CLI that was killed leaves half a line.
+//! Each line names the line before it (`parentUuid`), so a file contains a tree: going back and continuing
+//! differently starts a branch. Unreadable lines are skipped; a killed CLI may leave an incomplete line.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use crate::prompt::{Input, Message};
 /// The longest text of a prompt that is shown in a list.
 const MAX_SHOWN: usize = 200;
 
-/// What stands in the first and the last lines of a file.
+/// The content of the first and the last lines of a file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) title: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Summary {
     pub(crate) first_prompt: Option<String>,
     pub(crate) directory: Option<String>,
     pub(crate) created: Option<SystemTime>,
-    /// Whether there is any message in it.
+    /// Whether it contains any message.
     pub(crate) has_messages: bool,
 }
 
@@ -37,7 +37,8 @@ fn is_message(line: &Value) -> bool {
     line["uuid"].is_string() && (line["type"] == "user" || line["type"] == "assistant")
 }
 
-/// Whether the line belongs to the conversation, and not to an agent's, or is there for people or the CLI alone.
+/// Whether the line is a message of the conversation, and not of a subagent, for display, or internal to
+/// the CLI.
 fn is_said(line: &Value) -> bool {
     let is = |name: &str| line[name] == true;
     let is_other = ["isSidechain", "isMeta", "isVirtual", "isApiErrorMessage"].into_iter().any(is);
@@ -45,7 +46,7 @@ fn is_said(line: &Value) -> bool {
 }
 
 impl Summary {
-    /// Reads the pieces of a file, in their order.
+    /// Reads the pieces of a file, in order.
     pub(crate) fn of(pieces: &[&str]) -> Self {
         let mut read = Self::default();
         let mut made_up = None;
@@ -70,7 +71,7 @@ impl Summary {
     }
 }
 
-/// What a user said, if that is what it is: commands and reminders of the CLI stand in tags.
+/// The user's text, if it is one: commands and reminders of the CLI are enclosed in tags.
 fn prompt_of(content: &Value) -> Option<String> {
     let texts = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
     let text = content.as_str().into_iter().chain(texts).map(str::trim);
@@ -78,7 +79,7 @@ fn prompt_of(content: &Value) -> Option<String> {
     Some(text.chars().take(MAX_SHOWN).collect())
 }
 
-/// The messages of the branch that was spoken in last, with the ids of their lines.
+/// The messages of the latest branch, with the ids of their lines.
 pub(crate) fn messages(text: &str) -> Vec<(String, Message)> {
     let lines: Vec<_> = lines(text).filter(|line| line["uuid"].is_string()).collect();
     let branch = last_branch(&lines);
@@ -100,11 +101,12 @@ fn last_branch(lines: &[Value]) -> HashSet<&str> {
     let mut next = lines.iter().rfind(|line| is_said(line));
     while let Some(line) = next {
         if !branch.insert(id(line)) {
-            break; // a circle, which no CLI writes
+            break; // a cycle, which no CLI writes
         }
         next = parent(line).and_then(|parent| by_id.get(parent).copied());
     }
-    // Calls of one answer are lines of their own, and each result stands behind its call: all but the last are beside the branch.
+    // Parallel calls of one answer are separate lines, each followed by its result: all but the last are
+    // outside the branch.
     let answer = |line: &Value| line["message"]["id"].as_str().map(str::to_owned);
     let is_call = |line: &&Value| line["type"] == "assistant" && is_said(line);
     let answers: HashSet<_> =
@@ -122,7 +124,7 @@ fn last_branch(lines: &[Value]) -> HashSet<&str> {
     branch
 }
 
-/// A line as messages: what tools returned is the model's, what stands beside it the user's.
+/// Converts a line to messages: tool results belong to the model, other blocks next to them to the user.
 fn read(line: &Value) -> Vec<Message> {
     let content = &line["message"]["content"];
     let blocks = match content {
@@ -147,7 +149,8 @@ fn read(line: &Value) -> Vec<Message> {
     results.into_iter().chain(inputs).collect()
 }
 
-/// A copy of a conversation under another id, up to the line with that id; `None` if there is no such line.
+/// Copies a conversation under another id, up to the line with the given id; `None` if there is no such
+/// line.
 pub(crate) fn copy(text: &str, session_id: &str, up_to: Option<&str>, title: Option<&str>) -> Option<String> {
     let lines: Vec<_> = lines(text).filter(|line| line["isSidechain"] != true).collect();
     let end = match up_to {
@@ -158,7 +161,7 @@ pub(crate) fn copy(text: &str, session_id: &str, up_to: Option<&str>, title: Opt
         lines[..end].iter().filter(|line| line["uuid"].is_string() && line["type"] != "progress").collect();
     let ids: HashMap<_, _> = kept.iter().map(|line| (id(line), Uuid::new_v4().to_string())).collect();
     let by_id: HashMap<_, _> = lines.iter().map(|line| (id(line), line)).collect();
-    // Over lines that are not copied.
+    // Skips lines that are not copied.
     let parent_of = |line: &Value| {
         let mut next = parent(line);
         for _ in 0..lines.len() {
@@ -188,12 +191,12 @@ pub(crate) fn copy(text: &str, session_id: &str, up_to: Option<&str>, title: Opt
     Some(copy)
 }
 
-/// The line that gives a conversation a title.
+/// The line that sets a conversation's title.
 pub(crate) fn title_line(session_id: &str, title: &str) -> String {
     format!("{}\n", json!({ "type": "custom-title", "customTitle": title, "sessionId": session_id }))
 }
 
-/// The line that gives it a tag; an empty one takes the tag away.
+/// The line that sets its tag; an empty one removes the tag.
 pub(crate) fn tag_line(session_id: &str, tag: &str) -> String {
     format!("{}\n", json!({ "type": "tag", "tag": tag, "sessionId": session_id }))
 }

@@ -1,4 +1,4 @@
-//! How tool calls travel between the CLI and this process.
+//! How tool calls are transported between the CLI and this process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClaudeCodeError;
 
-/// How tool calls travel between the CLI and this process.
+/// How tool calls are transported between the CLI and this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Transport {
-    /// Whatever works with every version of the CLI; today [`Stdio`](Self::Stdio).
+    /// Selects one that works with every version of the CLI; currently [`Stdio`](Self::Stdio).
     #[default]
     Auto,
     /// The CLI starts a bridge, which calls this process over a Unix socket.
     Stdio,
-    /// Over the CLI's own stdin and stdout, without another process.
+    /// Over the CLI's stdin and stdout, without another process.
     Sdk,
 }
 
 impl Transport {
-    /// The transport that `Auto` stands for, or the one it is.
+    /// Replaces `Auto` with the transport that it selects.
     #[must_use]
     pub fn resolved(self) -> Self {
         if self == Self::Auto { Self::Stdio } else { self }

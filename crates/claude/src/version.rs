@@ -1,4 +1,4 @@
-//! Which version of the CLI it is, and what that version can do.
+//! The CLI's version and what that version supports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::error::ExecutionKind;
 use crate::process::{self, Process};
 use crate::room::Room;
 
-/// How long the CLI may take to say its version.
+/// How long the CLI may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How much of what it says is read.
+/// How much of its output is read.
 const READ_BYTES: u64 = 1024;
 
 /// A version of the CLI.
@@ -27,40 +27,40 @@ const READ_BYTES: u64 = 1024;
 pub(crate) struct Version(u32, u32, u32);
 
 impl Version {
-    /// A CLI that does not say its version is taken for one of today.
+    /// A CLI that does not report its version is treated as a current one.
     pub(crate) const UNKNOWN: Self = Self(u32::MAX, 0, 0);
 
-    /// `--tools` names the built-in tools.
+    /// `--tools` selects the built-in tools.
     pub(crate) const WITH_TOOLS: Self = Self(2, 0, 45);
 
-    /// System prompts and the output schema may come with `initialize`.
+    /// System prompts and the output schema may be in `initialize`.
     pub(crate) const WITH_EARLY_PROMPTS: Self = Self(2, 0, 60);
 
-    /// `--no-session-persistence` keeps no transcript.
+    /// `--no-session-persistence` disables the transcript.
     pub(crate) const WITHOUT_TRANSCRIPT: Self = Self(2, 0, 76);
 
     /// Servers of type `sdk` are connected before the first prompt.
     pub(crate) const WITH_EARLY_SDK: Self = Self(2, 1, 50);
 
-    /// From here on it takes agents with `initialize`, as far as is known.
+    /// The first version known to accept agents in `initialize`.
     pub(crate) const WITH_AGENTS: Self = Self(2, 0, 77);
 
-    /// From here on it surely takes skills with `initialize`.
+    /// The first version known to accept skills in `initialize`.
     pub(crate) const WITH_SKILLS: Self = Self(2, 1, 325);
 
-    /// From here on it refuses to run without its sandbox, as far as is known.
+    /// The first version known to refuse to run without its sandbox.
     pub(crate) const WITH_STRICT_SANDBOX: Self = Self(2, 1, 112);
 
-    /// `_meta` of a tool may say how long its results may be.
+    /// `_meta` of a tool may limit the size of its results.
     pub(crate) const WITH_RESULT_LIMITS: Self = Self(2, 1, 100);
 
-    /// A file can be resumed, and ends as it is: nothing is put behind what a tool has returned.
+    /// A file can be resumed, and nothing is added after a tool result at its end.
     pub(crate) const WITH_HISTORY: Self = Self(2, 1, 248);
 
-    /// `disableAllHooks` leaves those of the control channel alone, and there is `disableSkillShellExecution`.
+    /// `disableAllHooks` keeps the hooks of the control channel, and `disableSkillShellExecution` exists.
     pub(crate) const WITH_SAFE_HOOKS: Self = Self(2, 1, 248);
 
-    /// User lines may say `client_composed`: their text is not expanded.
+    /// User lines may have `client_composed`: their text is not expanded.
     pub(crate) fn takes_plain_prompts(self) -> bool {
         self != Self::UNKNOWN && self >= Self(2, 1, 248)
     }
@@ -89,15 +89,14 @@ impl FromStr for Version {
     }
 }
 
-/// Whether a CLI of that version can be told that a prompt is text. Another one does not get a prompt in which it would
-/// expand something.
+/// Whether this version has an option for plain-text prompts. Other versions do not get prompts that they
+/// would expand.
 #[must_use]
 pub fn takes_plain_prompts(version: &str) -> bool {
     version.parse().is_ok_and(Version::takes_plain_prompts)
 }
 
-/// The version of the CLI at `path`. It is asked once for each executable; one that has been replaced since is
-/// another one.
+/// The version of the CLI at `path`. It is queried once per executable; a replaced file is queried again.
 pub(crate) async fn version_of(path: &Path) -> Version {
     type Known = BTreeMap<PathBuf, (Option<SystemTime>, u64, Version)>;
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
@@ -131,7 +130,7 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
     let mut command = process::command(path, None);
-    // Old versions make or read their settings even for this, and say nothing of a version when another one is just
+    // Old versions create or read their settings even for this, and print no version if another process is
     // writing them.
     let room = Room::new(&session_dir())?;
     command.arg("--version").env_remove("CLAUDECODE").env("CLAUDE_CONFIG_DIR", room.path());
@@ -172,7 +171,7 @@ mod tests {
         }
     }
 
-    /// What a CLI is taken to be that does as `script` says.
+    /// The version found for a CLI that behaves like `script`.
     async fn said_by(script: &str) -> Result<String, String> {
         use std::os::unix::fs::PermissionsExt as _;
 
@@ -185,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_version_is_asked_for_beside_the_settings_of_the_user() {
-        // As old versions do. Another one that starts at the same moment is not seen.
+        // As old versions do. Another CLI that starts at the same moment must not interfere.
         let script = "set -C; echo {} > \"$CLAUDE_CONFIG_DIR/.claude.json\" && echo '2.0.0 (Claude Code)'";
         let (one, other) = tokio::join!(said_by(script), said_by(script));
         assert_eq!([one.unwrap(), other.unwrap()], ["2.0.0", "2.0.0"]);

@@ -1,24 +1,24 @@
-//! The time in which a CLI waits for functions of this process.
+//! Measures the time in which a CLI waits for functions of this process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a CLI has waited for functions of this process: tools, hooks, decisions about tools.
+/// How long a CLI has waited for functions of this process: tools, hooks, permission decisions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waits(Arc<Mutex<Waited>>);
 
 #[derive(Debug, Default)]
 struct Waited {
-    /// How many functions it waits for.
+    /// The number of running functions.
     count: usize,
     since: Option<Instant>,
-    /// Until then.
+    /// The total before `since`.
     before: Duration,
 }
 
-/// One function that is waited for, until this is dropped.
+/// A running function, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Wait(Waits);
 
@@ -34,12 +34,12 @@ impl Waits {
         Wait(self.clone())
     }
 
-    /// Whether a function is waited for now.
+    /// Whether a function is running now.
     pub(crate) fn is_waiting(&self) -> bool {
         self.lock().count > 0
     }
 
-    /// All the time until now in which at least one was waited for.
+    /// The total time so far in which at least one function was running.
     pub(crate) fn total(&self) -> Duration {
         let waited = self.lock();
         waited.before + waited.since.map(|since| since.elapsed()).unwrap_or_default()

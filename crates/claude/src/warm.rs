@@ -1,4 +1,4 @@
-//! CLIs that are started before anybody asks for them.
+//! CLIs that are started in advance.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -30,13 +30,13 @@ pub(crate) struct Warm(Mutex<Pool>);
 
 #[derive(Default)]
 struct Pool {
-    /// How many there should be.
+    /// The configured number.
     count: usize,
     /// How many are being started.
     starting: usize,
-    /// Those of them that nobody waits for.
+    /// Starts in the background, which no caller awaits.
     starts: Vec<AbortOnDropHandle<()>>,
-    /// The newest last.
+    /// The newest is last.
     waiting: VecDeque<Waiting>,
 }
 
@@ -46,12 +46,12 @@ struct Waiting {
     until: Instant,
 }
 
-/// What must be the same for a request to take a CLI that was started for another.
+/// What must be equal for a request to use a CLI that was started for another one.
 #[derive(PartialEq)]
 struct Key {
     said: Value,
     tools: Vec<ToolSpec>,
-    /// Of this process, which the CLI has inherited.
+    /// The environment of this process, which the CLI has inherited.
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ impl Warm {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A CLI that fits, if one waits.
+    /// Takes a matching CLI, if one is waiting.
     pub(crate) fn take(&self, wanted: &Wanted) -> Option<Cli> {
         let mut pool = self.lock();
         if pool.waiting.is_empty() {
@@ -112,12 +112,14 @@ impl Warm {
 }
 
 impl ClaudeCodeModel {
-    /// Keeps so many CLIs started and connected to the tools, up to the prompt: a request that one of them fits saves the
-    /// start, about half a second. Returns once they are ready for requests that say nothing but a prompt; 0 ends them.
+    /// Keeps `count` CLIs started and connected to the tools: a request that can use one of them saves the
+    /// start, about half a second. Returns once they are ready for requests with only a prompt; 0 ends
+    /// them.
     ///
-    /// Each serves one request, and is then replaced. One fits when the request has the same settings and the same tools as
-    /// that which it was started for, and this process has the same environment and directory; a request for which there is none
-    /// starts its own, and one like it is kept for the next. None waits longer than 5 minutes. A waiting CLI takes about 175 MB.
+    /// Each serves one request and is then replaced. A request can use one if it has the same settings and
+    /// tools as the request it was started for, and this process has the same environment and directory.
+    /// Otherwise the request starts its own CLI, and one like it is kept for the next. None waits longer
+    /// than 5 minutes. A waiting CLI takes about 175 MB.
     ///
     /// # Errors
     ///
@@ -144,7 +146,7 @@ impl ClaudeCodeModel {
         try_join_all(starts).await.map(drop)
     }
 
-    /// Has a CLI like this one started, for the next request, once this one is under way: it is not to wait for that.
+    /// Starts a similar CLI for the next request once this one is running, so that this one is not delayed.
     pub(crate) fn warm_up(&self, wanted: &Wanted, has_begun: oneshot::Receiver<()>) {
         if !can_wait(wanted) {
             return;
@@ -162,15 +164,15 @@ impl ClaudeCodeModel {
     }
 }
 
-/// A CLI that goes on with a conversation, or has its id, is for one request.
+/// A CLI that continues a conversation, or has its id, can serve only one request.
 fn can_wait(wanted: &Wanted) -> bool {
     let conversation = wanted.settings.conversation.as_ref();
     conversation.is_none_or(|of| matches!(of, Conversation::New | Conversation::Keep { session_id: None }))
 }
 
 impl Inner {
-    /// Starts a CLI, and keeps it once it is ready; `None` if there are enough. Nothing of the model's is held meanwhile: its last
-    /// owner ends it all.
+    /// Starts a CLI and keeps it once it is ready; `None` if there are enough. Holds no strong reference to
+    /// the model, so that dropping its last owner ends everything.
     fn begin_warm(
         self: &Arc<Self>,
         wanted: &Wanted,
@@ -189,7 +191,7 @@ impl Inner {
     }
 }
 
-/// One that is being started. It is counted until this is dropped.
+/// A CLI being started. It is counted until this is dropped.
 struct Begun(Weak<Inner>);
 
 impl Begun {

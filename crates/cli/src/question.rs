@@ -1,4 +1,4 @@
-//! Questions of tools to the person at the terminal.
+//! Questions of tools to the user at the terminal.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Map, Value};
 use toolbridge::Answer;
 
-/// Somebody is being asked: nothing else is drawn meanwhile.
+/// Whether a question is open; nothing else is drawn meanwhile.
 pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is a person who reads what is asked, and can answer.
+/// Whether a user can read and answer questions.
 pub(crate) fn is_somebody_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks at the terminal; `from` says who wants to know. One question at a time, and the thread waits for as long as the person takes.
+/// Asks at the terminal; `from` names the asking tool or server. Asks one question at a time, and blocks a
+/// thread until the user answers.
 pub(crate) async fn ask(from: String, message: String, schema: Value) -> Answer<Value> {
     static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _one = ONE.lock().await;
@@ -26,12 +27,12 @@ pub(crate) async fn ask(from: String, message: String, schema: Value) -> Answer<
     });
     match asking.await {
         Ok(Ok(answer)) => answer,
-        // A terminal that is gone has nobody at it.
+        // Reading or writing failed, so the terminal is gone.
         _ => Answer::Cancelled,
     }
 }
 
-/// Fills a form in, field by field.
+/// Fills in a form, field by field.
 fn form(
     from: &str,
     message: &str,
@@ -41,7 +42,7 @@ fn form(
 ) -> io::Result<Answer<Value>> {
     let required: Vec<_> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    // Over a spinner, if there was one.
+    // Overwrites a spinner, if there was one.
     writeln!(output, "\r\x1b[K{} asks: {}", plain(from), plain(message))?;
     let fields = schema["properties"].as_object();
     let mut content = Map::new();
@@ -79,7 +80,7 @@ fn form(
     Ok(Answer::Accepted(Value::Object(content)))
 }
 
-/// What a tool says, without what a terminal would take for a command.
+/// The text without control characters that a terminal would interpret.
 fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
 }
@@ -88,7 +89,7 @@ fn choices(field: &Value) -> Option<Vec<&str>> {
     Some(field["enum"].as_array()?.iter().filter_map(Value::as_str).collect())
 }
 
-/// What may be typed.
+/// A hint about the expected input.
 fn hint(field: &Value, default: Option<&Value>, is_required: bool) -> String {
     let kind = match (choices(field), field["type"].as_str()) {
         (Some(choices), _) => plain(&choices.join(", ")),
@@ -104,7 +105,7 @@ fn hint(field: &Value, default: Option<&Value>, is_required: bool) -> String {
     }
 }
 
-/// The value of a field; what it should be, if it is none.
+/// The value of a field, or an error that describes what is expected.
 fn read(field: &Value, given: &str) -> Result<Value, String> {
     if let Some(choices) = choices(field) {
         let chosen = choices.iter().find(|choice| choice.eq_ignore_ascii_case(given));

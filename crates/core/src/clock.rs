@@ -1,4 +1,4 @@
-//! A tool's time-out, which does not run while a person is asked.
+//! A tool's timeout, which is paused while the user is asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The time that a call has left.
+/// The remaining time of a call.
 #[derive(Debug)]
 pub(crate) struct Clock {
     state: Mutex<State>,
@@ -17,7 +17,7 @@ pub(crate) struct Clock {
 struct State {
     left: Duration,
     since: Instant,
-    /// Questions that wait for their answers.
+    /// Unanswered questions.
     asking: usize,
 }
 
@@ -31,7 +31,7 @@ impl Clock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the clock for as long as what is returned lives.
+    /// Pauses the clock until the returned value is dropped.
     pub(crate) fn pause(self: &Arc<Self>) -> Paused {
         let mut state = self.lock();
         state.asking += 1;
@@ -42,7 +42,7 @@ impl Clock {
         Paused(Arc::clone(self))
     }
 
-    /// Waits until there is no time left.
+    /// Waits until no time is left.
     pub(crate) async fn runs_out(&self) {
         loop {
             let news = self.news.notified();
@@ -59,7 +59,7 @@ impl Clock {
     }
 }
 
-/// A clock that stands still.
+/// Keeps the clock paused until dropped.
 #[derive(Debug)]
 pub(crate) struct Paused(Arc<Clock>);
 

@@ -1,4 +1,4 @@
-//! What a handler knows about the call it answers.
+//! The context of a call, as seen by its handler.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -49,15 +49,15 @@ impl std::fmt::Debug for States {
     }
 }
 
-/// What a handler knows about the call it answers: whether it is still wanted, whom to tell about
-/// progress, whom to ask, and the state shared by the toolset.
+/// The context of a call, as seen by its handler: cancellation, progress reports, questions to the user,
+/// and the state shared by the toolset.
 #[derive(Clone, Default)]
 pub struct CallContext {
     cancelled: CancellationToken,
     reporter: Option<Speaker>,
-    /// Whom questions go to, if there is somebody.
+    /// Where questions go, if the caller can answer them.
     asker: Option<Speaker>,
-    /// What stands still while somebody is asked.
+    /// The timeout, which is paused during a question.
     clock: Option<Arc<Clock>>,
     tool_use_id: Option<String>,
     client: Option<Arc<Client>>,
@@ -98,8 +98,8 @@ impl CallContext {
         self.hear(true, false)
     }
 
-    /// Makes the context tell the receiver returned of progress, of questions, or of both. What is not wanted goes where it went
-    /// before.
+    /// Makes the context send progress, questions, or both to the returned receiver. The other kind goes to
+    /// the same place as before.
     pub fn hear(&mut self, progress: bool, questions: bool) -> CallReceiver {
         let (speaker, receiver) = channel();
         if progress {
@@ -111,17 +111,17 @@ impl CallContext {
         receiver
     }
 
-    /// There is nobody to ask.
+    /// Disables questions.
     pub fn ask_nobody(&mut self) {
         self.asker = None;
     }
 
-    /// Has `clock` stand still while somebody is asked.
+    /// Pauses `clock` during questions.
     pub(crate) fn stop_while_asking(&mut self, clock: Arc<Clock>) {
         self.clock = Some(clock);
     }
 
-    /// Lets the call find this state before the toolset's own: that of one request, or of one user.
+    /// Sets state that takes precedence over the toolset's own: that of one request, or of one user.
     pub fn set_callers_state(&mut self, state: Arc<States>) {
         self.callers = Some(state);
     }
@@ -216,16 +216,17 @@ impl CallContext {
         }
     }
 
-    /// Whether there may be somebody to [`ask`](Self::ask).
+    /// Whether [`ask`](Self::ask) may reach a user.
     #[must_use]
     pub fn can_ask(&self) -> bool {
         self.asker.is_some()
     }
 
-    /// Asks the person on whose behalf the tool is called, and waits for the answer: a string, a number, a boolean, an enum
-    /// without data, or a struct whose fields are such.
+    /// Asks the user on whose behalf the tool is called, and waits for the answer: a string, a number, a
+    /// boolean, an enum without data, or a struct of such fields.
     ///
-    /// The tool's time-out does not run meanwhile; an exclusive tool keeps its turn. When the call is cancelled, so is the question.
+    /// The tool's timeout is paused meanwhile; an exclusive tool keeps its turn. If the call is cancelled,
+    /// so is the question.
     ///
     /// ```
     /// # use toolbridge_core as toolbridge;
@@ -248,7 +249,7 @@ impl CallContext {
     ///
     /// # Errors
     ///
-    /// When `T` cannot be asked for, the client fails to ask, or its answer does not fit.
+    /// When `T` cannot be asked for, the client fails to ask, or its answer is invalid.
     pub async fn ask<T: JsonSchema + DeserializeOwned>(
         &self,
         message: impl Into<String>,
@@ -257,7 +258,7 @@ impl CallContext {
         form.read(self.ask_form(message.into(), &form).await?)
     }
 
-    /// The same for a handler that is not asynchronous.
+    /// Like [`ask`](Self::ask), for a handler that is not asynchronous.
     ///
     /// # Errors
     ///
@@ -273,7 +274,8 @@ impl CallContext {
         Handle::current().block_on(self.ask(message))
     }
 
-    /// The same for a JSON Schema instead of a type; what is accepted is the value that fits it.
+    /// Like [`ask`](Self::ask), with a JSON Schema instead of a type; an accepted answer is a value that
+    /// matches it.
     ///
     /// # Errors
     ///
@@ -292,7 +294,7 @@ impl CallContext {
         }
     }
 
-    /// Puts a question as it is, for whoever passes questions of others on; `None` when there is nobody to ask.
+    /// Sends a question unchanged, for code that forwards questions; `None` if questions are not supported.
     #[must_use]
     pub fn put(&self, question: Question) -> Option<Pending> {
         let to = self.asker.as_ref()?;

@@ -7,8 +7,9 @@ use crate::lane::Lane;
 use crate::trace::{CallTrace, NewCall, Tracer};
 use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolSource, Underway};
 
-/// Runs the calls of one session, for whichever front: exclusive ones in turns, with their progress, their questions, their trace
-/// and their cancellation. A front only reads and writes its protocol. Clones are one and the same.
+/// Runs the calls of one session for any front: takes turns for exclusive tools, and handles progress,
+/// questions, tracing and cancellation. A front only reads and writes its protocol. Clones share the same
+/// state.
 #[derive(Debug, Clone)]
 pub struct Dispatcher {
     source: Arc<dyn ToolSource>,

@@ -11,17 +11,17 @@ use crate::{Answer, RawJson, Schema, ToolError, schema_of};
 /// The one field of a form that asks for a plain value.
 const FIELD: &str = "answer";
 
-/// The formats that clients know of texts.
+/// The string formats that clients support.
 const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// What a client may be asked for: a flat object of strings, numbers, booleans and choices.
+/// A form that a client can show: a flat object of strings, numbers, booleans and choices.
 #[derive(Debug)]
 pub struct Form {
-    /// What the client is sent.
+    /// The schema sent to the client.
     schema: RawJson,
-    /// What the answer is checked against: all that the type says.
+    /// The full schema of the type, which answers are checked against.
     checked: Schema,
-    /// A plain value stands in an object of one field.
+    /// Whether the form asks for a plain value, wrapped in an object with one field.
     is_plain: bool,
 }
 
@@ -30,7 +30,7 @@ impl Form {
     ///
     /// # Errors
     ///
-    /// When `T` is neither a plain value nor a struct of such.
+    /// When `T` is neither a plain value nor a struct of plain values.
     pub(crate) fn of<T: JsonSchema>() -> Result<Self, ToolError> {
         Self::new(&schema_of::<T>()).map_err(|reason| {
             let name = std::any::type_name::<T>();
@@ -38,11 +38,11 @@ impl Form {
         })
     }
 
-    /// The form that asks for what fits a JSON Schema.
+    /// The form that asks for a value matching a JSON Schema.
     ///
     /// # Errors
     ///
-    /// What is wrong, when it is neither the schema of a plain value nor that of an object of such.
+    /// When the schema is neither that of a plain value nor that of an object of plain values.
     pub fn new(schema: &Value) -> Result<Self, String> {
         let root = schema;
         let schema = resolved(schema, root)?;
@@ -51,7 +51,7 @@ impl Form {
             let (field, is_optional) = field(schema, root)?;
             let required = if is_optional { vec![] } else { vec![FIELD] };
             let form = json!({ "type": "object", "properties": { FIELD: field }, "required": required });
-            // References are to parts of the whole.
+            // References point into the whole schema.
             let mut checked =
                 json!({ "type": "object", "properties": { FIELD: schema }, "required": required });
             for defs in ["$defs", "definitions"] {
@@ -86,17 +86,17 @@ impl Form {
         Ok(Self { schema: RawJson::from(&form), checked: Schema::compile(root)?, is_plain })
     }
 
-    /// What the client is sent.
+    /// The schema sent to the client.
     #[must_use]
     pub fn schema(&self) -> &RawJson {
         &self.schema
     }
 
-    /// The value that was asked for, as JSON; it fits the schema.
+    /// The requested value as JSON; it matches the schema.
     ///
     /// # Errors
     ///
-    /// When the answer does not fit.
+    /// When the answer does not match.
     pub fn value(&self, content: &RawJson) -> Result<RawJson, ToolError> {
         if let Some(found) = fault(&self.checked, content, None) {
             let crate::Fault { path, reason } = found;
@@ -104,7 +104,7 @@ impl Form {
                 "the answer does not fit the question: at `{path}`: {reason}"
             )));
         }
-        // `1.0` is an integer in JSON Schema, and not to serde.
+        // `1.0` is an integer in JSON Schema, but not for serde.
         let whole = with_integers(content.as_str()).and_then(|text| RawJson::parse(text).ok());
         let content = whole.unwrap_or_else(|| content.clone());
         if !self.is_plain {
@@ -115,7 +115,7 @@ impl Form {
         RawJson::parse(value.to_owned()).map_err(|error| unread(&error))
     }
 
-    /// The typed answer.
+    /// The answer, decoded.
     pub(crate) fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<Answer<T>, ToolError> {
         answer.try_map(|content| self.value(&content)?.decode().map_err(|error| unread(&error)))
     }
@@ -128,10 +128,10 @@ fn unread(error: &serde_json::Error) -> ToolError {
 const RIGHT: &str =
     "ask for a string, a number, a boolean, an enum without data, or a struct whose fields are such";
 
-/// The schema that a reference is to, if it is one.
+/// Follows references to the schema that they point to.
 fn resolved<'a>(schema: &'a Value, root: &'a Value) -> Result<&'a Value, String> {
     let mut schema = schema;
-    // A chain of references has an end, or is none.
+    // A longer chain of references is treated as a cycle.
     for _ in 0..16 {
         let to = match (schema.get("$ref"), schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice))
         {
@@ -148,7 +148,7 @@ fn resolved<'a>(schema: &'a Value, root: &'a Value) -> Result<&'a Value, String>
     Err("its schema refers to itself".into())
 }
 
-/// A field as clients take it, and whether it may be left out.
+/// A field in the form that clients support, and whether it is optional.
 fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
     let outer = schema;
     let schema = resolved(schema, root)?;
@@ -163,7 +163,7 @@ fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
             out.insert(key.into(), text.clone());
         }
     }
-    // An option is a choice between something and null.
+    // An `Option` is a choice between a type and null.
     for key in ["anyOf", "oneOf"] {
         let Some(branches) = schema.get(key).and_then(Value::as_array) else { continue };
         let is_null = |branch: &&Value| branch.get("type") == Some(&json!("null"));
@@ -180,7 +180,7 @@ fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
         out.insert("type".into(), json!("string"));
         out.insert("enum".into(), json!(values));
         if let Some(names) = names {
-            // As all versions of the protocol know it.
+            // Supported by all versions of the protocol.
             out.insert("enumNames".into(), json!(names));
         }
         return Ok((Value::Object(out), is_optional));
@@ -220,7 +220,7 @@ fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
     Ok((Value::Object(out), is_optional))
 }
 
-/// The values of an enum, and what they are called where each has a name.
+/// The values of an enum, and their titles if all have one.
 fn choices(schema: &Value, is_optional: &mut bool) -> Option<(Vec<String>, Option<Vec<String>>)> {
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         let texts: Vec<_> = values.iter().filter(|value| !value.is_null()).collect();

@@ -43,8 +43,8 @@ fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> 
     }
 }
 
-/// What a handler says before its result, and what the caller has not read of it yet. One for both, so that a call that never
-/// asks costs nothing more.
+/// Unread progress reports and questions of a handler. One structure holds both, so that a call without
+/// questions has no extra cost.
 #[derive(Debug, Default)]
 struct Backlog {
     said: Mutex<Said>,
@@ -53,10 +53,10 @@ struct Backlog {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// When there are many, the newest replaces the one before it: what counts is how far the call is now.
+    /// When full, the newest report replaces the one before it: only the current progress matters.
     reports: VecDeque<Progress>,
     questions: VecDeque<Asked>,
-    /// Nobody listens any more.
+    /// The receiver is gone.
     is_over: bool,
 }
 
@@ -72,7 +72,7 @@ impl Backlog {
 #[derive(Debug, Clone)]
 pub(crate) struct Speaker(Arc<Backlog>);
 
-/// The caller's end of what a call says before its result: progress reports and questions.
+/// The caller's end: receives progress reports and questions.
 #[derive(Debug)]
 pub struct CallReceiver(Arc<Backlog>);
 
@@ -92,7 +92,7 @@ impl Speaker {
         self.0.added.notify_one();
     }
 
-    /// Never waits. A question that comes after the call has ended is dropped, and so fails.
+    /// Never waits. A question after the end of the call is dropped and therefore fails.
     pub(crate) fn ask(&self, question: Asked) {
         let mut said = self.0.lock();
         if !said.is_over {
@@ -121,7 +121,7 @@ impl CallReceiver {
         self.0.lock().reports.pop_front()
     }
 
-    /// The next question, if there is one already.
+    /// The next question, if one is pending.
     #[must_use]
     pub fn try_question(&self) -> Option<Asked> {
         self.0.lock().questions.pop_front()
@@ -136,7 +136,7 @@ impl Drop for CallReceiver {
     }
 }
 
-/// A call under way together with what it says before its result.
+/// A running call together with its progress and questions.
 #[derive(Debug)]
 pub struct Underway<F: Future> {
     call: Pin<Box<F>>,
@@ -149,19 +149,19 @@ pub struct Underway<F: Future> {
 pub enum Step<T> {
     /// Progress was reported.
     Progress(Progress),
-    /// It asks somebody, and waits for the answer; or goes on meanwhile.
+    /// It asks the user a question; it may wait for the answer or continue.
     Question(Asked),
-    /// It is over; nothing comes after this.
+    /// It has ended; nothing comes after this.
     Done(T),
 }
 
 impl<F: Future> Underway<F> {
-    /// A call, and what it says if anybody wants to know.
+    /// Creates it from a call and, if the caller wants them, its progress and questions.
     pub fn new(call: F, said: Option<CallReceiver>) -> Self {
         Self { call: Box::pin(call), said, result: None }
     }
 
-    /// The next question, if there is one already.
+    /// The next question, if one is pending.
     pub fn try_question(&self) -> Option<Asked> {
         self.said.as_ref()?.try_question()
     }

@@ -1,4 +1,4 @@
-//! Questions on their way from a handler to a person, and their answers.
+//! Questions from a handler to the user, and their answers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,30 +8,30 @@ use tokio::sync::oneshot;
 use crate::clock::Paused;
 use crate::{RawJson, ToolError};
 
-/// A question to the person on whose behalf a tool is called.
+/// A question to the user on whose behalf a tool is called.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// What the person reads.
+    /// The text of the question.
     pub message: String,
-    /// What an answer looks like: the JSON Schema of a flat object of strings, numbers, booleans and choices.
+    /// The JSON Schema of the answer: a flat object of strings, numbers, booleans and choices.
     pub schema: RawJson,
 }
 
-/// What became of a question.
+/// The answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<T = RawJson> {
-    /// The person has answered.
+    /// The user has answered.
     Accepted(T),
-    /// The person has said no.
+    /// The user has refused.
     Declined,
-    /// The person has gone away without a decision.
+    /// The user has dismissed the question.
     Cancelled,
-    /// Nobody can be asked: the client has nobody, or cannot ask.
+    /// There is no user to ask, or the client does not support questions.
     Nobody,
 }
 
 impl<T> Answer<T> {
-    /// What was answered, if anything was.
+    /// The accepted content, if any.
     pub fn accepted(self) -> Option<T> {
         match self {
             Self::Accepted(content) => Some(content),
@@ -39,11 +39,11 @@ impl<T> Answer<T> {
         }
     }
 
-    /// The same with another content.
+    /// Converts the accepted content.
     ///
     /// # Errors
     ///
-    /// As `read` does.
+    /// The error of `read`.
     pub fn try_map<U, E>(self, read: impl FnOnce(T) -> Result<U, E>) -> Result<Answer<U>, E> {
         Ok(match self {
             Self::Accepted(content) => Answer::Accepted(read(content)?),
@@ -54,12 +54,12 @@ impl<T> Answer<T> {
     }
 }
 
-/// A question that could not be asked, or whose answer cannot be used.
+/// The error for a question that could not be asked, or whose answer is unusable.
 pub(crate) fn question_error(message: impl Into<String>) -> ToolError {
     ToolError::new("QuestionError", message)
 }
 
-/// A question that a front is to ask. Dropping it is as good as saying that the call has ended.
+/// A question for a front to ask. Dropping it tells the handler that the call has ended.
 #[derive(Debug)]
 pub struct Asked {
     /// The question.
@@ -68,39 +68,39 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Tells the handler what became of it.
+    /// Sends the answer to the handler.
     pub fn answer(self, answer: Result<Answer, ToolError>) {
-        // A handler that no longer waits does not miss it.
+        // Fails if the handler no longer waits; the answer is not needed then.
         _ = self.reply.send(answer);
     }
 
-    /// Tells the handler that its question cannot be asked, and why.
+    /// Tells the handler why its question cannot be asked.
     pub fn fail(self, reason: impl Into<String>) {
         self.answer(Err(question_error(reason)));
     }
 
-    /// Whether nobody wants the answer any more.
+    /// Whether the handler no longer waits for the answer.
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
         self.reply.is_closed()
     }
 
-    /// The same for who polls: ready when nobody wants the answer any more.
+    /// Like [`withdrawn`](Self::withdrawn), for polling.
     pub fn poll_withdrawn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.reply.poll_closed(context)
     }
 
-    /// Waits until nobody wants the answer any more.
+    /// Waits until the handler no longer waits for the answer.
     pub async fn withdrawn(&mut self) {
         self.reply.closed().await;
     }
 }
 
-/// A question that has been put, and waits for its answer. Dropping it takes the question back.
+/// A question waiting for its answer. Dropping it cancels the question.
 #[derive(Debug)]
 pub struct Pending {
     reply: oneshot::Receiver<Result<Answer, ToolError>>,
-    /// A person may take longer than a tool.
+    /// Pauses the tool's timeout, since a user may take longer than a tool.
     _paused: Option<Paused>,
 }
 

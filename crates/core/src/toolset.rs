@@ -116,7 +116,7 @@ fn register(tool: Tool) -> Result<Arc<Registered>, RegistrationError> {
     Ok(Arc::new(Registered { spec, input, output, handler }))
 }
 
-/// Something that works, but perhaps not as the author expects.
+/// A warning about a tool that works, but perhaps not as intended.
 fn warning(tool: &ToolSpec) -> Option<Warning> {
     let (bytes, limit) = (tool.description.len(), SHOWN_DESCRIPTION_BYTES);
     (bytes > limit).then(|| Warning::LongDescription { tool: tool.name.clone(), bytes, limit })
@@ -197,7 +197,7 @@ impl Toolset {
         Self::new(tools, Arc::clone(&self.0.state))
     }
 
-    /// What works, but perhaps not as the author expects.
+    /// Warnings about tools that work, but perhaps not as intended.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         self.now().list.iter().filter_map(warning).collect()

@@ -1,4 +1,4 @@
-//! What the tools answer. The types are the output schemas.
+//! The answers of the tools. The types define the output schemas.
 
 use std::collections::BTreeMap;
 
@@ -229,11 +229,11 @@ pub(crate) struct NextOffset {
 pub(crate) enum TruncatedReason {
     // The call's limit, or its default, cut the text.
     MaxChars,
-    // The file goes on after the range.
+    // The file continues after the range.
     RangeEnd,
     // The server's limit cut the text.
     HardLimit,
-    // Nothing is left.
+    // The text is complete.
     None,
 }
 

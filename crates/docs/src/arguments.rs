@@ -1,4 +1,5 @@
-//! What the tools take. The types are the input schemas, and the only door for arguments.
+//! The arguments of the tools. The types define the input schemas, and all arguments are decoded through
+//! them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,10 +19,10 @@ use crate::refusal::shown;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Whole<const MAX: usize>(usize);
 
-/// How many; what is too large for the type is its largest value, and is lowered to a limit later.
+/// A count. A number too large for the type becomes its maximum, and is lowered to a limit later.
 pub(crate) type Count = Whole<{ usize::MAX }>;
 
-/// No file that is read has more lines than bytes.
+/// A file has no more lines than bytes.
 #[expect(clippy::cast_possible_truncation, reason = "64 MiB fit")]
 const MAX_LINE: usize = MAX_SOURCE_BYTES as usize;
 
@@ -40,7 +41,7 @@ impl<'de, const MAX: usize> Deserialize<'de> for Whole<MAX> {
             usize::MAX => "a whole number from 1 upwards".to_owned(),
             most => format!("a line number, whole and from 1 to {most}"),
         };
-        // As it is written: it may be larger than any type.
+        // The raw text, because the number may be larger than any type.
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let text = text.get();
         let is = match text.as_bytes().first() {
@@ -59,7 +60,7 @@ impl<'de, const MAX: usize> Deserialize<'de> for Whole<MAX> {
     }
 }
 
-/// A JSON number's value, if it is whole and not below 1. What is too large for the type is its largest value.
+/// A JSON number's value, if it is whole and at least 1. One too large for the type becomes its maximum.
 fn whole(text: &str) -> Option<usize> {
     if let Ok(value) = text.parse::<usize>() {
         return (value > 0).then_some(value);
@@ -86,9 +87,9 @@ impl<const MAX: usize> JsonSchema for Whole<MAX> {
     }
 }
 
-/// Members that a tool takes, and no others. A list is no object: the schemas say so, and serde does not.
+/// Objects with exactly these members. Unlike serde's default, a list is not accepted as an object.
 ///
-/// Each type is `remote = "Self"`, so that its derived function is there to be called from here; and so are names.
+/// Each type is `remote = "Self"`, so that the implementation here can call the derived function; so are names.
 macro_rules! objects {
     ($(
         $(#[$about:meta])*
@@ -119,7 +120,7 @@ macro_rules! objects {
     )*};
 }
 
-/// One of a few names. An object is none. Variants have no doc comments, so that the schema is a plain `enum`.
+/// Enums of names; objects are not accepted. Variants have no doc comments, so that the schema is a plain `enum`.
 macro_rules! names {
     ($($(#[$about:meta])* enum $name:ident { $($variant:ident,)* })*) => {$(
         $(#[$about])*
@@ -155,7 +156,7 @@ names! {
         Snippet,
         // The section with its subsections.
         Section,
-        // From the section on, through `max_sections` headings.
+        // From the section on, up to `max_sections` headings.
         Sections,
         // The whole file.
         File,
@@ -163,17 +164,17 @@ names! {
 
     /// What goes along with a copy.
     enum Along {
-        // Links lead where they led.
+        // Links are adjusted to their old targets.
         Links,
         // Pictures are copied too.
         Pictures,
-        // A line says where it is from.
+        // A line of origin is added.
         Origin,
     }
 
     /// What to do with a target.
     enum Mode {
-        // Replace what is there.
+        // Replace the existing content.
         Overwrite,
         // Add at the end, on a new line.
         Append,
@@ -279,7 +280,7 @@ objects! {
         full: Option<bool>,
         /// Its headings instead: `#L98 2 Title`.
         outline: Option<bool>,
-        // Taken, but not offered: the two above say it.
+        // Accepted, but not in the schema: the two above replace it.
         #[schemars(skip)]
         limits: Option<Limits>,
     }
@@ -356,7 +357,7 @@ objects! {
         to_path: String,
         /// Replace, or add on a new line.
         mode: Mode,
-        // As for a section.
+        // Accepted as for a section, but not in the schema.
         #[schemars(skip)]
         with: Option<Vec<Along>>,
         /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
@@ -364,7 +365,7 @@ objects! {
     }
 }
 
-/// A place in a manual, as a model names it: `book/ch16.md#L98~k3f9a2bcd`, or an object with the same parts.
+/// A reference into a manual, from a model: `book/ch16.md#L98~k3f9a2bcd`, or an object with the same parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Ref {
     pub(crate) manual_id: String,
@@ -376,19 +377,19 @@ pub(crate) struct Ref {
 /// A place in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Spot {
-    /// The line at which a section starts; the first section if there is none.
+    /// The line at which a section starts; `None` for the first section.
     pub(crate) line: Option<usize>,
-    /// What the section is known by.
+    /// The section's fingerprint.
     pub(crate) print: Option<Print>,
-    /// What the section is called.
+    /// The section's title.
     pub(crate) title: Option<String>,
-    /// How many bytes of it were taken before.
+    /// How many bytes of it earlier calls have returned.
     pub(crate) offset: usize,
 }
 
 impl Spot {
-    /// Takes a place from the end of a path: `#L98`, then perhaps `~k3f9a2bcd`, then perhaps `+8000`. A `#L` that begins
-    /// nothing of the kind is a part of the path.
+    /// Splits a place off the end of a path: `#L98`, optionally `~k3f9a2bcd`, optionally `+8000`. Any other `#L`
+    /// is part of the path.
     pub(crate) fn split(text: &str) -> (&str, Self) {
         let parsed = text.rsplit_once("#L").and_then(|(path, place)| Some((path, Self::parse(place)?)));
         parsed.unwrap_or((text, Self::default()))
@@ -412,7 +413,7 @@ fn digits(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// One reference or more.
+/// One or more references.
 #[derive(Debug, Clone)]
 pub(crate) struct Refs(pub(crate) Vec<Ref>);
 
@@ -460,7 +461,7 @@ impl JsonSchema for Refs {
     }
 }
 
-/// What a short reference looks like.
+/// An example of a short reference, for messages.
 const EXAMPLE: &str = "`book/ch16.md#L98`";
 
 struct RefVisitor;
@@ -514,7 +515,7 @@ impl JsonSchema for Ref {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // Its members are the specification's; a model passes on what it was given.
+        // Without members: a model only passes on references that it was given.
         json_schema!({
             "type": ["string", "object"],
             "description": "A `ref` as it was given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`.",
@@ -568,7 +569,7 @@ mod tests {
             ("book/b.md#L1~k3f9a2bcd+80", "book", "b.md", spot(Some(1), Some("k3f9a2bcd"), 80)),
             ("book/b.md#L1+80", "book", "b.md", spot(Some(1), None, 80)),
             ("book\\b.md#L1", "book", "b.md", spot(Some(1), None, 0)),
-            // A name may have these characters too.
+            // A file name may contain these characters too.
             ("book/c#L3.md", "book", "c#L3.md", Spot::default()),
             ("book/c#L3.md#L4", "book", "c#L3.md", spot(Some(4), None, 0)),
             ("book/c.md#L0", "book", "c.md#L0", Spot::default()),

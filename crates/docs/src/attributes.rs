@@ -1,4 +1,4 @@
-//! What a file has besides its text, and giving it to the file that takes its place.
+//! Copies a file's owner, permissions and extended attributes to the file that replaces it.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,17 @@ use rustix::io::Errno;
 
 use crate::disk;
 
-/// The access control list.
+/// The name of the access control list attribute.
 const ACL: &str = "system.posix_acl_access";
 
-/// The system takes no larger value and no longer list.
+/// The largest attribute value, and the longest list of names, that Linux supports.
 const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
-/// Gives `new`, which only its maker can open, owner, group, mode and extended attributes of `old`.
+/// Copies owner, group, mode and extended attributes of `old` to `new`, which so far only its creator can
+/// open.
 ///
-/// Only root can give a file away, and some attributes are the system's alone. What cannot be kept is left out,
-/// and then the new file gives no user more access than the old one did.
+/// Only root can change a file's owner, and some attributes only the system can set. What cannot be copied is
+/// left out; the mode is then narrowed so that no user gets more access than before.
 pub(crate) fn keep(old: &File, new: &File) -> io::Result<()> {
     let stat = rustix::fs::fstat(old)?;
     let (user, group) = keep_owner(&stat, new)?;
@@ -26,16 +27,16 @@ pub(crate) fn keep(old: &File, new: &File) -> io::Result<()> {
     for name in names(old)? {
         keep_attribute(old, new, &name)?;
     }
-    // Last: giving a file away and setting its ACL change the mode.
+    // Last, because changing the owner and setting the ACL change the mode.
     disk::set_mode(new, Mode::from_raw_mode(narrowed(stat.st_mode, kept)))
 }
 
-/// What the new file has from the old one.
+/// Which properties were copied to the new file.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     user: bool,
     group: bool,
-    /// The same access control list, or neither has any.
+    /// Both files have the same access control list, or neither has one.
     acl: bool,
 }
 
@@ -43,7 +44,7 @@ fn keep_owner(old: &Stat, new: &File) -> io::Result<(bool, bool)> {
     let made = rustix::fs::fstat(new)?;
     let user =
         made.st_uid == old.st_uid || is_allowed(disk::set_owner(new, Some(Uid::from_raw(old.st_uid)), None))?;
-    // A user may give a file to each of its own groups.
+    // A user may assign a file to any group it is a member of.
     let group =
         made.st_gid == old.st_gid || is_allowed(disk::set_owner(new, None, Some(Gid::from_raw(old.st_gid))))?;
     Ok((user, group))
@@ -51,14 +52,14 @@ fn keep_owner(old: &Stat, new: &File) -> io::Result<(bool, bool)> {
 
 fn keep_acl(old: &File, new: &File, has_group: bool) -> io::Result<bool> {
     let list = value(old, ACL)?;
-    // Its entry for the file's group would be another group's.
+    // Only with the same group: the list's entry for the file's group would otherwise apply to another group.
     if let Some(list) = &list
         && has_group
         && is_allowed(disk::set_attribute(new, ACL, list))?
     {
         return Ok(true);
     }
-    // One that the folder gives to every new file is none of the old file's.
+    // Remove a list inherited from the folder's default ACL: the old file did not have it.
     if value(new, ACL)?.is_some() {
         disk::remove_attribute(new, ACL)?;
     }
@@ -73,17 +74,17 @@ fn keep_attribute(old: &File, new: &File, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The permissions that are left when not everything could be kept.
+/// The mode without the permissions that are unsafe when not everything could be copied.
 fn narrowed(mode: RawMode, kept: Kept) -> RawMode {
-    // A file that runs as its owner does not do so with other content: writing to it takes that away too.
+    // Drop setuid and setgid, as writing to the file would.
     let sticky = mode & 0o1000;
     let [user, mut group, mut others] = [6, 3, 0].map(|shift| mode >> shift & 0o7);
     if !kept.acl {
-        // The mode does not say which users the list let in or kept out.
+        // The mode alone does not tell which users the list allowed or denied.
         (group, others) = (0, 0);
     }
     if !kept.group {
-        // Those of the old group are others now, and some others are its group.
+        // Members of the old group count as others now, and members of the new group were others before.
         group &= others;
         others = group;
     }
@@ -94,7 +95,7 @@ fn narrowed(mode: RawMode, kept: Kept) -> RawMode {
     sticky | user << 6 | group << 3 | others
 }
 
-/// The names of the attributes to keep.
+/// The names of the attributes to copy.
 fn names(file: &File) -> io::Result<Vec<String>> {
     let mut list = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     match rustix::fs::flistxattr(file, spare_capacity(&mut list)) {
@@ -106,7 +107,7 @@ fn names(file: &File) -> io::Result<Vec<String>> {
     Ok(names.filter(|name| is_kept(name)).map(str::to_owned).collect())
 }
 
-/// Not what the system says about the old content, nor what is kept in its own way.
+/// Skips attributes that describe the old content, and the ACL, which is copied separately.
 fn is_kept(name: &str) -> bool {
     !matches!(name, "" | ACL | "security.capability" | "security.ima" | "security.evm")
 }
@@ -115,17 +116,17 @@ fn value(file: &File, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     match rustix::fs::fgetxattr(file, name, spare_capacity(&mut bytes)) {
         Ok(_) => Ok(Some(bytes)),
-        // Gone by now, none of this filesystem's, not ours to read, larger than any of this system's.
+        // The attribute is gone, unsupported by this filesystem, not readable by this user, or too large.
         Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::RANGE) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether it was done; `false` if this user or this filesystem cannot do it at all.
+/// `true` if the operation succeeded, `false` if this user or this filesystem does not support it.
 fn is_allowed(outcome: io::Result<()>) -> io::Result<bool> {
     match outcome {
         Ok(()) => Ok(true),
-        // An owner that this user namespace does not know is `INVAL`.
+        // `INVAL`: the owner is not mapped in this user namespace.
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL) => Ok(false),
             _ => Err(error),
@@ -147,7 +148,7 @@ mod tests {
             (0o604, true, true, SAME, 0o604),
             (0o4755, true, true, SAME, 0o755),
             (0o3755, true, true, SAME, 0o1755),
-            // Another group must not get what the old one had, nor the old one what others had.
+            // The new group must not get the old group's access, nor the old group that of others.
             (0o660, true, false, SAME, 0o600),
             (0o664, true, false, SAME, 0o644),
             (0o604, true, false, SAME, 0o600),

@@ -27,7 +27,7 @@ const EXAMPLE_MANUAL: &str = "getting-started";
 const EXAMPLE_FILE: &str = "guide.md";
 const EXAMPLE_TEXT: &str = include_str!("guide.md");
 
-/// The settings of [`Documents`]; [`open`](Self::open) makes them work.
+/// The settings of [`Documents`]; [`open`](Self::open) applies them.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct DocumentsBuilder {
@@ -42,22 +42,22 @@ pub struct DocumentsBuilder {
 }
 
 impl DocumentsBuilder {
-    /// The settings that this process's environment gives: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`,
-    /// `DOCS_CACHE`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. What is
-    /// not set, or set to nothing, has its default.
+    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_CACHE`,
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
+    /// variable that is unset or empty leaves the default.
     ///
     /// # Errors
     ///
-    /// The variable whose value cannot be used.
+    /// Fails if a variable has an invalid value.
     pub fn from_env() -> Result<Self, DocsError> {
         Self::from_vars(|name| std::env::var_os(name))
     }
 
-    /// The same with variables from somewhere else.
+    /// Like [`from_env`](Self::from_env), with the variables looked up by `variable`.
     ///
     /// # Errors
     ///
-    /// The variable whose value cannot be used.
+    /// Fails if a variable has an invalid value.
     pub fn from_vars(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, DocsError> {
         let get = |name| variable(name).filter(|value| !value.is_empty());
         let mut builder = Self {
@@ -87,7 +87,7 @@ impl DocumentsBuilder {
         Ok(builder)
     }
 
-    /// The folder in which the two roots lie; `.` by default.
+    /// The folder that contains the two roots; `.` by default.
     pub fn workspace(mut self, dir: impl Into<PathBuf>) -> Self {
         self.workspace = Some(dir.into());
         self
@@ -99,15 +99,16 @@ impl DocumentsBuilder {
         self
     }
 
-    /// Where copies go; `vault` in the workspace by default.
+    /// The folder that copies are written to; `vault` in the workspace by default.
     pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
         self.vault = Some(dir.into());
         self
     }
 
-    /// Where the index of the manuals is kept, so that the next start need not read them all. It must lie outside of manuals and
-    /// vault, and is made if it is missing; what is in it may be deleted at any time. By default that is `toolbridge` in the
-    /// user's folder for caches (`XDG_CACHE_HOME`, or `~/.cache`), and only indexes of more than 4 MB are kept.
+    /// The folder that stores the index of the manuals, so that the next start need not read them all. It
+    /// must be outside of manuals and vault, is created if missing, and its content may be deleted at any
+    /// time. The default is `toolbridge` in the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`); there
+    /// only indexes larger than 4 MB are stored.
     pub fn cache(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cache = cache::Place::Named(dir.into());
         self
@@ -119,7 +120,7 @@ impl DocumentsBuilder {
         self
     }
 
-    /// Whether whole `.md` files may be read or copied, by calls that say `allow_file` themselves.
+    /// Whether whole `.md` files may be read or copied, by calls that set `allow_file`.
     pub fn allow_file_scope(mut self, allow: bool) -> Self {
         self.allow_file_scope = allow;
         self
@@ -131,20 +132,20 @@ impl DocumentsBuilder {
         self
     }
 
-    /// How many sections no call exceeds; 20 by default.
+    /// The maximum number of sections per call; 20 by default.
     pub fn hard_max_sections(mut self, most: usize) -> Self {
         self.hard.max_sections = most;
         self
     }
 
-    /// How many characters no call exceeds; 20,000 by default.
+    /// The maximum number of characters per call; 20,000 by default.
     pub fn hard_max_chars(mut self, most: usize) -> Self {
         self.hard.max_chars = most;
         self
     }
 
-    /// How many characters no copy exceeds, and how many one has that does not say. By default copies have the limits of
-    /// reading; what is copied costs no tokens, so this may be far more.
+    /// The maximum number of characters per copy, and the default for copies that set no limit. If unset,
+    /// copies have the limits of reading. Copied text costs no tokens, so this may be much larger.
     pub fn hard_max_copy_chars(mut self, most: usize) -> Self {
         self.hard.max_copy_chars = Some(most);
         self
@@ -156,26 +157,26 @@ impl DocumentsBuilder {
         self
     }
 
-    /// Where log lines go; stderr by default. A line is written in one piece.
+    /// Where log lines are written; stderr by default. Each line is written with one call.
     pub fn log_to(mut self, sink: impl io::Write + Send + 'static) -> Self {
         self.log.sink = Mutex::new(Box::new(sink));
         self
     }
 
-    /// Where the manuals are.
+    /// The path of the manuals.
     #[must_use]
     pub fn manuals_path(&self) -> PathBuf {
         self.manuals.clone().unwrap_or_else(|| self.in_workspace("manuals"))
     }
 
-    /// Where the vault is.
+    /// The path of the vault.
     #[must_use]
     pub fn vault_path(&self) -> PathBuf {
         self.vault.clone().unwrap_or_else(|| self.in_workspace("vault"))
     }
 
-    /// How notes can link to manuals: by a relative path, if the workspace holds both. Otherwise one may be moved
-    /// without the other.
+    /// How notes link to manuals: by a relative path if the workspace contains both. Otherwise `None`,
+    /// because one may be moved without the other.
     fn route(&self) -> Option<String> {
         #[expect(
             clippy::disallowed_methods,
@@ -190,12 +191,12 @@ impl DocumentsBuilder {
         self.workspace.as_deref().unwrap_or(Path::new(".")).join(name)
     }
 
-    /// Makes the two folders where they are missing, and an example manual where there is none. What is
-    /// there stays as it is.
+    /// Creates the two folders if they are missing, and an example manual if there is none. Existing files
+    /// are not changed.
     ///
     /// # Errors
     ///
-    /// When something cannot be made.
+    /// Fails if a folder or file cannot be created.
     pub fn init(&self) -> Result<(), DocsError> {
         let (manuals, vault) = (self.manuals_path(), self.vault_path());
         for path in [&manuals, &vault] {
@@ -209,11 +210,11 @@ impl DocumentsBuilder {
         make_example(&manuals).map_err(|source| DocsError::Init { path: example, source })
     }
 
-    /// Opens the two roots. Links on the way to them are followed now and never again.
+    /// Opens the two roots. Symbolic links in their paths are resolved only here.
     ///
     /// # Errors
     ///
-    /// When a root is missing or is no folder, when one lies in the other, or a limit is zero.
+    /// Fails if a root is missing or not a folder, if one contains the other, or if a limit is zero.
     pub fn open(self) -> Result<Documents, DocsError> {
         for (name, value) in [
             ("hard_max_sections", self.hard.max_sections),
@@ -257,7 +258,7 @@ impl DocumentsBuilder {
     }
 }
 
-/// The way from one folder to another, `../manuals`, if both lie in a third one.
+/// The relative path from one folder to another, such as `../manuals`, if both are inside `within`.
 fn way(within: &Path, from: &Path, to: &Path) -> Option<String> {
     let (from, to) = (from.strip_prefix(within).ok()?, to.strip_prefix(within).ok()?);
     let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
@@ -269,14 +270,14 @@ fn way(within: &Path, from: &Path, to: &Path) -> Option<String> {
 }
 
 impl DocumentsBuilder {
-    /// Where the index is kept: never in one of the roots, where models could read or write it.
+    /// The index's location. It is never inside one of the roots, where models could read or write it.
     fn place_cache(&self, manuals: &Path, roots: &[&Root]) -> Result<Option<Cache>, DocsError> {
         let is_named = matches!(self.cache, cache::Place::Named(_));
         let Some(folder) = self.cache.folder(|name| std::env::var_os(name)) else { return Ok(None) };
         let Ok(folder) = std::path::absolute(folder) else { return Ok(None) };
-        // What is missing of it will be made below what is there.
+        // Missing folders are created below the nearest one that exists, so check that one.
         let nearest = folder.ancestors().find_map(|path| Root::open(path).ok());
-        // Where that cannot be told, it is better not kept.
+        // If this cannot be determined, assume it is inside and do not store the index.
         let is_within =
             |root: &&Root| nearest.as_ref().is_none_or(|nearest| nearest.is_within(root).unwrap_or(true));
         if roots.iter().any(is_within) {
@@ -314,7 +315,7 @@ fn make_example(manuals: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets a setting to a variable's value, if the variable is set.
+/// Sets a setting from an environment variable, if the variable is set.
 fn set<T>(
     setting: &mut T,
     name: &'static str,

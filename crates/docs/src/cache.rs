@@ -1,7 +1,7 @@
-//! Where an index lies on the disk, so that the next start need not read all manuals again.
+//! The index file on disk, so that the next start need not read all manuals again.
 //!
-//! What is there is only believed if it is this user's, is for these manuals and this version, and its checksums hold;
-//! anything else is as good as nothing.
+//! The file is only used if this user owns it, it was written for these manuals and this version, and its
+//! checksums match. Otherwise it is ignored.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,16 +16,16 @@ use crate::print::Hash;
 use crate::root::open_name;
 use crate::temporary::{Temporary, sweep_now};
 
-/// Of smaller indexes, unless a folder was named for them, nothing is kept: the texts are read again as quickly.
+/// Smaller indexes are stored only if a folder was given: reading the texts again is as fast.
 const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 const BUFFER_BYTES: usize = 1024 * 1024;
 const OURS_ALONE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Where the index is kept.
+/// Where the index is stored.
 #[derive(Debug, Default)]
 pub(crate) enum Place {
-    /// In `toolbridge` in the user's folder for caches, if it is large.
+    /// In `toolbridge` in the user's cache folder, if the index is large.
     #[default]
     Usual,
     /// In this folder.
@@ -35,7 +35,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The folder; `None` if there is none.
+    /// The folder; `None` if the index is not stored.
     pub(crate) fn folder(&self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
         match self {
             Self::Nowhere => None,
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// The file of an index.
+/// An index file.
 #[derive(Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
@@ -59,7 +59,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// For the manuals at `manuals`, in a folder that is made when it is needed.
+    /// For the manuals at `manuals`, in a folder that is created on first use.
     pub(crate) fn new(folder: PathBuf, manuals: &Path, is_named: bool) -> Self {
         let manuals = manuals.to_string_lossy();
         Self {
@@ -70,12 +70,12 @@ impl Cache {
         }
     }
 
-    /// Whether an index of this size is worth it.
+    /// Whether an index of this size should be stored.
     pub(crate) fn wants(&self, bytes: u64) -> bool {
         bytes >= self.least_bytes
     }
 
-    /// The index, if it is there and can be believed.
+    /// Loads the stored index, if it exists and is valid.
     pub(crate) fn load(&self) -> Option<Segment> {
         let open = || -> io::Result<File> {
             let folder = self.open_folder()?;
@@ -95,7 +95,7 @@ impl Cache {
         segment.inspect_err(|_| tracing::info!(name = self.name, "the kept index is made anew")).ok()
     }
 
-    /// Writes an index and takes it into use.
+    /// Writes an index and opens it.
     pub(crate) fn keep(
         &self,
         write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
@@ -103,7 +103,7 @@ impl Cache {
         self.write(Some(&self.name), &self.key, write)
     }
 
-    /// Writes a part of an index, of which nothing is left when it is not used any more.
+    /// Writes a part of an index to a file that is deleted when it is no longer used.
     pub(crate) fn scratch(
         &self,
         write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
@@ -131,7 +131,7 @@ impl Cache {
             disk::sync(&temporary.file)?;
             temporary.take_name(name)?;
         }
-        // Wrong from the beginning: as if it could not be written.
+        // The file does not match what was written: handle it as a write error.
         Segment::open(Blob::File(file.into()), key)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidData).into())
     }
@@ -148,7 +148,7 @@ impl Cache {
         missing.into_iter().rev().try_for_each(|path| Ok(rustix::fs::mkdir(path, OURS_ALONE)?))
     }
 
-    /// The folder itself must be this user's and no link; others must not be able to put anything into it.
+    /// The folder must be owned by this user, not be a link, and not be writable by others.
     fn open_folder(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::open(&self.folder, flags, Mode::empty())?;
@@ -170,7 +170,7 @@ fn check_ours(stat: &Stat, kind: FileType) -> io::Result<()> {
     ))
 }
 
-/// A file, by the calls that can fail in tests.
+/// A file, written through the calls that tests can make fail.
 struct Disk<'a>(&'a File);
 
 impl Write for Disk<'_> {

@@ -1,4 +1,4 @@
-//! What goes along with a copy if the call asks for it: links that lead where they led, pictures, a line of origin.
+//! Optional extras of a copy: links adjusted to the new location, pictures, and a line of origin.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -12,22 +12,22 @@ use crate::path::RelPath;
 use crate::section::{Outline, front_matter, split_lines};
 use crate::vault::{Use, admit};
 
-/// The folder beside a note.
+/// The folder for pictures, next to the note.
 const PICTURES: &str = "pictures";
 
-/// What is copied as a picture, and how much of it.
+/// Which files are copied as pictures, and the size limits.
 const PICTURE_ENDINGS: [&str; 9] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "bmp", "ico"];
 const MOST_PICTURES: usize = 50;
 const MAX_PICTURE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_PICTURES_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Prepares texts for one target. Pictures that it has put there go again, unless the copy is [done](Self::done).
+/// Prepares texts for one target. Copied pictures are removed on drop, unless the copy is [done](Self::done).
 pub(crate) struct Carrier<'a> {
     shared: &'a Shared,
     to: &'a RelPath,
     with: &'a [Along],
     left: usize,
-    /// Where each picture is now, by its place in the manuals, if it could be copied.
+    /// The copied location of each picture, by its path in the manuals; `None` if it could not be copied.
     placed: HashMap<String, Option<String>>,
     placed_bytes: u64,
     made: Vec<RelPath>,
@@ -52,7 +52,7 @@ impl<'a> Carrier<'a> {
         self.with.contains(&along)
     }
 
-    /// What a text of `from` becomes at the target; `is_begun` if what stands before it was copied by another call.
+    /// Adjusts a text of `from` for the target; `is_begun` if an earlier call copied the text before it.
     pub(crate) fn prepare(
         &mut self,
         from: &RelPath,
@@ -102,7 +102,7 @@ impl<'a> Carrier<'a> {
         linked.text
     }
 
-    /// The way from the note to a file of the manuals.
+    /// The relative path from the note to a file of the manuals.
     fn lead(&self, names: &[String], rest: &str) -> Fate {
         match &self.shared.route {
             Some(route) if self.has(Along::Links) => {
@@ -113,7 +113,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Where a picture is beside the note, which it is copied to.
+    /// Copies a picture next to the note and returns its path there.
     fn picture(&mut self, role: Role, names: &[String]) -> Option<String> {
         if role != Role::Picture || !self.has(Along::Pictures) {
             return None;
@@ -140,7 +140,7 @@ impl<'a> Carrier<'a> {
             None => RelPath::child(None, PICTURES)?,
         };
         let target = RelPath::child(Some(&folder), path.name())?;
-        // Not every folder takes them.
+        // Some folders, such as `daily`, accept no pictures.
         let target = admit(target.as_str(), Use::Create).ok()?;
         let vault = &self.shared.vault;
         if self.made.is_empty() {
@@ -155,7 +155,7 @@ impl<'a> Carrier<'a> {
         Some(dest)
     }
 
-    /// The copy is in place.
+    /// Keeps the copied pictures; call this once the copy is written.
     pub(crate) fn done(mut self) -> Carried {
         self.made.clear();
         let some = |count: usize| (count > 0).then_some(count);
@@ -171,7 +171,7 @@ impl Drop for Carrier<'_> {
     }
 }
 
-/// A line below the heading, so that it belongs to the section.
+/// Adds a line of origin below the heading, so that it belongs to the section.
 fn with_origin(text: &str, from: &RelPath, title: Option<&str>) -> String {
     let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let section = title.map(|title| format!(", section \"{title}\"")).unwrap_or_default();

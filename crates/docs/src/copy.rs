@@ -1,4 +1,4 @@
-//! Copies from the manuals into the vault. The text does not leave the server.
+//! Copies from the manuals into the vault. The text stays inside the server.
 
 use serde_json::json;
 
@@ -15,7 +15,8 @@ use crate::refusal::{Code, Refusal};
 use crate::section::BOM;
 use crate::vault::Vault;
 
-/// Copies one section of an `.md`, or a whole `.json`; or several of them, of which all are read before anything is written.
+/// Copies one section of an `.md`, or a whole `.json`, or several of them. All are read before anything is
+/// written.
 pub(crate) fn copy_section(
     shared: &Shared,
     request: &CopySection,
@@ -26,7 +27,7 @@ pub(crate) fn copy_section(
         Some(_) if request.mode == Mode::Overwrite => {
             return Err(Refusal::parameter("`under` adds to a section; it needs the mode `append`"));
         }
-        // What may only grow at its end may not be changed in its middle.
+        // An append-only file may not be changed in its middle.
         Some(_) => Vault::destination(&request.to_path, Mode::Overwrite)?,
     };
     let refs = &request.from_ref.0;
@@ -57,7 +58,7 @@ pub(crate) fn copy_section(
         all.text.push_str(&more.text);
         all.truncated |= more.truncated;
         all.has_bom = false;
-        // Which of them goes on is not said: the first that was cut is enough to see that.
+        // Report only the first continuation: it is enough to show that something was cut.
         all.next = all.next.or(more.next);
         all.title = match (all.title, more.title) {
             (Some(one), Some(other)) => Some(format!("{one}; {other}")),
@@ -94,16 +95,16 @@ pub(crate) fn copy_section(
     Ok((copied, Some(note)))
 }
 
-/// What was read, and from where.
+/// A text that was read, and its source.
 struct Taken {
     from: RelPath,
     excerpt: Excerpt,
     format: Format,
-    /// How many bytes may be added to it.
+    /// How many bytes may be added to the text.
     room: usize,
 }
 
-/// Reads one section, or a whole `.json`; what goes on is a whole reference.
+/// Reads one section, or a whole `.json`; `next` becomes a full reference.
 fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Taken, Refusal> {
     let source = manuals.open_ref(reference)?;
     let (file_type, format, from) = (source.file_type, source.format, source.path.clone());
@@ -112,7 +113,7 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
     let spot = &reference.spot;
     let take = match file_type {
         FileType::Md => Take::Section(manuals.hard.copied_sections(request.limits)),
-        // A later line asks for a part, but would get the whole.
+        // A later line asks for a part, but a `.json` is only copied whole.
         FileType::Json if spot.line.is_some_and(|line| line > 1) => {
             return Err(Refusal::new(
                 Code::InvalidScope,
@@ -126,7 +127,7 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
     Ok(Taken { from, excerpt: Excerpt { next, ..excerpt }, format, room: max_chars.chars })
 }
 
-/// What is no Markdown has nothing that could go along.
+/// Only Markdown has links and pictures to copy.
 fn check_with(from: &RelPath, format: Format, with: Option<&[Along]>) -> Result<(), Refusal> {
     if format.is_markdown() || with.is_none_or(<[_]>::is_empty) {
         return Ok(());
@@ -142,7 +143,7 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
     let Shared { manuals, vault, .. } = shared;
     let to = Vault::destination(&request.to_path, request.mode)?;
     let (from_path, spot) = match Spot::split(&request.from_path) {
-        // Only what a copy that was cut gave as `next` is more than a path.
+        // More than a path is accepted only if it is the `next` of a copy that was cut.
         (path, spot) if spot.offset > 0 => (path, spot),
         _ => (request.from_path.as_str(), Spot::default()),
     };
@@ -167,7 +168,7 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
 }
 
 fn put(vault: &Vault, to: &RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {
-    // Of a file that is copied as a whole.
+    // The byte order mark of a file that is copied whole.
     let bom = if excerpt.has_bom { BOM } else { "" };
     let written_bytes = vault.receive(to, mode, &excerpt.text, bom)?;
     let truncated = excerpt.truncated;

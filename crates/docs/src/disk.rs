@@ -1,5 +1,4 @@
-//! Every system call that changes something on the disk, and nothing else. In tests, each is written down and
-//! can fail.
+//! Every system call that changes the disk, and nothing else. Tests can record the calls and make them fail.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -39,7 +38,7 @@ pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<
     Ok(open_name(dir, name, flags, mode)?.into())
 }
 
-/// The steps that are one system call each.
+/// Defines the steps that are one system call each.
 macro_rules! calls {
     ($($step:ident: $name:ident($($argument:ident: $type:ty),*) = $call:expr;)*) => {
         $(pub(crate) fn $name($($argument: $type),*) -> io::Result<()> {
@@ -63,7 +62,8 @@ calls! {
     Unlink: unlink(dir: BorrowedFd<'_>, name: &str) = fs::unlinkat(dir, name, AtFlags::empty());
 }
 
-/// Copies the first `size` bytes of a file, without reading them where the system can; how many there were.
+/// Copies the first `size` bytes of a file, inside the kernel where possible; returns the number of bytes
+/// copied.
 pub(crate) fn copy(mut from: &File, mut to: &File, size: u64) -> io::Result<u64> {
     step(Step::Copy)?;
     from.rewind()?;
@@ -72,26 +72,26 @@ pub(crate) fn copy(mut from: &File, mut to: &File, size: u64) -> io::Result<u64>
 
 pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     let fault = step(Step::Write);
-    // As a full disk does: a part of it is written.
+    // Like a full disk: only a part is written.
     file.write_all(if fault.is_ok() { bytes } else { &bytes[..bytes.len() / 2] })?;
     fault
 }
 
-/// Gives a file another name, in another folder perhaps, which must be free.
+/// Renames a file, possibly into another folder. The new name must be free.
 pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
     let Err(error) = rename_new(from, old, to, new) else { return Ok(()) };
     match Errno::from_io_error(&error) {
-        // Not every filesystem can; all of them refuse a second link of a name.
+        // Not every filesystem supports this rename; `link` fails everywhere if the name is taken.
         Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             fs::linkat(from, old, to, new, AtFlags::empty())?;
-            // One file under two names is neither here nor there.
+            // If the old name cannot be removed, remove the new one: the file must not keep two names.
             unlink(from, old).inspect_err(|_| _ = fs::unlinkat(to, new, AtFlags::empty()))
         }
         _ => Err(error),
     }
 }
 
-/// Lets a step fail in tests, and says which were taken.
+/// Makes a step fail in tests, and records the steps taken.
 #[cfg(test)]
 pub(crate) mod fault {
     use std::cell::{Cell, RefCell};
@@ -117,7 +117,7 @@ pub(crate) mod fault {
         outcome
     }
 
-    /// Does `meanwhile` before each `step` of `work`.
+    /// Runs `meanwhile` before each `step` of `work`.
     pub(crate) fn meanwhile<T>(step: Step, meanwhile: impl FnMut() + 'static, work: impl FnOnce() -> T) -> T {
         BEFORE.set(Some((step, Box::new(meanwhile))));
         let outcome = work();

@@ -1,4 +1,4 @@
-//! The document tools as a source.
+//! The document tools as a tool source.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::manual::Manuals;
 use crate::tools::tools;
 use crate::vault::Vault;
 
-/// Tools over two folders: manuals, which are only read, and a vault, which is written to.
+/// Tools over two folders: manuals, which are read-only, and a vault, which is written to.
 ///
-/// A model finds a section and has it copied; the text moves inside the server and never passes through
+/// A model finds a section and has it copied; the text is copied inside the server and never passes through
 /// the model. Cloning is cheap.
 ///
 /// ```
@@ -39,16 +39,16 @@ pub struct Documents {
     tools: Toolset,
 }
 
-/// What all calls share.
+/// State shared by all calls.
 pub(crate) struct Shared {
     pub(crate) manuals: Manuals,
     pub(crate) vault: Vault,
     pub(crate) search: Search,
-    /// The vault once more, to be searched.
+    /// The vault's notes, for searching.
     pub(crate) notes: Manuals,
     pub(crate) note_search: Search,
     pub(crate) log: Log,
-    /// The way from the vault to the manuals, for links.
+    /// The relative path from the vault to the manuals, for links.
     pub(crate) route: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Documents {
     }
 }
 
-/// Reads all manuals in the background, as long as there is anybody who could search them.
+/// Reads all manuals in the background; stops when all clones are dropped.
 fn prepare(shared: Arc<Shared>) {
     let prepare = move || shared.search.prepare(&shared.manuals, &|| Arc::strong_count(&shared) == 1);
     if let Err(error) = std::thread::Builder::new().name("toolbridge-docs".into()).spawn(prepare) {

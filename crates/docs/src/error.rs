@@ -13,39 +13,39 @@ pub enum DocsError {
     MissingRoot {
         /// `manuals` or `vault`.
         root: &'static str,
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
     },
-    /// A root is there, but cannot be used.
+    /// A root exists but cannot be used.
     OpenRoot {
         /// `manuals` or `vault`.
         root: &'static str,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// One root lies in the other, so that writing to the vault could change the manuals.
+    /// One root contains the other, so writing to the vault could change the manuals.
     OverlappingRoots {
         /// The manuals.
         manuals: PathBuf,
         /// The vault.
         vault: PathBuf,
     },
-    /// A setting has a value that it cannot have.
+    /// A setting has an invalid value.
     InvalidSetting {
-        /// The environment variable or the builder's method.
+        /// The environment variable or the builder method.
         name: &'static str,
-        /// What it was set to.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         expected: &'static str,
     },
-    /// The folders or the example manual could not be made.
+    /// The folders or the example manual could not be created.
     Init {
-        /// What was to be made.
+        /// The path that could not be created.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

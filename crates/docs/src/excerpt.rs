@@ -1,4 +1,4 @@
-//! What is taken out of a file of a manual.
+//! Extracts text from a file of a manual.
 
 use std::ops::Range;
 
@@ -12,50 +12,51 @@ use crate::print::{Hash, Print};
 use crate::refusal::{Refusal, shown};
 use crate::section::{BOM, Outline, Section, cut, cut_at_line, shortened};
 
-/// What was taken out of a source.
+/// Text extracted from a source.
 #[derive(Debug)]
 pub(crate) struct Excerpt {
     pub(crate) text: String,
     pub(crate) truncated: bool,
     /// Whether the file begins with a byte order mark.
     pub(crate) has_bom: bool,
-    /// What the section is called; `None` for a whole file.
+    /// The section's title; `None` for a whole file.
     pub(crate) title: Option<String>,
-    /// What the file's path must be followed by to go on with what was cut.
+    /// The suffix to append to the file's path to continue after a cut.
     pub(crate) next: Option<String>,
 }
 
-/// How much of a source to take; a number is of headings, at most so many.
+/// How much of a source to take; the numbers limit the headings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Take {
     /// A section's text up to its first subsection.
     Own,
     /// A section with its subsections.
     Section(Option<usize>),
-    /// From a section on, whatever the levels.
+    /// From a section on, across all levels.
     Sections(usize),
     File(Option<usize>),
 }
 
-/// What of a source is meant.
+/// The selected part of a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
-    /// The section, by its place in the outline.
+    /// The section's position in the outline.
     pub(crate) place: usize,
     pub(crate) range: Range<usize>,
-    /// Whether there would be more of the same.
+    /// Whether more text of the same kind follows.
     pub(crate) more: bool,
 }
 
-/// Why nothing was picked.
+/// Why nothing was selected.
 #[derive(Debug)]
 pub(crate) struct Missed {
     pub(crate) refusal: Refusal,
-    /// The section as it is now, if it has changed: the refusal names it, and so it is known from now on.
+    /// The current section, if it has changed. The refusal cites it, so later calls may use its line alone.
     pub(crate) changed: Option<usize>,
 }
 
-/// Which bytes of a source to take. `known` is what the section was when its line alone was given out.
+/// Selects the bytes of a source to take. `known` is the section's fingerprint when an answer last cited its
+/// line.
 pub(crate) fn pick(
     outline: &Outline,
     source: &Source,
@@ -66,7 +67,7 @@ pub(crate) fn pick(
     let place = find(outline, source, spot, known)?;
     let section = &outline[place];
     let start = section.range.start.saturating_add(spot.offset);
-    // What is left of a section begins in one of those below it.
+    // The rest of a section may start inside one of its subsections.
     let at = outline.iter().rposition(|one| one.range.start <= start).unwrap_or(place);
     let (end, more) = match take {
         Take::Own => (section.own_end, false),
@@ -91,8 +92,8 @@ pub(crate) fn pick(
     Ok(Picked { place, range: start..end, more })
 }
 
-/// The section that is meant, by its place in the outline. One that has moved is found again; one that has changed, or is
-/// gone, is never replaced by another.
+/// Finds the requested section and returns its position in the outline. A section that has moved is found
+/// again; one that was changed or removed is never replaced by another.
 fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -> Result<usize, Missed> {
     let here = outline.place(spot.line);
     let line = spot.line.unwrap_or(1);
@@ -148,12 +149,12 @@ fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -
     Err(missed(nearest_of(&|_| true), what, Refusal::not_found))
 }
 
-/// A section as answers name it.
+/// A section as answers cite it.
 pub(crate) fn cited(source: &Source, section: &Section) -> String {
     format!("{}{}", source.path.as_str(), suffix(section.line, section.print))
 }
 
-/// What stands after a file's path in a reference.
+/// The part of a reference after the file's path.
 pub(crate) fn suffix(line: usize, print: Print) -> String {
     format!("#L{line}~{print}")
 }
@@ -162,13 +163,13 @@ fn title(source: &Source, section: &Section) -> String {
     shown_title(source.path.as_str(), section)
 }
 
-/// A section's title as answers show it; the file's name for what stands before the first heading.
+/// A section's title as answers show it; the file's name for text before the first heading.
 pub(crate) fn shown_title(path: &str, section: &Section) -> String {
     shortened(if section.level == 0 { file_name(path) } else { &section.title })
 }
 
 impl Excerpt {
-    /// Of a section, whose text at the picked range begins with `text`.
+    /// An excerpt of a section; `text` starts at the selected range.
     pub(crate) fn of(
         text: &str,
         source: &Source,
@@ -195,7 +196,8 @@ impl Excerpt {
         })
     }
 
-    /// Of a whole file, or of its text up to `end`; from where it was left the last time, if it was begun.
+    /// An excerpt of a whole file, or of its text up to `end`; a later call continues where the last one
+    /// ended.
     pub(crate) fn whole(
         reading: Reading,
         end: Option<usize>,
@@ -215,7 +217,7 @@ impl Excerpt {
             text.drain(..BOM.len());
         }
         let is_json = source.file_type == FileType::Json;
-        // A `.json` is copied as it is: its mark is one of its characters.
+        // A `.json` is copied unchanged, so its byte order mark counts as a character.
         let mark = usize::from(has_bom && is_json);
         let cut = if is_json { cut } else { cut_at_line };
         let (kept, truncated) = cut(&text, max_chars.chars - mark);
@@ -232,7 +234,8 @@ impl Excerpt {
         let kept = kept.len();
         text.truncate(kept);
         let truncated = truncated || end.is_some();
-        // Two parts of a `.json` would not be joined byte for byte: an append begins a line.
+        // No continuation for `.json`: an append starts a new line, so two parts would not join byte for
+        // byte.
         let next = (truncated && !is_json).then(|| {
             let taken = kept + if has_bom { BOM.len() } else { 0 };
             format!("{}+{taken}", suffix(1, print))
@@ -240,7 +243,7 @@ impl Excerpt {
         Ok(Self { text, truncated, has_bom, title: None, next })
     }
 
-    /// Of what is left of a whole file.
+    /// The rest of a whole file.
     fn rest(
         source: &Source,
         text: &str,
@@ -268,7 +271,7 @@ impl Excerpt {
     }
 }
 
-/// The characters that are whole, of text that was cut at some byte.
+/// The longest prefix that is valid UTF-8, of text that was cut at an arbitrary byte.
 pub(crate) fn valid_prefix(bytes: &[u8]) -> &str {
     bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

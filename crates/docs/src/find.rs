@@ -20,45 +20,45 @@ use crate::refusal::{Code, Refusal};
 use crate::snippet;
 use crate::term::query_terms;
 
-/// Every word of a query costs time; the schema says so too.
+/// Every word of a query costs time. The schema states this limit too.
 const MAX_QUERY_CHARS: usize = 1000;
 
-/// How many bytes each hit has in an answer, all together: a model pays for them.
+/// The average size of a hit in an answer, in bytes: a model pays for each.
 const HIT_BYTES: usize = 115;
-/// What a snippet takes besides its text, and how long one is at most and at least.
+/// The bytes a snippet takes besides its text, and its maximum and minimum length.
 const SNIPPET_FRAME_BYTES: usize = 13;
 const SHORT_SNIPPET_CHARS: usize = 40;
 const LEAST_SNIPPET_CHARS: usize = 16;
 
-/// How long the titles above a section are shown at most.
+/// The maximum length of the titles shown above a section.
 const WITHIN_CHARS: usize = 30;
 
-/// How many titles are suggested, and how much of the query they must have in pairs of characters.
+/// How many titles are suggested, and how many character pairs they must share with the query.
 const SUGGESTIONS: usize = 5;
 const SUGGESTION_ALIKE: f64 = 0.3;
 
-/// How far into a section a snippet is looked for.
+/// How far into a section to look for a snippet.
 const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
 
-/// How often a search that waits for the index looks whether anybody waits for it.
+/// How often a search that waits for the index checks whether its call was cancelled.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The manuals' index, and searching it.
 #[derive(Debug)]
 pub(crate) struct Search(pub(crate) Arc<Mutex<Library>>);
 
-/// Without a place where its index is kept.
+/// Without a stored index.
 impl Default for Search {
     fn default() -> Self {
         Self::new(None)
     }
 }
 
-/// A section that was found.
+/// A section that matches.
 #[derive(Debug, Clone)]
 struct Place {
     path: RelPath,
-    /// What the file was when it was read.
+    /// The file's mark when it was read.
     mark: Mark,
     doc: Doc,
     within: String,
@@ -78,7 +78,7 @@ impl Search {
         }
     }
 
-    /// Waits until all manuals are read. Gives up when `is_gone` says that the call was cancelled.
+    /// Waits until all manuals are read. Stops when `is_gone` reports that the call was cancelled.
     pub(crate) fn find(
         &self,
         manuals: &Manuals,
@@ -98,13 +98,13 @@ impl Search {
         }
         let manual = request.manual_id.as_deref();
         if let Some(id) = manual {
-            // So that a manual that is not there is told from one in which nothing is found.
+            // Tell a missing manual from one without matches.
             manuals.check_manual(id)?;
         }
         let limit = manuals.hard.found(request.limit);
         let parts = self.refreshed(manuals, is_gone)?;
         let looked = look(&parts, &terms, manual, limit).or_else(|Broken| {
-            // What is kept on the disk is not what was written: the texts are.
+            // The stored index is corrupt: build it again from the texts.
             library::lock(&self.0).discard();
             let parts = self.refreshed(manuals, is_gone)?;
             look(&parts, &terms, manual, limit)
@@ -124,7 +124,7 @@ impl Search {
         drop(parts);
         library::tidy(&self.0);
         let full = request.full == Some(true);
-        // What is left of the room when each has said where it is; the best ones take of it first.
+        // The space left after each hit's location; the best hits use it first.
         let mut room = HIT_BYTES * found.len();
         let mut items = Vec::with_capacity(found.len());
         let told = |place: Place| (place.hit(manuals, full), place);
@@ -148,14 +148,14 @@ impl Search {
         Ok(Found { items, total, suggestions: None })
     }
 
-    /// The index as it is when all changes are in it.
+    /// The index with all changes applied.
     fn refreshed(&self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) -> Result<Arc<Parts>, Refusal> {
         let mut library = self.lock(is_gone)?;
         library.refresh(manuals, is_gone)?;
         Ok(library.parts())
     }
 
-    /// The first search may have to wait long until all manuals are read.
+    /// Locks the index. The first search may have to wait long until all manuals are read.
     fn lock(&self, is_gone: &dyn Fn() -> bool) -> Result<MutexGuard<'_, Library>, Refusal> {
         loop {
             match self.0.try_lock() {
@@ -170,11 +170,11 @@ impl Search {
     }
 }
 
-/// What an index says of a query.
+/// The result of searching an index.
 struct Looked {
     found: Vec<Place>,
     total: usize,
-    /// What was looked for: what is shown of a section is around them.
+    /// The terms that were searched; snippets show the text around them.
     terms: Vec<String>,
 }
 
@@ -186,7 +186,7 @@ fn look(parts: &Parts, terms: &[String], manual: Option<&str>, limit: usize) -> 
     Ok(Looked { found, total, terms: query.terms() })
 }
 
-/// Titles that look like a query of which no word was found.
+/// Titles similar to a query that matched nothing.
 fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> {
     let query = fold(query);
     let pairs = Pairs::of(&query);
@@ -198,7 +198,7 @@ fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> 
                 titles.insert(title.to_owned(), strsim::sorensen_dice(&query, &fold(title)));
             }
         });
-        // Then there are fewer.
+        // On an error there are just fewer suggestions.
         _ = noted;
     }
     let mut titles: Vec<_> = titles.into_iter().filter(|(_, alike)| *alike >= SUGGESTION_ALIKE).collect();
@@ -206,9 +206,9 @@ fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> 
     titles.into_iter().take(SUGGESTIONS).map(|(title, _)| title).collect()
 }
 
-/// The pairs of neighbouring characters of a query, to tell at a glance that a title has too few of them.
+/// The character pairs of a query, to rule out titles that share too few of them quickly.
 struct Pairs {
-    /// One bit for each that there is, by a number that others may have too.
+    /// A bit set of hashed pairs; different pairs may share a bit.
     bits: [u64; 4],
     count: usize,
 }
@@ -223,7 +223,7 @@ impl Pairs {
         pairs
     }
 
-    /// Whether a title may be alike enough.
+    /// Whether a title may be similar enough.
     #[expect(clippy::cast_precision_loss, reason = "titles are short")]
     fn may_be_in(&self, title: &str) -> bool {
         let (mut shared, mut count) = (0, 0);
@@ -236,12 +236,12 @@ impl Pairs {
         } else {
             for_each_pair(&fold(title), &mut note);
         }
-        // Those of one character have no pair.
+        // A title of one character has no pairs.
         count == 0 || (2 * shared) as f64 >= SUGGESTION_ALIKE * (self.count + count) as f64
     }
 }
 
-/// Each pair of characters by a number below 256; spaces do not count, nor the case of ASCII.
+/// Hashes each pair of characters to a number below 256; ignores spaces and ASCII case.
 fn for_each_pair(text: &str, mut each: impl FnMut(usize)) {
     let mut last = None;
     for char in text.chars().filter(|char| !char.is_whitespace()) {
@@ -252,19 +252,19 @@ fn for_each_pair(text: &str, mut each: impl FnMut(usize)) {
     }
 }
 
-/// The titles above a section, the outermost first.
+/// The titles above a section, outermost first.
 fn within(docs: &[Doc], place: usize, page: &str) -> Result<String, Broken> {
     let doc = docs.get(place).ok_or(Broken)?;
     let above =
         std::iter::successors(doc.parent, |place| docs.get(*place)?.parent.filter(|parent| parent < place));
     let mut titles: Vec<_> = above.filter_map(|place| Some(docs.get(place)?.title.as_str())).collect();
-    // A page is often called what its first heading says.
+    // Skip a page title that repeats the first heading.
     if !page.is_empty() && page != titles.last().copied().unwrap_or(&doc.title) {
         titles.push(page);
     }
     titles.reverse();
     let within = titles.join(" › ");
-    // The innermost title says most.
+    // If cut, keep the end: the innermost title is the most specific.
     Ok(match within.char_indices().rev().nth(WITHIN_CHARS) {
         Some((start, char)) => format!("…{}", &within[start + char.len_utf8()..]),
         None => within,
@@ -283,7 +283,7 @@ impl Place {
         Ok(Self { path, mark: entry.mark, doc: docs.swap_remove(place), within, score: one.score })
     }
 
-    /// What is said of it, but for the snippet.
+    /// The hit without its snippet.
     fn hit(&self, manuals: &Manuals, full: bool) -> Hit {
         let Self { path, doc, within, score, .. } = self;
         if let Some((line, print)) = doc.section {
@@ -307,7 +307,7 @@ impl Place {
     fn snippet(&self, manuals: &Manuals, terms: &[String], most: usize) -> String {
         let body = &self.doc.body;
         let end = body.end.min(body.start + SNIPPET_WITHIN_BYTES);
-        // Of a file that has changed since, these are not the section's bytes any more.
+        // If the file has changed, these positions no longer belong to the section.
         let source =
             manuals.reopen(&self.path).ok().filter(|source| Mark::from(&source.stamp()) == self.mark);
         let text = source.and_then(|source| source.text_at(body.start..end));
@@ -316,7 +316,7 @@ impl Place {
 }
 
 impl Hit {
-    /// How many bytes of an answer it takes.
+    /// The hit's size in an answer, in bytes.
     fn size(&self) -> usize {
         RawJson::of(self).map_or(0, |text| text.as_bytes().len() + 1)
     }
@@ -354,7 +354,7 @@ mod tests {
             self.search.find(&self.manuals, &request, &|| false).unwrap()
         }
 
-        /// How many files are known, and how many sections are kept for them, dead or alive.
+        /// How many files are indexed, and how many sections are stored for them, dead or alive.
         fn known(&self) -> (u32, usize) {
             let parts = self.search.0.lock().unwrap().parts();
             let files = parts.iter().map(|(_, live)| live.file_count).sum();
@@ -381,7 +381,7 @@ mod tests {
         for name in ["b", "c", "d"] {
             fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
         }
-        // The last one to be written, so that all are settled when it is.
+        // Written last, so that all files are settled when this one is.
         shelf.write(b"# key\n");
         settle(&shelf.manuals);
         for (patience, want) in [(2, 2), (0, 2), (1, 3), (1, 4)] {

@@ -1,27 +1,27 @@
-//! Text in the form in which it is compared and searched.
+//! Normal forms of text for comparing and searching.
 
 use std::borrow::Cow;
 
 use caseless::Caseless as _;
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
-/// Text as it is compared and searched: compatibility forms composed (NFKC), case folded.
+/// Text for comparing and searching: compatibility forms composed (NFKC), case folded.
 pub(crate) fn fold(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
     let folded = fold_case(&normal(text));
-    // Folding can leave what is not normal any more, and normalising that, what is not folded.
+    // Folded text may need normalising again, and that result may need folding again.
     match normal(&folded) {
         Cow::Borrowed(_) => folded,
         Cow::Owned(text) => fold_case(&text),
     }
 }
 
-/// A name as guards compare it: folded, without invisible characters.
+/// A name as access checks compare it: folded, without invisible characters.
 pub(crate) fn fold_name(name: &str) -> String {
     let visible = |text: &str| text.chars().filter(|char| !is_ignorable(*char)).collect::<String>();
-    // Folding can make what is not seen of what is.
+    // Folding can produce invisible characters, so they are removed again.
     visible(&fold(&visible(name)))
 }
 
@@ -56,7 +56,7 @@ fn normal(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Full case folding; most characters are told to have no case without a look at the table.
+/// Full case folding; characters in ranges without case skip the table.
 fn fold_case(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for char in text.chars() {

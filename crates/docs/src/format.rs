@@ -66,17 +66,17 @@ impl Format {
         ))
     }
 
-    /// Which rules hold for it: those of files with sections, or those of files that are one whole.
+    /// Which rules apply: those for files with sections, or those for files taken as a whole.
     pub(crate) fn file_type(self) -> FileType {
         if self == Self::Json { FileType::Json } else { FileType::Md }
     }
 
-    /// Whether its text is not the file's own bytes, so that places in the one are none in the other.
+    /// Whether the text is converted, so that its positions differ from those in the file.
     pub(crate) fn is_converted(self) -> bool {
         matches!(self, Self::Ipynb | Self::Html)
     }
 
-    /// Whether its text is Markdown, with links and headings of it.
+    /// Whether the text is Markdown, with Markdown links and headings.
     pub(crate) fn is_markdown(self) -> bool {
         matches!(self, Self::Md | Self::Mdx | Self::Ipynb | Self::Html)
     }
@@ -104,8 +104,8 @@ impl Format {
     }
 }
 
-/// The titles of reStructuredText: a line of text with a line of one punctuation character below it, or above and below.
-/// Levels are in the order in which the characters come.
+/// The titles of reStructuredText: a line of text underlined, or over- and underlined, with one punctuation
+/// character. Levels follow the order in which the characters first appear.
 fn titles(text: &str) -> Vec<Heading> {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -131,7 +131,7 @@ fn titles(text: &str) -> Vec<Heading> {
             None => {
                 let title = line(place);
                 let is_flush = !title.starts_with(char::is_whitespace);
-                // A short line is taken for a title too, but not a very short one.
+                // An underline may be shorter than its title, but not very short.
                 let under =
                     adornment(line(place + 1)).filter(|(_, length)| *length >= title.chars().count().min(4));
                 under.filter(|_| is_flush && is_title(title)).map(|(char, _)| (char, false, title, 2))
@@ -157,7 +157,7 @@ fn is_title(line: &str) -> bool {
     !line.is_empty() && adornment(line).is_none()
 }
 
-/// A line of one punctuation character, and how long it is.
+/// A line of one repeated punctuation character, and its length.
 fn adornment(line: &str) -> Option<(char, usize)> {
     let char = line.chars().next().filter(char::is_ascii_punctuation)?;
     (line.len() >= 2 && line.chars().all(|other| other == char)).then_some((char, line.len()))
@@ -203,7 +203,7 @@ struct Kernel {
     language: String,
 }
 
-/// A notebook as Markdown: text as it is, code in fences, no output of it.
+/// Converts a notebook to Markdown: text cells unchanged, code in fences, no output.
 fn notebook(content: &str) -> Result<String, serde_json::Error> {
     let Notebook { cells, metadata } = serde_json::from_str(content.trim_start_matches('\u{feff}'))?;
     let named = [metadata.language_info.name, metadata.kernelspec.language];
@@ -266,7 +266,7 @@ mod tests {
                 row(14, 2, "Two", "Two\n---\n"),
             ]
         );
-        // The same character above and below is another level than below alone.
+        // An over- and underlined title is another level than one that is only underlined.
         assert_eq!(
             shown(Format::Rst, "==\nA\n==\n\nB\n==\n").iter().map(|row| row.1).collect::<Vec<_>>(),
             [1, 2]
@@ -334,13 +334,13 @@ mod tests {
     }
 
     proptest! {
-        /// Sections of the top level tile the text, whatever it is.
+        /// For any text, the top-level sections cover it without gaps or overlaps.
         #[test]
         fn sections_of_restructured_text_tile_it(text in "([a-c=~\\- \n\r]){0,60}") {
             let outline = Format::Rst.outline(&text);
             let tops = outline.iter().filter(|section| section.parent.is_none());
             let joined: String = tops.map(|section| &text[section.range.clone()]).collect();
-            // Blank lines before the first title belong to nothing.
+            // Blank lines before the first title belong to no section.
             prop_assert!(text.ends_with(&joined) && text[..text.len() - joined.len()].trim().is_empty());
         }
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets call; not stable.
+//! Entry points for the fuzz targets; not stable.
 
 use crate::fold;
 use crate::path::RelPath;
@@ -23,7 +23,7 @@ pub fn plain_name(text: &str) -> Option<String> {
     RelPath::parse_name("name", text).ok().map(|path| path.as_str().to_owned())
 }
 
-/// A text as it is searched, and as a guard compares it.
+/// A text folded for searching, and as a name for access checks.
 #[must_use]
 pub fn folded(text: &str) -> [String; 2] {
     [fold::fold(text), fold::fold_name(text)]

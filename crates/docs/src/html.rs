@@ -301,9 +301,9 @@ fn is_text_of_page(node: &Handle) -> bool {
         let is_to_itself = attribute(node, &local_name!("href")).starts_with('#');
         is_empty || is_to_itself && !text.contains(char::is_alphanumeric)
     };
-    !OTHER.contains(&&**name)
-        && !matches!(&*attribute(node, &local_name!("role")), "navigation" | "search")
-        && !(*name == local_name!("a") && is_mark())
+    let is_menu = matches!(&*attribute(node, &local_name!("role")), "navigation" | "search");
+    let is_other = OTHER.contains(&&**name) || is_menu || *name == local_name!("a") && is_mark();
+    !is_other
 }
 
 /// How large a table is when all its cells are as wide as the widest, as the converter makes those of a column.

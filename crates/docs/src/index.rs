@@ -1,9 +1,10 @@
-//! The index of words: which sections have which words, ranked by BM25.
+//! The word index: which sections contain which words, ranked by BM25.
 //!
-//! It is made of segments. A segment holds what was found in some files, is written once, in one form whether it lies in
-//! memory or in a file, and is never changed; a file that has changed since is dead in it, and alive in a newer one. To be
-//! read in this order: `code.rs` and `posting.rs` (numbers as bytes), `segment.rs` (the form, and reading it), `draft.rs`
-//! (gathering what goes into one), `merge.rs` (several into one), `rank.rs` (searching).
+//! The index consists of segments. A segment holds the sections of some files. It is written once, has the
+//! same format in memory and on disk, and never changes; a file that changes later is marked dead in it and
+//! is alive in a newer segment. Read in this order: `code.rs` and `posting.rs` (numbers as bytes),
+//! `segment.rs` (the format, and reading it), `draft.rs` (building a segment), `merge.rs` (merging segments),
+//! `rank.rs` (searching).
 
 mod code;
 mod draft;
@@ -17,8 +18,8 @@ pub(crate) use self::merge::{Unmerged, merge};
 pub(crate) use self::rank::{Match, Query};
 pub(crate) use self::segment::{Blob, Broken, Doc, FileId, Live, Mark, Segment, compare_paths};
 
-/// The parts of a text: its title, the titles above it, the page's title, the body. Each part is ranked by itself, and what
-/// it gets is added up: a word in a short title says more than one in a long body.
+/// The fields of a document: its title, the titles above it, the page's title, the body. Each field is scored
+/// separately and the scores are added: a word in a short title matters more than one in a long body.
 const FIELDS: usize = 4;
-/// The part that nearly all words are in.
+/// The field that contains nearly all words.
 const BODY: usize = 3;

@@ -1,8 +1,8 @@
-//! Document tools: what a model needs moved is moved inside the server.
+//! Document tools: text that a model wants copied is copied inside the server.
 //!
-//! [`Documents`] is a tool source over two folders. From `manuals/` it only reads; into `vault/` it writes. A
-//! model finds a section (`manual_find`, `manual_toc`), has it copied (`bridge_copy_section`) and gets metadata
-//! back: the text itself never passes through the model, nor through a log.
+//! [`Documents`] is a tool source over two folders. It only reads from `manuals/`, and it writes to `vault/`.
+//! A model finds a section (`manual_find`, `manual_toc`), has it copied (`bridge_copy_section`) and gets
+//! metadata back: the text itself never passes through the model or a log.
 //!
 //! ```no_run
 //! # use toolbridge_docs as toolbridge;
@@ -12,11 +12,12 @@
 //! # Ok::<(), toolbridge_docs::DocsError>(())
 //! ```
 //!
-//! To be read in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs` (reading files that
-//! may change), `section.rs`, `format.rs`, `html.rs` and `print.rs` (what a section
-//! is, and how it is known again), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`, `watch.rs`,
-//! `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing),
-//! `vault.rs`, `range.rs`, `note.rs` and `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (what a model is told).
+//! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
+//! (reading files that may change), `section.rs`, `format.rs`, `html.rs` and `print.rs` (what a section is, and how it
+//! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
+//! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
+//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
+//! `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (the tool descriptions).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
 
 #[doc(hidden)]

@@ -19,11 +19,11 @@ use crate::refusal::Refusal;
 use crate::root::{Entry, Visitor};
 use crate::watch::{Changes, Watch};
 
-/// Fewer files are looked at quickly enough at every search: that sees changes which no watch tells of, such as those
-/// through another name of a file.
+/// With fewer files, each search checks all of them: that is fast enough, and also detects changes that a
+/// watch does not report, such as those made through another hard link.
 const WATCHED_FILES: u32 = 1000;
 
-/// Segments, and what of each still holds.
+/// Segments, each with its live files.
 pub(crate) type Parts = Vec<(Arc<Segment>, Live)>;
 
 /// The index of all manuals. Nothing is read before the first [`refresh`](Self::refresh).
@@ -31,24 +31,24 @@ pub(crate) type Parts = Vec<(Arc<Segment>, Live)>;
 pub(crate) struct Library {
     parts: Arc<Parts>,
     cache: Option<Arc<Cache>>,
-    /// Whether the cache was looked at.
+    /// Whether loading the stored index was attempted.
     is_loaded: bool,
-    /// Whether the first part is what the cache has.
+    /// Whether the first part is the stored index.
     is_kept: bool,
     watching: Watching,
     changes: Changes,
     is_merging: bool,
-    /// From so many files on they are watched.
+    /// Files are watched if there are at least this many.
     watched_from: u32,
 }
 
 #[derive(Debug, Default)]
 enum Watching {
-    /// Not yet.
+    /// Not yet watched.
     #[default]
     No,
     Yes(Watch),
-    /// The system cannot.
+    /// The system does not support it.
     Never,
 }
 
@@ -66,12 +66,12 @@ impl Library {
         }
     }
 
-    /// The index as it is now.
+    /// The current index.
     pub(crate) fn parts(&self) -> Arc<Parts> {
         Arc::clone(&self.parts)
     }
 
-    /// Forgets everything, also what is kept: it cannot be read.
+    /// Drops the index in memory and on disk because it cannot be read.
     pub(crate) fn discard(&mut self) {
         tracing::warn!("the index cannot be read any more; it is made anew");
         self.parts = Arc::default();
@@ -79,7 +79,8 @@ impl Library {
         self.changes.everything = true;
     }
 
-    /// Reads what is new or changed, and forgets what is gone. What was read stays when it is given up.
+    /// Indexes new and changed files and drops removed ones. What was read so far is kept if the call is
+    /// cancelled.
     pub(crate) fn refresh(&mut self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) -> Result<(), Refusal> {
         if !std::mem::replace(&mut self.is_loaded, true)
             && let Some(segment) = self.cache.as_ref().and_then(|cache| cache.load())
@@ -94,7 +95,7 @@ impl Library {
         }
         let changes = std::mem::take(&mut self.changes);
         self.apply(manuals, &changes, is_gone)?;
-        // Only now it is known how many there are.
+        // The number of files is known only after the first pass.
         if matches!(self.watching, Watching::No) && self.live_files() >= self.watched_from {
             self.apply(manuals, &Changes { everything: true, ..Changes::default() }, is_gone)?;
         }
@@ -107,7 +108,7 @@ impl Library {
         changes: &Changes,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<(), Refusal> {
-        // Whatever comes between is not lost.
+        // If this fails, check everything again next time, so that no change is lost.
         let stale = self.look(manuals, changes).inspect_err(|_| self.changes.everything = true)?;
         if self.read(manuals, &stale, is_gone) {
             return Ok(());
@@ -120,7 +121,7 @@ impl Library {
         self.parts.iter().map(|(_, live)| live.file_count).sum()
     }
 
-    /// Looks at what has changed: what is gone is buried, what is new or changed must be read.
+    /// Marks removed and changed files as dead; returns the new and changed ones, which must be read.
     fn look(&mut self, manuals: &Manuals, changes: &Changes) -> Result<Vec<RelPath>, Refusal> {
         let mut stale = Vec::new();
         if changes.everything {
@@ -166,7 +167,7 @@ impl Library {
         Ok(stale)
     }
 
-    /// Looks at all files below a folder, and has all folders watched from now on.
+    /// Checks all files below a folder, and starts watching all folders.
     fn walk(
         &mut self,
         manuals: &Manuals,
@@ -183,7 +184,7 @@ impl Library {
         Ok(())
     }
 
-    /// A file is not what it was.
+    /// Marks a changed or removed file as dead.
     fn bury(&mut self, manuals: &Manuals, path: &RelPath) {
         for (segment, live) in Arc::make_mut(&mut self.parts) {
             if let Ok(file) = segment.find_file(path.as_str()) {
@@ -211,11 +212,11 @@ fn bury(manuals: &Manuals, segment: &Segment, live: &mut Live, file: FileId) {
     }
 }
 
-/// Compares what is on the disk with what is known of it; both are sorted.
+/// Compares the files on disk with the indexed ones; both are sorted.
 struct Walk<'a> {
     manuals: &'a Manuals,
     parts: &'a mut Parts,
-    /// Of each part, the files that were not come to.
+    /// For each part, the files not yet visited.
     left: Vec<Range<FileId>>,
     stale: &'a mut Vec<RelPath>,
     watching: &'a mut Watching,
@@ -223,8 +224,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Buries what comes before a file, or all that is left, and what that file was if it is not the same any more. Whether
-    /// it is.
+    /// Marks as dead all indexed files that sort before `entry` (or all that are left), and `entry` itself if
+    /// it has changed. Returns whether `entry` is unchanged.
     fn pass(&mut self, entry: Option<&Entry>) -> bool {
         let mut is_same = false;
         for ((segment, live), left) in self.parts.iter_mut().zip(&mut self.left) {

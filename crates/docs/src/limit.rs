@@ -1,34 +1,34 @@
-//! How much one call may move.
+//! Limits on how much one call may read or copy.
 
 use crate::answer::FileType;
 use crate::arguments::{Count, Limits};
 
-/// Sources above this are refused before they are read.
+/// Larger sources are refused before they are read.
 pub(crate) const MAX_SOURCE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What no call of `vault_replace` exceeds.
+/// The maximum number of replacements per call of `vault_replace`.
 pub(crate) const HARD_MAX_REPLACEMENTS: usize = 10_000;
 
 const DEFAULT_MAX_CHARS: usize = 8000;
 const DEFAULT_MAX_SECTIONS: usize = 20;
 const DEFAULT_FOUND: usize = 10;
 
-/// How long a page of a list is, if the call does not say, and at most.
+/// The default and the maximum length of a page of a list.
 const DEFAULT_PAGE: usize = 200;
 pub(crate) const MAX_PAGE: usize = 1000;
 
-/// How many lines of a list one answer has.
+/// How many entries of a list one answer has.
 pub(crate) fn page(asked: Option<Count>) -> usize {
     asked.map_or(DEFAULT_PAGE, Count::get).min(MAX_PAGE)
 }
 
-/// What no call exceeds, whatever it asks for.
+/// The limits that no call can exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(crate) struct HardLimits {
     pub(crate) max_sections: usize,
     pub(crate) max_chars: usize,
-    /// For copies, which no model reads; the same as for reading if it is not set.
+    /// For copies, which no model reads; if unset, the limit for reading.
     pub(crate) max_copy_chars: Option<usize>,
 }
 
@@ -38,13 +38,13 @@ impl Default for HardLimits {
     }
 }
 
-/// A number of characters, and where it comes from.
+/// A number of characters, and whether the call or the server set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaxChars {
     pub(crate) chars: usize,
-    /// The call said it wants no more.
+    /// The call set this limit.
     pub(crate) is_asked_for: bool,
-    /// It is the server's limit and not the call's.
+    /// The server's limit applies, not the call's.
     pub(crate) is_hard: bool,
 }
 
@@ -62,7 +62,8 @@ impl HardLimits {
         }
     }
 
-    /// How many characters are copied. A limit for copies alone is the default too: it is there to have them whole.
+    /// The limit for a copy. A separate limit for copies is also the default, because it is set to get them
+    /// whole.
     pub(crate) fn copied_chars(self, asked: Option<Limits>, file_type: FileType) -> MaxChars {
         let Some(most) = self.max_copy_chars else { return self.chars(asked, file_type) };
         let asked = asked.and_then(|limits| limits.max_chars).map(Count::get);
@@ -75,13 +76,13 @@ impl HardLimits {
         asked.min(self.max_sections)
     }
 
-    /// How many headings of what is copied; all of them if the call does not say.
+    /// The maximum number of headings to copy; `None` if the call sets none.
     pub(crate) fn copied_sections(self, asked: Option<Limits>) -> Option<usize> {
         let asked = asked.and_then(|limits| limits.max_sections)?;
         Some(asked.get().min(self.max_sections))
     }
 
-    /// A found section is a section: the same limit holds.
+    /// The limit for sections also applies to found sections.
     pub(crate) fn found(self, asked: Option<Count>) -> usize {
         asked.map_or(DEFAULT_FOUND, Count::get).min(self.max_sections)
     }

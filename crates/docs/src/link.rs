@@ -1,8 +1,9 @@
-//! Links of a text that goes to another place: which would lead nowhere from there, and making them lead where they did.
+//! Links in a text that is copied elsewhere: counts those that would break, and adjusts them to their old
+//! targets.
 //!
-//! A CommonMark parser says what is a link and where it leads; only the bytes of its destination are changed. A link by reference
-//! whose definition is changed or stays behind gets its destination in place: a definition of the same name in the target would
-//! otherwise take it over.
+//! A CommonMark parser finds the links and their destinations; only the bytes of destinations are changed. A
+//! reference link whose definition is changed or not copied gets an inline destination: otherwise a
+//! definition of the same name in the target file would apply to it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -12,39 +13,39 @@ use pulldown_cmark::{BrokenLink, CowStr, Event, LinkType, Options, Parser, Tag, 
 
 use crate::section::{Outline, front_matter, with_line_feeds};
 
-/// A destination or title that is longer is not carried along: each use would repeat it.
+/// Longer destinations or titles are not made inline: each use would repeat them.
 const MAX_CARRIED_BYTES: usize = 2000;
 
-/// What may become of a destination.
+/// What to do with a destination.
 pub(crate) enum Fate {
-    /// It leads there from anywhere.
+    /// Keep it: it is valid from anywhere.
     Stay,
-    /// It would lead nowhere, and nothing can be done.
+    /// Leave it: it will be broken, and cannot be adjusted.
     Lose,
-    /// This leads where it led.
+    /// Replace it by this one, which leads to the same target.
     Become(String),
 }
 
-/// What stands behind a link.
+/// What a link points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Link,
     Picture,
 }
 
-/// A text with its links as they should be.
+/// A text with its links adjusted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Linked {
     pub(crate) text: String,
-    /// How many links lead nowhere.
+    /// How many links are broken.
     pub(crate) left: usize,
 }
 
-/// Definitions that a text may use, of the file that it is taken from.
+/// The definitions of the source file, which a text may use.
 pub(crate) struct Definitions<'a> {
     body: &'a str,
     links: Parser<'a>,
-    /// What the labels of its footnotes begin with elsewhere.
+    /// The prefix for footnote labels in the copy.
     stem: String,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Definitions<'a> {
             .then(|| (found.dest.to_string(), title.to_owned()))
     }
 
-    /// The definitions of these footnotes, as they stand there.
+    /// The definitions of these footnotes, unchanged.
     fn footnotes(&self, labels: &BTreeSet<String>) -> Vec<(String, &'a str)> {
         if labels.is_empty() {
             return Vec::new();
@@ -79,7 +80,7 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// Whether a text may use definitions that it does not have itself.
+/// Whether a text may use definitions that it does not contain.
 pub(crate) fn needs_definitions(text: &str) -> bool {
     let parsed = with_line_feeds(text);
     let needs = RefCell::new(false);
@@ -93,9 +94,10 @@ pub(crate) fn needs_definitions(text: &str) -> bool {
     has_footnote || needs.into_inner()
 }
 
-/// Decides the fate of each destination. Text may grow by `room` bytes; what does not fit is left.
+/// Applies `fate` to each destination. The text may grow by `room` bytes; a change that does not fit is not
+/// made.
 ///
-/// With `carry`, what the text uses of `definitions` comes along; without it, that is left behind.
+/// With `carry`, the `definitions` that the text uses are copied too; without it, they are left out.
 pub(crate) fn relink(
     text: &str,
     definitions: Option<&Definitions<'_>>,
@@ -162,21 +164,21 @@ pub(crate) fn relink(
     Linked { text: linked, left }
 }
 
-/// Something in a text that leads somewhere.
+/// A link or footnote in a text.
 enum Find {
     Destination { role: Role, dest: String, spot: Spot },
     Footnote { at: Range<usize>, label: String },
 }
 
-/// Where a destination stands, or would have to.
+/// Where a destination is, or has to be inserted.
 enum Spot {
-    /// The bytes of it.
+    /// The bytes of the destination.
     Inline(Range<usize>),
     /// An attribute's value.
     Attribute(Range<usize>),
-    /// A link by reference: what to replace by a destination in place.
+    /// A reference link: the bytes to replace by an inline destination.
     Use { at: Range<usize>, title: String, is_outside: bool },
-    /// Somewhere that is not understood.
+    /// Its position could not be determined.
     Unknown,
 }
 
@@ -209,14 +211,14 @@ fn missing_footnotes(text: &str) -> BTreeSet<String> {
     used.difference(&defined).cloned().collect()
 }
 
-/// A link that has begun.
+/// A link whose end has not been reached.
 struct Open {
     role: Role,
     link_type: LinkType,
     dest: String,
     title: String,
     start: usize,
-    /// Where the last thing in it ends.
+    /// The end of the last item inside it.
     inner_end: usize,
 }
 
@@ -293,7 +295,7 @@ fn found(parsed: &str, body: usize, link: Open, end: usize) -> Option<Find> {
             tail("][").map_or(Spot::Unknown, |at| in_place(at + 1, end))
         }
         LinkType::Collapsed | LinkType::CollapsedUnknown => {
-            // The parser leaves the empty label out, or not.
+            // The parser's range may or may not include the empty label.
             let close = tail("][]").map_or(end, |at| at + 1);
             if parsed[close..].starts_with("[]") { in_place(close, close + 2) } else { Spot::Unknown }
         }
@@ -303,7 +305,7 @@ fn found(parsed: &str, body: usize, link: Open, end: usize) -> Option<Find> {
     Some(Find::Destination { role, dest, spot })
 }
 
-/// Where the destination of an inline link stands, which begins at `from` or after spaces.
+/// The position of an inline link's destination, which starts at `from` or after spaces.
 fn destination(text: &str, from: usize, end: usize, dest: &str) -> Option<Range<usize>> {
     let rest = text.get(from..end)?;
     let start = from + rest.len() - rest.trim_start().len();
@@ -327,11 +329,11 @@ fn destination(text: &str, from: usize, end: usize, dest: &str) -> Option<Range<
         }
         (length, &rest[..length])
     };
-    // What the parser has decoded cannot be compared.
+    // If it has escapes or entities, the parser's decoded text cannot be compared.
     (bare == dest || bare.contains(['\\', '&'])).then(|| start..start + length)
 }
 
-/// The values of `src` and `href` in HTML.
+/// The values of `src` and `href` attributes in HTML.
 fn attributes(text: &str, body: usize, range: Range<usize>) -> Vec<Find> {
     let html = &text[range.clone()];
     let mut finds = Vec::new();
@@ -354,14 +356,14 @@ fn attributes(text: &str, body: usize, range: Range<usize>) -> Vec<Find> {
     finds
 }
 
-/// A place that a link may lead to.
+/// The target of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// The web, a mail address, the root of a site: the same from everywhere.
+    /// The web, a mail address, the root of a site: valid from anywhere.
     Anywhere,
     /// A heading of the same text.
     Here(&'a str),
-    /// A file, and what stands after its path.
+    /// A file, and the part after its path.
     File(&'a str, &'a str),
 }
 
@@ -386,7 +388,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What links within a text can name.
+/// The anchors that links within a text can use.
 pub(crate) struct Anchors<'a> {
     text: &'a str,
     headings: HashSet<String>,
@@ -405,13 +407,13 @@ impl<'a> Anchors<'a> {
     }
 }
 
-/// A heading's name in links, as most sites make it.
+/// A heading's anchor, as most sites generate it.
 fn slug(title: &str) -> String {
     let kept = title.chars().filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
     kept.flat_map(char::to_lowercase).map(|char| if char == ' ' { '-' } else { char }).collect()
 }
 
-/// The names of a path that is relative to the folder `from`, both in one tree; `None` if it leaves the tree.
+/// Resolves a path relative to the folder `from` of the same tree; `None` if it leaves the tree.
 pub(crate) fn resolve(from: &[&str], path: &str) -> Option<Vec<String>> {
     let mut names: Vec<_> = from.iter().map(|name| (*name).to_owned()).collect();
     for name in path.split('/') {
@@ -424,7 +426,7 @@ pub(crate) fn resolve(from: &[&str], path: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// A path for a link: what would end it, or mean something else there, is written by its number.
+/// A path for a link: characters that would end it or have a meaning there are percent-encoded.
 pub(crate) fn encode_path(names: &[String]) -> String {
     let encoded: Vec<_> = names.iter().map(|name| encode(name, &['%', '#', '?'])).collect();
     encoded.join("/")
@@ -469,7 +471,7 @@ mod tests {
 
     use super::*;
 
-    /// Every link to a file leads to `X/…` afterwards.
+    /// Changes every link to a file into `X/…`.
     fn moved(text: &str, whole: &str, carry: bool) -> (String, usize) {
         let definitions = Definitions::of(whole, "ch 1.md");
         let linked = relink(text, Some(&definitions), carry, 10_000, |_, dest| match Place::of(dest) {
@@ -484,7 +486,7 @@ mod tests {
     fn check(text: &str, outside: &str, want: &str, left: usize) {
         let whole = format!("{text}\n\n{outside}\n");
         assert_eq!(moved(text, &whole, true), (want.to_owned(), 0), "{text}");
-        // Untouched, and counted, if nobody asks.
+        // Without `carry` the text is unchanged and the broken links are counted.
         assert_eq!(moved(text, &whole, false), (text.to_owned(), left), "{text}");
     }
 
@@ -533,7 +535,7 @@ mod tests {
             3,
         );
         check("![*a* b][two] [三]", outside, "![*a* b](X/d%20e.md) [三](X/f.md)", 2);
-        // One that comes along is used as it is, unless it has to change.
+        // A definition that is copied too stays in use, unless it has to change.
         let inside = "[one] [two]\n\n[one]: https://a.b\n[two]: c.md\n";
         check(inside, "", "[one] [two](X/c.md)\n\n[one]: https://a.b\n[two]: c.md\n", 1);
         let long = format!("[one]: https://a.b/{}", "x".repeat(3000));
@@ -591,7 +593,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the text: nothing but destinations differs, so without links all of it is the same.
+        /// For any text, only destinations change, so a text without links stays the same.
         #[test]
         fn a_text_whose_links_stay_is_the_same(text in "(\\PC|[\\[\\]()<>!^:#\n\r\"' *`\\\\]){0,80}") {
             let definitions = Definitions::of(&text, "a.md");
@@ -599,7 +601,7 @@ mod tests {
             prop_assert_eq!(linked.text, text.clone());
             let lost = relink(&text, Some(&definitions), false, 1000, |_, _| Fate::Lose);
             prop_assert_eq!(lost.text, text.clone());
-            // Nor does anything panic.
+            // This must not panic either.
             relink(&text, None, true, 1000, |_, dest| Fate::Become(format!("../{dest}")));
             needs_definitions(&text);
         }

@@ -1,4 +1,4 @@
-//! A file that is locked while it is replaced or appended to.
+//! Locks a file while it is replaced or appended to.
 
 use std::fs::File;
 use std::io;
@@ -15,14 +15,14 @@ use crate::root::{Stamp, check_regular, identity, open_name, stat_name};
 use crate::temporary::Temporary;
 use crate::write::{ATTEMPTS, NotDurable};
 
-/// How long a file may stay locked without changing before the call is given up.
+/// How long to wait for a locked file that does not change.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a file that keeps changing: the holder may never release the lock.
+/// How long to wait for one that keeps changing: the holder may never release the lock.
 const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_AT_MOST: Duration = Duration::from_millis(16);
 
-/// A file that is there, locked against others that change it as we do.
+/// An existing file, locked against other writers that use the lock.
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     pub(crate) file: File,
@@ -32,12 +32,12 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Opens and locks `name` to be appended to; `None` if there is no such file. Its owner must let us write.
+    /// Opens and locks `name` for appending; `None` if there is no such file. Needs write permission.
     pub(crate) fn to_append(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
         Self::open(dir, name, false)
     }
 
-    /// Opens and locks `name` to be replaced by another file; `None` if there is no such file.
+    /// Opens and locks `name` for replacing; `None` if there is no such file.
     pub(crate) fn to_replace(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
         Self::open(dir, name, true)
     }
@@ -45,12 +45,12 @@ impl<'a> Locked<'a> {
     fn open(dir: BorrowedFd<'a>, name: &'a str, is_replaced: bool) -> io::Result<Option<Self>> {
         let mut patience = Patience::new(LOCK_PATIENCE, LOCK_PATIENCE_AT_MOST);
         loop {
-            // Before it is opened: opening a device can do something.
+            // Check before opening: opening a device can have side effects.
             let Some(named) = stat_name(dir, name)? else { return Ok(None) };
             check_regular(&named)?;
             let open = |flags| open_name(dir, name, flags, Mode::empty());
             let opened = match open(OFlags::RDWR) {
-                // What is replaced need not be writable: the folder's permissions decide.
+                // A file that is replaced need not be writable: the folder's permissions decide.
                 Err(Errno::ACCESS) if is_replaced => open(OFlags::RDONLY),
                 opened => opened,
             };
@@ -60,7 +60,7 @@ impl<'a> Locked<'a> {
             };
             check_regular(&rustix::fs::fstat(&file)?)?;
             let is_locked = try_lock(&file)?;
-            // Meanwhile another file may have got the name; then that one is meant.
+            // Another file may have got the name in the meantime; then open that one.
             let stat = rustix::fs::fstat(&file)?;
             let named = stat_name(dir, name)?;
             if is_locked && named.is_some_and(|named| identity(&named) == identity(&stat)) {
@@ -70,13 +70,13 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Whether the file has another name, perhaps outside.
+    /// Whether the file has other hard links, possibly outside of the root.
     pub(crate) fn has_other_names(&self) -> bool {
         self.stat.st_nlink > 1
     }
 
-    /// Puts a file with the content `parts` in its place; owner, permissions and attributes are kept. It stays
-    /// locked until the new file has the name, so that the next holder of the lock works on the new one.
+    /// Replaces the file by one with the content `parts`; owner, permissions and attributes are kept. The
+    /// lock is held until the new file has the name, so that the next holder works on the new file.
     pub(crate) fn replace(&self, parts: &[&[u8]]) -> io::Result<u64> {
         let temporary = self.replacement()?;
         let written = temporary.fill(parts)?;
@@ -84,9 +84,9 @@ impl<'a> Locked<'a> {
         Ok(written)
     }
 
-    /// Adds `bytes` on a line of their own; how many bytes that took.
+    /// Appends `bytes` on a new line; returns the number of bytes added.
     ///
-    /// The file is replaced by one that has both: a process killed meanwhile leaves no part of them.
+    /// The file is replaced by a complete new one, so a process killed in between leaves no partial text.
     pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<u64> {
         if bytes.is_empty() {
             return Ok(0);
@@ -97,7 +97,7 @@ impl<'a> Locked<'a> {
             let temporary = self.replacement()?;
             let copied = disk::copy(&self.file, &temporary.file, before.size)?;
             let written = temporary.fill(&[separator, bytes])?;
-            // An editor asks for no lock; what it has written must not be lost.
+            // Editors do not take the lock; what they write must not be lost.
             if copied == before.size && Stamp::of_file(&self.file)? == before {
                 self.give_way(temporary)?;
                 return Ok(written);
@@ -106,7 +106,7 @@ impl<'a> Locked<'a> {
         Err(Errno::BUSY.into())
     }
 
-    /// How large the file is once `bytes` are appended.
+    /// The file's size after appending `bytes`.
     pub(crate) fn size_with(&self, bytes: &[u8]) -> io::Result<u64> {
         let size = Stamp::of_file(&self.file)?.size;
         if bytes.is_empty() {
@@ -115,7 +115,7 @@ impl<'a> Locked<'a> {
         Ok(size.saturating_add((self.separator(size)?.len() + bytes.len()) as u64))
     }
 
-    /// What ends the last line of the first `size` bytes, if nothing does.
+    /// A line feed if the first `size` bytes do not end with a line break.
     fn separator(&self, size: u64) -> io::Result<&'static [u8]> {
         let mut last = *b"\n";
         if size > 0 {
@@ -124,9 +124,9 @@ impl<'a> Locked<'a> {
         Ok(if matches!(last[0], b'\n' | b'\r') { b"" } else { b"\n" })
     }
 
-    /// An empty file that has everything of this one but its content.
+    /// An empty file with the owner, permissions and attributes of this one.
     fn replacement(&self) -> io::Result<Temporary<'a>> {
-        // Until it has the permissions of the old file, no other user may open it.
+        // Until it has the old file's permissions, no other user may open it.
         let temporary = Temporary::create(self.dir, Mode::from_raw_mode(0o600))?;
         attributes::keep(&self.file, &temporary.file)?;
         Ok(temporary)
@@ -138,9 +138,9 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// How long to wait for a lock. As long as the file changes, those before us get on, and our turn comes.
+/// How long to wait for a lock. While the file changes, other waiters make progress, so waiting continues.
 pub(crate) struct Patience {
-    /// How long a file that does not change is waited for.
+    /// How long to wait for a file that does not change.
     still: Duration,
     deadline: Instant,
     end: Instant,
@@ -154,7 +154,7 @@ impl Patience {
         Self { still, deadline: now + still, end: now + at_most, seen: None, pause: LOCK_PAUSE }
     }
 
-    /// Waits a moment, or gives up; `now` is what is there by now.
+    /// Waits a moment, or fails with a timeout; `now` is the file's current stamp.
     pub(crate) fn wait(&mut self, now: Option<Stamp>) -> io::Result<()> {
         if now != self.seen {
             self.seen = now;
@@ -164,7 +164,7 @@ impl Patience {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
         }
         std::thread::sleep(self.pause);
-        // Many waiters that poll all the time would slow the holder down.
+        // Back off: many waiters that poll often would slow the holder down.
         self.pause = (self.pause * 2).min(LOCK_PAUSE_AT_MOST);
         Ok(())
     }

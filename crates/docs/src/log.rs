@@ -1,4 +1,4 @@
-//! One line of JSON for each call; never any body text.
+//! One line of JSON for each call; never contains body text.
 
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -15,21 +15,21 @@ use crate::refusal::{Code, Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Those that failed because of the disk.
+    /// Calls that failed because of a disk error.
     Error,
-    /// All that failed.
+    /// All failed calls.
     Warn,
-    /// All.
+    /// All calls.
     #[default]
     Info,
 }
 
 impl LogLevel {
-    /// What a level may be written as.
+    /// The valid names of a level.
     pub(crate) const EXPECTED: &'static str = "`error`, `warn` or `info`";
 }
 
-/// A text that is no [`LogLevel`].
+/// A text that is not a [`LogLevel`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not `error`, `warn` or `info`")]
 pub struct UnknownLogLevel(String);
@@ -47,7 +47,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// What a writing tool's line says beside the rest.
+/// Additional fields for tools that write.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Note {
     pub(crate) written_path: String,
@@ -58,7 +58,7 @@ pub(crate) struct Note {
     pub(crate) truncated: bool,
 }
 
-/// Where lines go.
+/// Writes the lines.
 pub(crate) struct Log {
     pub(crate) level: LogLevel,
     pub(crate) sink: Mutex<Box<dyn Write + Send>>,
@@ -109,12 +109,13 @@ impl Log {
         };
         let mut text = serde_json::to_vec(&line).expect("strings and numbers can be written");
         text.push(b'\n');
-        // In one piece, so that lines of several processes do not mix. A log that is gone stops no call.
+        // One write per line, so that lines of several processes do not mix. A write error does not fail the
+        // call.
         _ = self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text);
     }
 }
 
-/// The time as RFC 3339, in milliseconds.
+/// The time in RFC 3339, with milliseconds.
 fn now() -> String {
     let now = Timestamp::now();
     let whole = now - SignedDuration::from_nanos(i64::from(now.subsec_nanosecond() % 1_000_000));

@@ -1,4 +1,4 @@
-//! The manuals: what there is, what is in it, and reading it.
+//! The manuals: listing, outlining and reading them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -25,31 +25,31 @@ use crate::section::Outline;
 use crate::snapshot;
 use crate::vault::is_visible;
 
-/// All manuals, `<root>/<manual_id>/…`. Nothing is ever written here.
+/// All manuals, `<root>/<manual_id>/…`. They are read-only.
 #[derive(Debug)]
 pub(crate) struct Manuals {
     root: Root,
     pub(crate) hard: HardLimits,
     allow_file_scope: bool,
-    /// These are the notes of a vault, which are searched as manuals are.
+    /// Whether these are the notes of a vault, which are searched like manuals.
     is_vault: bool,
-    /// Of files read before, so that a section of a large file can be read alone.
+    /// Outlines of files read before, so that one section of a large file can be read alone.
     outlines: Mutex<HashMap<RelPath, (Stamp, Arc<Outline>)>>,
     given: Mutex<Given>,
 }
 
-/// The sections that answers have named: callers may give back the line alone.
+/// The sections that answers have cited: callers may give the line alone.
 #[derive(Debug, Default)]
 struct Given {
     sections: HashMap<RelPath, HashMap<usize, Print>>,
     count: usize,
 }
 
-/// Files, and what they are.
+/// Files with their formats.
 type Readable = Vec<(Entry, Format)>;
 
 impl Given {
-    /// More than a model remembers.
+    /// More than any conversation cites.
     const MOST: usize = 100_000;
 
     fn note(&mut self, path: &RelPath, line: usize, print: Print) {
@@ -71,18 +71,18 @@ impl Given {
 pub(crate) struct Source {
     file: File,
     stamp: Stamp,
-    /// Relative to all manuals.
+    /// Relative to the folder of all manuals.
     pub(crate) path: RelPath,
     pub(crate) format: Format,
     pub(crate) file_type: FileType,
 }
 
-/// A source's whole text, as it was at one moment.
+/// A source's whole text, read consistently.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) source: Source,
     pub(crate) text: String,
-    /// Whether a change since then would show in the source's stamp.
+    /// Whether a later change would be visible in the source's stamp.
     pub(crate) is_settled: bool,
 }
 
@@ -98,7 +98,7 @@ impl Manuals {
         }
     }
 
-    /// The notes of a vault, to be searched.
+    /// The notes of a vault, for searching.
     pub(crate) fn of_vault(root: Root, hard: HardLimits) -> Self {
         Self { is_vault: true, ..Self::new(root, hard, false) }
     }
@@ -113,7 +113,7 @@ impl Manuals {
         let manual =
             request.manual_id.as_deref().map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
         let (files, left_out) = self.sorted_out(manual.as_ref())?;
-        // What a page ends with names its manual, as one of all manuals must.
+        // `after` includes the manual's id, because a page may list all manuals.
         let after = request.after.as_deref().map(RelPath::parse).transpose()?;
         let mut left =
             files.into_iter().skip_while(|(entry, _)| after.as_ref().is_some_and(|it| entry.path <= *it));
@@ -128,7 +128,7 @@ impl Manuals {
         Ok(Files { items, next, left_out: (!left_out.is_empty()).then_some(left_out) })
     }
 
-    /// Files are read one after the other until the page is full.
+    /// Reads files one by one until the page is full.
     pub(crate) fn toc(&self, request: &ManualToc) -> Result<Page<TocItem>, Refusal> {
         let manual = RelPath::parse_name("manual_id", &request.manual_id)?;
         let most = page(request.limit);
@@ -153,7 +153,7 @@ impl Manuals {
                 FileType::Json => None,
                 FileType::Md => match self.reopen(&entry.path).and_then(|source| self.outline(source)) {
                     Ok(outline) => Some(outline),
-                    // One file that is gone or no text must not hide the others.
+                    // One file that was removed or is not text must not hide the others.
                     Err(refusal) => {
                         tracing::debug!(path, reason = refusal.message, "file left out");
                         continue;
@@ -176,7 +176,8 @@ impl Manuals {
                 });
                 continue;
             };
-            // What stands before the titles is of interest where all is.
+            // Text before the first heading (level 0) is listed only without a level limit, or if there is
+            // nothing else.
             let is_shown = |level: u8| {
                 usize::from(level) <= max_level
                     && (level > 0 || max_level == usize::MAX || outline.len() == 1)
@@ -264,7 +265,7 @@ impl Manuals {
         .with(json!({ "ALLOW_FILE_SCOPE": self.allow_file_scope, "allow_file": asked })))
     }
 
-    /// Opens what a reference names.
+    /// Opens the file of a reference.
     pub(crate) fn open_ref(&self, reference: &Ref) -> Result<Source, Refusal> {
         let source = self.open(&reference.manual_id, &reference.path)?;
         match (&reference.json_path, source.file_type) {
@@ -279,7 +280,7 @@ impl Manuals {
         }
     }
 
-    /// Opens a file of a manual: a regular one, of a known kind, not too large.
+    /// Opens a file of a manual: it must be regular, of a known kind and not too large.
     pub(crate) fn open(&self, manual_id: &str, path: &str) -> Result<Source, Refusal> {
         let manual = RelPath::parse_name("manual_id", manual_id)?;
         self.reopen(&manual.join(&RelPath::parse(path)?))
@@ -299,12 +300,12 @@ impl Manuals {
         Ok(Source { file, stamp, path: path.clone(), format, file_type: format.file_type() })
     }
 
-    /// The manuals themselves.
+    /// The folder of all manuals.
     pub(crate) fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Whether a file can be read, as far as its name and its size say.
+    /// Whether a file can be read, judging by its name and its size.
     pub(crate) fn is_readable(&self, entry: &Entry) -> bool {
         self.is_listed(&entry.path)
             && Format::of(&entry.path).is_some()
@@ -312,17 +313,17 @@ impl Manuals {
     }
 
     fn is_listed(&self, path: &RelPath) -> bool {
-        // A file that lies in no manual has no reference.
+        // A file outside of all manuals has no reference.
         if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
     }
 
-    /// All files that can be read, of one manual or of all, sorted.
+    /// All readable files, of one manual or of all, sorted.
     pub(crate) fn files(&self, manual_id: Option<&str>) -> Result<Readable, Refusal> {
         let manual = manual_id.map(|id| RelPath::parse_name("manual_id", id)).transpose()?;
         Ok(self.sorted_out(manual.as_ref())?.0)
     }
 
-    /// The same, and how many files of other kinds there are, by their endings.
+    /// The same, with the number of files of other kinds by ending.
     fn sorted_out(&self, manual: Option<&RelPath>) -> Result<(Readable, BTreeMap<String, usize>), Refusal> {
         let place = manual.map_or("manuals", RelPath::as_str);
         let files = self.root.walk(manual).map_err(|error| Refusal::system(place, &error))?;
@@ -341,7 +342,7 @@ impl Manuals {
         Ok((usable, left_out))
     }
 
-    /// The files of one manual, or of a folder of it, or one of them.
+    /// The files of a manual or of a folder in it, or a single file.
     fn files_at(&self, manual: &RelPath, path: Option<&str>) -> Result<Readable, Refusal> {
         let Some(path) = path.filter(|path| !matches!(*path, "" | "." | "./")) else {
             return self.files(Some(manual.as_str()));
@@ -356,7 +357,7 @@ impl Manuals {
         Ok(usable.filter_map(|entry| Format::of(&entry.path).map(|format| (entry, format))).collect())
     }
 
-    /// The bytes of a picture, if it has no more than `most`.
+    /// The bytes of a picture, if there are at most `most`.
     pub(crate) fn picture(&self, path: &RelPath, most: u64) -> io::Result<Option<Vec<u8>>> {
         let (file, stamp) = self.root.read(path)?;
         let mut bytes = Vec::new();
@@ -366,12 +367,12 @@ impl Manuals {
         Ok((stamp.size <= most && bytes.len() as u64 <= most).then_some(bytes))
     }
 
-    /// Remembers that an answer has named a section.
+    /// Records that an answer cited a section.
     pub(crate) fn give(&self, path: &RelPath, line: usize, print: Print) {
         self.given.lock().unwrap_or_else(PoisonError::into_inner).note(path, line, print);
     }
 
-    /// What the section at a line was when an answer named it the last time.
+    /// The fingerprint of the section at a line when an answer last cited it.
     fn given(&self, path: &RelPath, line: Option<usize>) -> Option<Print> {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         given.sections.get(path)?.get(&line?).copied()
@@ -380,7 +381,7 @@ impl Manuals {
     fn pick(&self, outline: &Outline, source: &Source, spot: &Spot, take: Take) -> Result<Picked, Refusal> {
         let known = self.given(&source.path, spot.line);
         pick(outline, source, spot, known, take).map_err(|Missed { refusal, changed }| {
-            // The next call may give its line alone.
+            // The refusal cites the section, so the next call may give its line alone.
             if let Some(place) = changed {
                 self.give(&source.path, outline[place].line, outline[place].print);
             }
@@ -388,7 +389,7 @@ impl Manuals {
         })
     }
 
-    /// Whether there is such a manual.
+    /// Fails if there is no such manual.
     pub(crate) fn check_manual(&self, manual_id: &str) -> Result<(), Refusal> {
         let manual = RelPath::parse_name("manual_id", manual_id)?;
         match self.root.folder(Some(&manual)) {
@@ -397,7 +398,7 @@ impl Manuals {
         }
     }
 
-    /// Reads a source whole; again if it changes meanwhile, so that two versions are never mixed.
+    /// Reads a source whole; retries if it changes, so that two versions are never mixed.
     pub(crate) fn text(&self, mut source: Source) -> Result<Reading, Refusal> {
         for _ in 0..snapshot::ATTEMPTS {
             let is_settled = source.stamp.is_settled();
@@ -410,7 +411,7 @@ impl Manuals {
         Err(snapshot::restless(source.path.as_str()))
     }
 
-    /// Drops what is known of a file that is gone.
+    /// Drops what is cached for a removed file.
     pub(crate) fn forget(&self, path: &RelPath) {
         self.outlines.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
@@ -428,7 +429,7 @@ impl Manuals {
         (*stamp == source.stamp).then(|| Arc::clone(outline))
     }
 
-    /// Reads the whole file and remembers where its sections are.
+    /// Reads the whole file and caches its outline.
     fn parse(&self, source: Source) -> Result<(Reading, Arc<Outline>), Refusal> {
         let reading = self.text(source)?;
         let outline = Arc::new(reading.source.format.outline(&reading.text));
@@ -440,7 +441,7 @@ impl Manuals {
         Ok((reading, outline))
     }
 
-    /// Takes text out of a source, within the limit.
+    /// Extracts text from a source, within the limit.
     pub(crate) fn take(
         &self,
         mut source: Source,
@@ -453,7 +454,7 @@ impl Manuals {
             let mut end = None;
             if reading.source.file_type == FileType::Md && (spot.line.is_some() || most.is_some()) {
                 let outline = reading.source.format.outline(&reading.text);
-                // Of the whole file too, what a reference names must be there.
+                // The section that a reference names must exist even if the whole file is read.
                 if spot.offset == 0 {
                     self.pick(&outline, &reading.source, spot, take)?;
                 }
@@ -473,7 +474,7 @@ impl Manuals {
             };
             let picked = self.pick(&outline, &source, spot, take)?;
             let range = &picked.range;
-            // No character has more than four bytes: this is enough to see whether there is more.
+            // A character has at most four bytes, so this is enough to see whether there is more.
             let end = range
                 .end
                 .min(range.start.saturating_add(max_chars.chars.saturating_mul(4)).saturating_add(4));
@@ -495,7 +496,7 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The text at these bytes, unless the file has changed since it was opened.
+    /// The text at these bytes; `None` if the file has changed since it was opened.
     pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
         if self.format.is_converted() {
             let content = snapshot::attempt(&self.file, self.path.as_str(), &self.stamp).ok()??;
@@ -571,7 +572,7 @@ pub(crate) mod tests {
         (dir, manuals)
     }
 
-    /// Waits until a later change of the file would show.
+    /// Waits until a later change of the file would be visible in its stamp.
     pub(crate) fn settle(manuals: &Manuals) {
         while !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
             std::thread::yield_now();
@@ -593,7 +594,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Reads `a.md` in every way while `change` happens, `times` times.
+    /// Reads `a.md` in every way while `change` runs, `times` times.
     fn read_while(
         times: usize,
         settled: bool,
@@ -632,7 +633,7 @@ pub(crate) mod tests {
         for settled in [true, false] {
             assert_eq!(read_while(1, settled, rewrite), ["# new\n"; 3], "settled: {settled}");
         }
-        // Another file under the name is none of ours: the one that was opened is whole.
+        // A replaced file is no conflict: the one that was opened is still complete.
         for text in read_while(1, true, replace) {
             assert!(text == "# old\n" || text == "# new\n", "{text}");
         }

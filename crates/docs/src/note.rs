@@ -1,4 +1,4 @@
-//! Notes of the vault as a whole: moved, deleted, brought back, outlined.
+//! Operations on whole notes of the vault: move, delete, undo, outline.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -25,7 +25,7 @@ use crate::trash::{self, MOST_BYTES, What};
 use crate::vault::{Use, Vault, admit, is_visible};
 use crate::write::{is_taken, relocate};
 
-/// What a daily note does not allow, and nothing else.
+/// Allowed for all notes except daily ones.
 const CHANGE: Use = Use::Write(Mode::Overwrite);
 
 impl Vault {
@@ -69,7 +69,7 @@ impl Vault {
         let failed = |error| self.failed(from, &error);
         let (folder, name) = from.split();
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-        // Locked, so that who appends to it has finished, and finds out that it has gone.
+        // Locked, so that a running append finishes first, and later ones notice that the file is gone.
         let Some(_old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
             return Err(missing(from));
         };
@@ -110,7 +110,7 @@ impl Vault {
         Ok(Deleted { linked_from: self.linked_from(&path), deleted_path: path.into() })
     }
 
-    /// How many notes have links to a file; `None` if there are none. Notes that cannot be read have none.
+    /// How many notes link to a file; `None` if none do. Notes that cannot be read are skipped.
     fn linked_from(&self, path: &RelPath) -> Option<usize> {
         let names: Vec<_> = path.names().map(str::to_owned).collect();
         let encoded = encode_path(&[path.name().to_owned()]);
@@ -121,7 +121,7 @@ impl Vault {
             if wiki.iter().any(|link| text.contains(link)) {
                 return true;
             }
-            // Most notes are told apart without being parsed.
+            // Most notes can be skipped without parsing.
             if !text.contains(path.name()) && !text.contains(&encoded) {
                 return false;
             }
@@ -141,10 +141,10 @@ impl Vault {
         (count > 0).then_some(count)
     }
 
-    /// Brings back what the last overwrite or delete took, or a note from where it was moved to.
+    /// Restores the text before the last overwrite or delete, or moves a note back.
     pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
         let path = admit(&request.path, CHANGE)?;
-        // Where it was is known before its turn comes; then it must still be so.
+        // The origin must be known to take both turns; it is checked again under the locks.
         let other = match self.last_change(&path)? {
             (folder, entry) if entry.what == What::Move => {
                 let origin = trash::content(folder.as_fd(), &entry);
@@ -167,7 +167,7 @@ impl Vault {
                     )));
                 }
             };
-            // What was brought back by its name is gone from here already.
+            // Restoring by rename has already removed the entry; otherwise remove it here.
             trash::remove(trash.as_fd(), &entry);
             Ok(Undone { written_path: written.as_str().to_owned(), undone })
         })
@@ -194,7 +194,7 @@ impl Vault {
         let folder = self.root.make_folder(folder.as_ref()).map_err(failed)?;
         let dir = folder.dir.as_fd();
         let undone = if let Some(now) = Locked::to_replace(dir, name).map_err(failed)? {
-            // What is there now takes its place in the trash: to undo twice is to undo nothing.
+            // The current text goes into the trash, so undoing twice restores it.
             let before = trash::content(trash, entry).map_err(failed)?;
             self.replace_old(path, dir, &now, &[&before]).map_err(failed)?;
             Undoing::Overwrite
@@ -207,7 +207,7 @@ impl Vault {
     }
 }
 
-/// Searches the notes of a vault as manuals are searched.
+/// Searches the notes of a vault like manuals.
 pub(crate) fn find(
     search: &Search,
     notes: &Manuals,
@@ -234,7 +234,7 @@ fn missing(path: &RelPath) -> Refusal {
     Refusal::not_found(format!("there is no `{path}`"))
 }
 
-/// Why a file did not get another name.
+/// The refusal for a failed rename.
 fn not_moved(path: &RelPath, error: &io::Error) -> Refusal {
     if Errno::from_io_error(error) == Some(Errno::XDEV) {
         return Refusal::forbidden(format!(
@@ -300,7 +300,7 @@ mod tests {
                 all.extend(content(&path));
             } else {
                 let name = path.file_name().unwrap().to_str().unwrap();
-                // Numbers of the trash grow.
+                // The numbers in the trash change.
                 let name = name.split_once('-').map_or(name, |(_, rest)| rest).to_owned();
                 all.push((name, fs::read_to_string(&path).unwrap()));
             }
@@ -342,7 +342,7 @@ mod tests {
                     let was = content(dir.path());
                     let refusal = fault::with(step, errno, || change(&vault)).unwrap_err();
                     if is_overwrite && step == Step::SyncFolder {
-                        // The new text is in place, and what it replaced is kept.
+                        // The new text is in place, and the old one is in the trash.
                         assert_eq!(refusal.details.unwrap()["is_written"], true);
                         assert_eq!(content(dir.path()).len(), 3);
                     } else {
@@ -365,15 +365,15 @@ mod tests {
         let (dir, vault) = vault();
         overwrite(&vault).unwrap();
         fault::with(Step::Copy, Errno::IO, || overwrite(&vault)).unwrap();
-        // The older text would be taken for the one that is lost.
+        // The older entry was dropped: undo would otherwise restore the wrong text.
         assert_eq!(content(dir.path()), [("a.md".to_owned(), "new".to_owned())]);
         assert_eq!(undo(&vault).unwrap_err().code, Code::NotFound);
-        // What cannot be written at all leaves no copy either.
+        // A failed write leaves no copy in the trash.
         fault::with(Step::Write, Errno::NOSPC, || overwrite(&vault)).unwrap_err();
         assert_eq!(content(dir.path()), [("a.md".to_owned(), "new".to_owned())]);
     }
 
-    /// Some network disks cannot refuse a name that is taken; a second link can.
+    /// Some network filesystems have no rename that fails if the name is taken; `link` does.
     #[test]
     fn a_disk_that_cannot_rename_without_replacing_moves_all_the_same() {
         for errno in [Errno::INVAL, Errno::NOSYS] {

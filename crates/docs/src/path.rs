@@ -1,14 +1,14 @@
-//! Paths that a caller may name.
+//! Paths given by callers.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use crate::refusal::{Code, Refusal, shown};
 
-/// The longest name that common filesystems take.
+/// The longest name that common filesystems support.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Callers of other systems write `\`.
+/// `\` counts too: callers on other systems use it.
 const SEPARATORS: [char; 2] = ['/', '\\'];
 
 /// A relative path of plain names, in normal form: no empty part, no `.`, no `..`, `/` between names. A
@@ -16,8 +16,7 @@ const SEPARATORS: [char; 2] = ['/', '\\'];
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct RelPath(String);
 
-/// By names, one after the other: what lies in a folder stands together, and manuals are in the order of
-/// their ids.
+/// Compares name by name: the files of a folder are adjacent, and manuals are in the order of their ids.
 impl Ord for RelPath {
     fn cmp(&self, other: &Self) -> Ordering {
         self.names().cmp(other.names())
@@ -30,7 +29,7 @@ impl PartialOrd for RelPath {
     }
 }
 
-/// As messages show it.
+/// The path as messages show it.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&shown(&self.0))
@@ -44,8 +43,8 @@ impl From<RelPath> for String {
 }
 
 impl RelPath {
-    /// Checks a path that came from outside. `\` counts as a separator, `.` parts are dropped, but not at the
-    /// end: `a/.` is a folder.
+    /// Checks a path from a caller. `\` counts as a separator. `.` parts are dropped except at the end,
+    /// because `a/.` is a folder.
     pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
         let mut names: Vec<_> = text.split(SEPARATORS).collect();
         let ends_in_dot = names.len() > 1 && names.last() == Some(&".");
@@ -61,7 +60,7 @@ impl RelPath {
         }
     }
 
-    /// Checks that a text is one plain name, as a manual's id is.
+    /// Checks that a text is a single plain name, such as a manual's id.
     pub(crate) fn parse_name(what: &str, text: &str) -> Result<Self, Refusal> {
         let fault = text_fault(text)
             .or_else(|| way_out(text))
@@ -74,7 +73,7 @@ impl RelPath {
         }
     }
 
-    /// A name found on the disk; `None` if no call could use it.
+    /// A name found on disk; `None` if callers could not use it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
         let is_plain =
             name != "." && !name.contains('\\') && text_fault(name).is_none() && name_fault(name).is_none();
@@ -97,7 +96,7 @@ impl RelPath {
         self.names().next().unwrap_or_default()
     }
 
-    /// The folder, if it is not the root itself, and the last name.
+    /// The folder, unless it is the root itself, and the last name.
     pub(crate) fn split(&self) -> (Option<Self>, &str) {
         match self.0.rsplit_once('/') {
             Some((folder, name)) => (Some(Self(folder.to_owned())), name),
@@ -109,7 +108,7 @@ impl RelPath {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// `other` below this.
+    /// Appends `other` to this path.
     pub(crate) fn join(&self, other: &Self) -> Self {
         Self(format!("{}/{}", self.0, other.0))
     }
@@ -118,7 +117,7 @@ impl RelPath {
         self.0.strip_prefix(&folder.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// What comes after the first name.
+    /// The path without its first name.
     pub(crate) fn below_first(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, rest)| rest)
     }
@@ -127,9 +126,9 @@ impl RelPath {
 /// What is wrong with a path.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// It could not be a path at all.
+    /// It is not a valid path.
     Form(&'static str),
-    /// It would lead out of its root.
+    /// It would leave its root.
     WayOut(&'static str),
 }
 
@@ -140,15 +139,15 @@ fn text_fault(text: &str) -> Option<Fault> {
     text.contains(is_deceptive).then_some(Fault::Form("it has a control character"))
 }
 
-/// What makes a name look like another one, or breaks the line that shows it: control characters, line and
-/// paragraph separators, and what turns the direction of the text around it. Marks that only join or part
-/// letters stay: Persian and emoji need them.
+/// Characters that make a name look like another one or break the line that shows it: control characters,
+/// line and paragraph separators, and bidirectional controls. Joiners are allowed: Persian and emoji need
+/// them.
 pub(crate) fn is_deceptive(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}'..='\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a path leads out of where it begins, whatever else is wrong with it.
+/// Whether a path leaves its root, whatever else is wrong with it.
 fn way_out(text: &str) -> Option<Fault> {
     let mut names = text.split(SEPARATORS).filter(|name| *name != ".").peekable();
     if text.starts_with(SEPARATORS) || names.peek().is_some_and(|name| is_drive(name)) {
@@ -179,7 +178,7 @@ fn name_fault(name: &str) -> Option<Fault> {
     Some(Fault::Form(fault))
 }
 
-/// `C:`, which a caller from another system takes for the start of an absolute path.
+/// `C:`, which starts an absolute path on other systems.
 fn is_drive(name: &str) -> bool {
     matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic() && name.len() == 2)
 }
@@ -274,7 +273,7 @@ mod tests {
         }
     }
 
-    /// What is on the disk under such a name is not shown to a model, which could not ask for it either.
+    /// Files with such names are not shown to a model, because it could not ask for them.
     #[test]
     fn a_name_that_nobody_could_ask_for_is_left_out() {
         let names = ["a.md", "a\n.md", "a\u{202e}.md", "a\\b.md", "a.", "C:"];

@@ -1,16 +1,16 @@
-//! What a reference remembers of a section besides its line: enough to know it again.
+//! Fingerprints of sections: a reference contains one besides the line, to recognise the section.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Digits that are not taken for one another.
+/// Digits without look-alikes.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const BITS: u32 = 5;
 const TEXT_DIGITS: u32 = 6;
 const HEADING_DIGITS: u32 = 3;
 
-/// A section's fingerprint: of its text, subsections included, and of the titles that lead to it. It is short because a
-/// model has to repeat it, and long enough for the sections of one file.
+/// A section's fingerprint: of its text, subsections included, and of the titles above it. It is short
+/// because a model has to repeat it, and long enough to tell the sections of one file apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Print {
     pub(crate) text: u32,
@@ -53,7 +53,7 @@ impl FromStr for Print {
     }
 }
 
-/// FNV-1a: references outlive a process, and the hashers of the standard library may change with each version of it.
+/// FNV-1a: references outlive a process, and the standard library's hashers may change with each version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hash(u64);
 
@@ -79,7 +79,7 @@ impl Hash {
 
     fn digits(self, digits: u32) -> u32 {
         let bits = digits * BITS;
-        // The upper half has had more of the mixing.
+        // The upper half is mixed better.
         u32::try_from((self.0 ^ self.0 >> 32) & ((1 << bits) - 1)).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! A range of a text's lines.
+//! Reads a range of a text's lines.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::arguments::{Count, LineRange};
 use crate::refusal::Refusal;
 use crate::section::{cut, split_lines};
 
-/// Lines of a text, within a limit of characters.
+/// Returns lines of a text, up to a limit of characters.
 pub(crate) fn lines(
     text: &str,
     range: Option<LineRange>,
@@ -35,7 +35,8 @@ pub(crate) fn lines(
     let last = start + kept_lines - 1;
     let (reason, next) = if is_cut {
         let whole: usize = split_lines(&text[before..]).take(kept_lines).map(str::len).sum();
-        // A cut line is read again from its start; but not for ever, if nothing came before it.
+        // A partly returned line is read again from its start, unless it was the only one: that would never
+        // advance.
         let next = if whole == kept.len() || kept_lines == 1 { last + 1 } else { last };
         (cut_reason, (next <= lines).then_some(next))
     } else if end < lines {

@@ -1,4 +1,4 @@
-//! Why a call is refused, as the model reads it.
+//! Why a call is refused, as shown to the model.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::path::is_deceptive;
 use crate::write::NotDurable;
 
-/// What kind of refusal it is.
+/// The kind of refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Code {
@@ -17,17 +17,17 @@ pub(crate) enum Code {
     InvalidParameter,
     /// A path or name whose form is not allowed.
     InvalidPath,
-    /// Something that would leave its root.
+    /// A path that would leave its root.
     OutOfScope,
     /// There is no such manual, file or section.
     NotFound,
-    /// It is there, or could be, but is not to be touched.
+    /// It may exist, but access is not allowed.
     Forbidden,
-    /// The scope, or what a reference names, does not fit the kind of file.
+    /// The scope or the reference does not fit the kind of file.
     InvalidScope,
-    /// The target exists and must not, or does not and must.
+    /// The target exists but must not, or does not exist but must.
     Conflict,
-    /// The disk's own errors, and files that are not text.
+    /// Disk errors, and files that are not text.
     IoError,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<Value>,
-    /// It stays so until the file changes.
+    /// Retrying fails until the file changes.
     #[serde(skip)]
     pub(crate) is_lasting: bool,
 }
@@ -74,7 +74,7 @@ impl Refusal {
         self
     }
 
-    /// What the system said about `path`.
+    /// The refusal for a system error about `path`.
     pub(crate) fn system(path: &str, error: &io::Error) -> Self {
         let shown = shown(path);
         if let Some(source) = NotDurable::of(error) {
@@ -98,7 +98,7 @@ impl Refusal {
             Some(Errno::NAMETOOLONG) => {
                 (Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
             }
-            // A directory, a pipe, a device.
+            // A directory, a pipe or a device.
             Some(Errno::ISDIR | Errno::NXIO) => (Code::Forbidden, format!("`{shown}` is not a regular file")),
             _ => {
                 return Self::new(Code::IoError, format!("`{shown}`: {error}"))
@@ -115,7 +115,7 @@ impl Refusal {
     }
 }
 
-/// A path as messages show it: whatever the caller sent, an answer stays short and is one line.
+/// A path as messages show it: escaped to one line and shortened.
 pub(crate) fn shown(path: &str) -> String {
     const SHOWN_CHARS: usize = 120;
     let mut shown = String::new();

@@ -1,4 +1,5 @@
-//! A directory that is held open; everything below it is opened through it, and nothing outside.
+//! A directory that is held open. Everything below it is opened through its handle, and nothing outside of
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -13,21 +14,22 @@ use rustix::io::Errno;
 
 use crate::path::RelPath;
 
-/// Nothing opened here passes to a child process, becomes a terminal or waits for the other end of a pipe.
+/// Files opened here are not inherited by child processes, do not become the controlling terminal and do not
+/// block on pipes.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// The permission to use what is below one directory.
+/// Access to the files below one directory.
 ///
-/// Paths are resolved by the system beneath the handle and never through a link, so there is no moment
-/// between a check and its use.
+/// The system resolves paths beneath the handle and never follows links, so there is no race between a check
+/// and the use.
 #[derive(Debug)]
 pub(crate) struct Root {
     dir: OwnedFd,
-    /// The system cannot resolve a whole path safely; it is opened name by name instead.
+    /// The system cannot resolve a whole path safely, so it is opened name by name.
     by_steps: bool,
 }
 
-/// What an opened or listed file is, and whether it is still the same.
+/// The metadata that identifies a version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     identity: Identity,
@@ -50,39 +52,38 @@ impl Stamp {
         }
     }
 
-    /// What another process can compare: devices are numbered anew at each start of the system.
+    /// The part that another process can compare: device numbers change when the system restarts.
     pub(crate) fn numbers(&self) -> [i64; 4] {
         let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
         let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
         let inode = u64::try_from(self.identity.1).unwrap_or_default();
-        // Only compared, so it does not matter what they are as numbers with a sign.
+        // The values are only compared, so the sign does not matter.
         [inode.cast_signed(), self.size.cast_signed(), times[0], times[1]]
     }
 
-    /// The stamp that an open file has now.
+    /// The current stamp of an open file.
     pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         Ok(Self::of(&rustix::fs::fstat(file)?))
     }
 
-    /// Whether a later change would show in a later stamp.
+    /// Whether a later change would be visible in a new stamp.
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Users can set the time of modification; only the system sets that of the last change.
+        // Users can set the modification time; only the system sets the change time.
         let (seconds, nanos) = self.changed;
         let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
         now > last + Self::TICK
     }
 }
 
-/// A file, whatever it is called: its device and its number there. The types of both differ from system to
-/// system.
+/// A file independent of its name: its device and inode number. Their types differ between systems.
 pub(crate) type Identity = (i128, i128);
 
 pub(crate) fn identity(stat: &Stat) -> Identity {
     (stat.st_dev.into(), stat.st_ino.into())
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) path: RelPath,
@@ -91,7 +92,7 @@ pub(crate) struct Entry {
 }
 
 impl Root {
-    /// Opens the directory itself; links on the way to it are followed, this once.
+    /// Opens the directory itself; links in its path are followed only here.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut root = Self { dir, by_steps: false };
@@ -100,14 +101,15 @@ impl Root {
         Ok(root)
     }
 
-    /// The same directory once more.
+    /// A second handle of the same directory.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { dir: self.dir.try_clone()?, by_steps: self.by_steps })
     }
 
-    /// Whether this is, or lies below, `other`. An error says how many folders above this one it is about.
+    /// Whether this directory is `other` or below it. An error includes how many folders above this one it
+    /// concerns.
     pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
-        // Only to go on from there: that needs no permission to see what is in it.
+        // Only for traversal, which needs no read permission.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -133,7 +135,7 @@ impl Root {
         climb().map_err(|error| (above, error))
     }
 
-    /// Opens a regular file to be read.
+    /// Opens a regular file for reading.
     pub(crate) fn read(&self, path: &RelPath) -> io::Result<(File, Stamp)> {
         let file = self.open_at(path.as_str(), OFlags::RDONLY, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
@@ -141,7 +143,7 @@ impl Root {
         Ok((file.into(), Stamp::of(&stat)))
     }
 
-    /// The file that stood where a folder should be, if that was the error.
+    /// The file that is in the place of a folder, if that caused the error.
     pub(crate) fn file_on_the_way(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
         let is_it = Errno::from_io_error(error) == Some(Errno::NOTDIR);
         let mut above = std::iter::successors(path.split().0, |folder| folder.split().0);
@@ -153,7 +155,7 @@ impl Root {
         self.open_at(path.map_or(".", RelPath::as_str), OFlags::DIRECTORY, Mode::empty())
     }
 
-    /// Opens a folder and makes it, and those above it, where they are missing.
+    /// Opens a folder; creates it and its parents if they are missing.
     pub(crate) fn make_folder(&self, path: Option<&RelPath>) -> io::Result<NewFolder> {
         match self.folder(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -174,22 +176,22 @@ impl Root {
         Ok(folder)
     }
 
-    /// Removes a folder that has nothing in it.
+    /// Removes a folder if it is empty.
     pub(crate) fn remove_folder(&self, path: &RelPath) {
         let (above, name) = path.split();
         if let Ok(above) = self.folder(above.as_ref()) {
-            // It stays if something is in it.
+            // This fails if the folder is not empty.
             _ = rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR);
         }
     }
 
-    /// What is in a folder: regular files and folders, sorted by name. Links, devices and names that no
-    /// call could use are left out.
+    /// The regular files and folders in a folder, sorted by name. Links, devices and names that callers could
+    /// not use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         list_in(self.folder(path)?.as_fd(), path)
     }
 
-    /// What is at a path, if it is a regular file or a folder.
+    /// The entry at a path, if it is a regular file or a folder.
     pub(crate) fn entry(&self, path: &RelPath) -> io::Result<Option<Entry>> {
         let folder = self.folder(path.split().0.as_ref())?;
         Ok(look_at_each(folder.as_fd(), vec![path.clone()])?.pop())
@@ -202,14 +204,14 @@ impl Root {
         Ok(files)
     }
 
-    /// Shows all folders and regular files below a folder, sorted by path.
+    /// Visits all folders and regular files below a folder, sorted by path.
     pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
         let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
             let folder = self.folder(path)?;
             visitor.enter(folder.as_fd(), path);
             Ok(list_in(folder.as_fd(), path)?.into_iter().rev())
         };
-        // The next one is the last.
+        // A stack: the next entry is at the end.
         let mut left: Vec<_> = look(from, visitor)?.collect();
         while let Some(entry) = left.pop() {
             if !entry.is_dir {
@@ -242,7 +244,8 @@ impl Root {
     fn open_beneath(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         use rustix::fs::ResolveFlags;
 
-        // Not `NOFOLLOW`: that would let a link at the end pass for something that is no folder.
+        // Not `NOFOLLOW`: a link at the end of the path would be reported as not a folder instead of as a
+        // link.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&self.dir, path, flags | ALWAYS, mode, resolve)
     }
@@ -253,9 +256,9 @@ impl Root {
     }
 }
 
-/// Who is shown what lies below a folder.
+/// Receives the entries below a folder.
 pub(crate) trait Visitor {
-    /// A folder, before it is read.
+    /// A folder, before its entries are read.
     fn enter(&mut self, _folder: BorrowedFd<'_>, _path: Option<&RelPath>) {}
 
     fn file(&mut self, file: Entry);
@@ -285,13 +288,14 @@ fn list_in(folder: BorrowedFd<'_>, path: Option<&RelPath>) -> io::Result<Vec<Ent
     Ok(entries)
 }
 
-/// Looks at every file; what is gone by now, or is no regular file or folder, is left out.
+/// Reads the metadata of every file; those that are gone, or are neither regular file nor folder, are left
+/// out.
 ///
 /// In a large folder that is most of the work, so several threads share it.
 fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
     const SHARE: usize = 1000;
     const MOST_THREADS: usize = 4;
-    // To ask is to read several files of the system.
+    // Cached, because determining it reads several system files.
     static THREADS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
 
@@ -327,7 +331,7 @@ fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<E
     Ok(entries)
 }
 
-/// Opens one name after the other, each relative to the one before and never through a link.
+/// Opens name by name, each relative to the previous folder, never through a link.
 fn open_by_steps(root: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let (folders, last) = path.rsplit_once('/').map_or(("", path), |(folders, last)| (folders, last));
     let mut dir = rustix::fs::openat(root, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -337,7 +341,7 @@ fn open_by_steps(root: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) ->
     open_name(dir.as_fd(), last, flags, mode)
 }
 
-/// Opens one name in a folder; a link is `LOOP`, as it is for a whole path.
+/// Opens one name in a folder; a link fails with `LOOP`, as for a whole path.
 pub(crate) fn open_name(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -345,13 +349,13 @@ pub(crate) fn open_name(
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(dir, name, flags | ALWAYS | OFlags::NOFOLLOW, mode).map_err(|error| match error {
-        // A link where a folder should be is "not a directory" on some systems.
+        // Some systems report a link in the place of a folder as `NOTDIR`.
         Errno::NOTDIR if is_link(dir, name) => Errno::LOOP,
         error => error,
     })
 }
 
-/// What a name is, if it is there; a link is itself and not what it points to.
+/// The metadata of a name, if it exists; links are not followed.
 pub(crate) fn stat_name(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -365,7 +369,7 @@ fn is_link(dir: BorrowedFd<'_>, name: &str) -> bool {
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// Fails for anything but a regular file, with the errors that opening it for writing gives.
+/// Fails for anything but a regular file, with the error that opening it for writing would give.
 pub(crate) fn check_regular(stat: &Stat) -> io::Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -374,16 +378,17 @@ pub(crate) fn check_regular(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// A folder about to be written into. Unless it is [kept](Self::keep), folders made for it go again.
+/// A folder that is about to be written to. Folders created for it are removed on drop, unless it is
+/// [kept](Self::keep).
 #[derive(Debug)]
 pub(crate) struct NewFolder {
     pub(crate) dir: OwnedFd,
-    /// Each made folder's parent and its name.
+    /// The parent and name of each created folder.
     made: Vec<(OwnedFd, String)>,
 }
 
 impl NewFolder {
-    /// The folder has got its file.
+    /// Keeps the created folders.
     pub(crate) fn keep(mut self) {
         self.made.clear();
     }
@@ -392,7 +397,7 @@ impl NewFolder {
 impl Drop for NewFolder {
     fn drop(&mut self) {
         for (parent, name) in self.made.iter().rev() {
-            // It stays if another process has put something into it.
+            // This fails if another process has put something into the folder.
             _ = rustix::fs::unlinkat(parent, name.as_str(), AtFlags::REMOVEDIR);
         }
     }
@@ -419,7 +424,7 @@ pub(crate) mod tests {
         RelPath::parse(text).unwrap()
     }
 
-    /// The same table for both ways of opening.
+    /// Tests both ways of opening with the same table.
     #[test]
     fn nothing_is_opened_through_a_link_whole_or_by_steps() {
         let dir = tempfile::TempDir::new().unwrap();
@@ -480,7 +485,7 @@ pub(crate) mod tests {
         assert!(dir.path().join("old/a/b").is_dir());
     }
 
-    /// Of use only to those who are not root, who may read everything.
+    /// Only meaningful if not root, because root may read everything.
     #[test]
     fn folders_above_a_root_need_not_be_readable() {
         use std::os::unix::fs::PermissionsExt as _;

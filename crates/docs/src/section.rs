@@ -1,7 +1,7 @@
-//! Where the sections of a markdown text begin and end.
+//! Splits a Markdown text into sections.
 //!
-//! Headings are CommonMark's and are found by a CommonMark parser; everything else is positions in the
-//! source, so that what is copied are the source's own bytes.
+//! A CommonMark parser finds the headings; everything else is positions in the source, so that the original
+//! bytes are copied.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,33 +14,33 @@ use crate::print::{Hash, Print};
 /// The byte order mark: never part of a section.
 pub(crate) const BOM: &str = "\u{feff}";
 
-/// A heading with everything below it up to the next heading of the same or a higher level; or what stands
+/// A heading with everything below it up to the next heading of the same or a higher level; or the text
 /// before the first heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(unreachable_pub, reason = "the fuzz targets see it")]
 pub struct Section {
-    /// 1 to 6, as the heading; 0 for what has none.
+    /// 1 to 6, as the heading; 0 for text before the first heading.
     pub level: u8,
-    /// The heading's text; empty for what has none.
+    /// The heading's text; empty for text before the first heading.
     pub title: String,
     /// The line it starts at; lines count from 1.
     pub line: usize,
-    /// The last line of it, its subsections included.
+    /// Its last line, its subsections included.
     pub last_line: usize,
     /// Its bytes, its subsections included.
     pub range: Range<usize>,
-    /// Where its heading ends and its text begins.
+    /// The end of its heading, where its text begins.
     pub text_start: usize,
-    /// Where its first subsection begins; where it ends, if it has none.
+    /// The start of its first subsection; its own end if it has none.
     pub own_end: usize,
-    /// The section it lies in, by its place in the outline.
+    /// The section that contains it, by position in the outline.
     pub parent: Option<usize>,
-    /// What it is known by when it has moved.
+    /// Identifies the section after it has moved.
     pub(crate) print: Print,
 }
 
 impl Section {
-    /// A section up to the end of its text; its lines, its end and its parent are found later.
+    /// A section with the end of its text; its lines, end and parent are set later.
     fn new(level: u8, title: String, range: Range<usize>, text_start: usize) -> Self {
         let own_end = range.end;
         let print = Print { text: 0, heading: 0 };
@@ -69,23 +69,23 @@ impl std::ops::Deref for Outline {
     }
 }
 
-/// Where a section begins.
+/// The start of a section.
 pub(crate) struct Heading {
     pub(crate) level: u8,
     pub(crate) title: String,
     pub(crate) start: usize,
-    /// Where the heading ends.
+    /// The end of the heading.
     pub(crate) text_start: usize,
 }
 
 impl Outline {
-    /// Of Markdown.
+    /// The outline of Markdown.
     pub(crate) fn of(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
         Self::new(text, start, headings(text, start))
     }
 
-    /// Of MDX: what begins with `import` or `export` is code up to the next blank line.
+    /// The outline of MDX: a block that begins with `import` or `export` is code up to the next blank line.
     pub(crate) fn of_mdx(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
         let mut headings = headings(text, start);
@@ -104,7 +104,7 @@ impl Outline {
         Self::new(text, start, headings)
     }
 
-    /// Of a text with these headings.
+    /// The outline of a text with the given headings.
     pub(crate) fn with(text: &str, headings: Vec<Heading>) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
         let section = |one: Heading| {
@@ -127,7 +127,7 @@ impl Outline {
         Self(outline)
     }
 
-    /// The place of the section that starts at `line`; of the first one, if none is given.
+    /// The position of the section that starts at `line`; the first one if `line` is `None`.
     pub(crate) fn place(&self, line: Option<usize>) -> Option<usize> {
         match line {
             None => Some(0),
@@ -135,7 +135,7 @@ impl Outline {
         }
     }
 
-    /// The bytes from the start of a section through `count` headings, and whether headings are left.
+    /// The bytes from the start of a section through `count` headings, and whether more headings follow.
     pub(crate) fn run(&self, place: usize, count: usize) -> (Range<usize>, bool) {
         let start = self.0[place].range.start;
         match self.0.get(place.saturating_add(count)) {
@@ -145,7 +145,7 @@ impl Outline {
     }
 }
 
-/// Sets where sections end, and what lies in what.
+/// Sets the end and the parent of each section.
 fn close(outline: &mut [Section], last_line: usize) {
     let mut open: Vec<usize> = Vec::new();
     for place in 0..outline.len() {
@@ -153,7 +153,7 @@ fn close(outline: &mut [Section], last_line: usize) {
         if let Some(before) = place.checked_sub(1) {
             outline[before].own_end = start;
         }
-        // What stands before the first heading ends there, whatever the heading's level.
+        // Text before the first heading ends there, whatever the heading's level.
         while let Some(last) = open.pop_if(|last| outline[*last].level >= level || outline[*last].level == 0)
         {
             outline[last].range.end = start;
@@ -167,7 +167,8 @@ fn close(outline: &mut [Section], last_line: usize) {
     }
 }
 
-/// Takes the fingerprints. Each byte is hashed once: a section's hash is that of its own text and of all below it.
+/// Sets the fingerprints. Each byte is hashed once: a section's hash combines its own text and its
+/// subsections.
 fn take_prints(outline: &mut [Section], text: &str) {
     let own: Vec<_> = outline.iter().map(|section| Hash::of(&text.as_bytes()[section.own()])).collect();
     let mut headings: Vec<Hash> = Vec::with_capacity(outline.len());
@@ -178,13 +179,13 @@ fn take_prints(outline: &mut [Section], text: &str) {
         headings.push(heading);
         let end = section.range.end;
         let below = outline[place..].iter().zip(&own[place..]).take_while(|(one, _)| one.range.start < end);
-        // The first is the section itself, even if it is empty.
+        // The first is the section itself, even if its text is empty.
         let hash = below.map(|(_, own)| *own).reduce(Hash::and).unwrap_or(own[place]);
         outline[place].print = Print::new(hash, heading);
     }
 }
 
-/// The sections of the headings that stand neither in a list nor in a quote.
+/// The sections of all headings outside of lists and quotes.
 fn headings(text: &str, start: usize) -> Vec<Section> {
     let body = start + front_matter(&text[start..]);
     let parsed = with_line_feeds(&text[body..]);
@@ -202,7 +203,7 @@ fn headings(text: &str, start: usize) -> Vec<Section> {
             Event::End(TagEnd::Heading(level)) if depth == 1 => {
                 depth = 0;
                 let start = body + line_start(&parsed, range.start);
-                // A heading's last line may be an underline.
+                // The heading's last line may be its underline.
                 let text_start = body + line_end(&parsed, range.end);
                 let title = std::mem::take(&mut title);
                 headings.push(Section::new(level as u8, title, start..text.len(), text_start));
@@ -216,7 +217,8 @@ fn headings(text: &str, start: usize) -> Vec<Section> {
     headings
 }
 
-/// CommonMark ends a line at a lone CR, the parser does not. Same length, so positions stay.
+/// CommonMark treats a lone CR as a line end, the parser does not. The length stays the same, so positions do
+/// too.
 pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
     let is_lone = |bytes: &[u8], place: usize| bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n');
     let Some(first) = (0..text.len()).find(|place| is_lone(text.as_bytes(), *place)) else {
@@ -235,7 +237,7 @@ fn line_start(text: &str, place: usize) -> usize {
     text[..place].rfind(['\n', '\r']).map_or(0, |end| end + 1)
 }
 
-/// The end of the line that `place` is in or that ends there, its line end included.
+/// The end of the line that contains `place` or ends there, including the line break.
 fn line_end(text: &str, place: usize) -> usize {
     match text[..place].chars().next_back() {
         Some('\n' | '\r') => place,
@@ -243,8 +245,9 @@ fn line_end(text: &str, place: usize) -> usize {
     }
 }
 
-/// How many bytes of YAML or TOML stand at the start: `---`, lines, `---` or `...`; or `+++`, lines, `+++`. When blank
-/// lines come after `---`, it might be a rule and then text; a line that sets a key tells.
+/// The length of YAML or TOML front matter: `---`, lines, `---` or `...`; or `+++`, lines, `+++`. A `---`
+/// followed by blank lines may be a thematic break instead; it is front matter only if the next line sets a
+/// key.
 pub(crate) fn front_matter(text: &str) -> usize {
     let mut lines = split_lines(text);
     let Some(first) = lines.next() else { return 0 };
@@ -273,7 +276,7 @@ pub(crate) fn front_matter(text: &str) -> usize {
     0
 }
 
-/// What the front matter calls the page.
+/// The page's title from its front matter.
 pub(crate) fn page_title(text: &str) -> Option<&str> {
     let text = text.strip_prefix(BOM).unwrap_or(text);
     let matter = &text[..front_matter(text)];
@@ -285,7 +288,7 @@ pub(crate) fn page_title(text: &str) -> Option<&str> {
     Some(bare('"').or_else(|| bare('\'')).unwrap_or(title)).filter(|title| !title.is_empty())
 }
 
-/// `key: …`, as the first line of YAML in a manual would be.
+/// Whether a line has the form `key: …`.
 fn sets_a_key(line: &str) -> bool {
     line.split_once(':').is_some_and(|(key, value)| {
         !key.is_empty()
@@ -298,7 +301,7 @@ fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
 }
 
-/// Lines with their ends: LF, CRLF or a lone CR. A text that ends in a line end has no empty line after it.
+/// The lines with their line breaks: LF, CRLF or a lone CR. There is no empty line after a final line break.
 pub(crate) fn split_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -312,7 +315,7 @@ pub(crate) fn split_lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Counts lines on the way through a text.
+/// Counts lines in one pass through a text.
 struct Lines<'a> {
     text: &'a [u8],
     at: usize,
@@ -320,7 +323,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line of a position that is not before the last one asked for.
+    /// The line of a position, which must not be before the previous one.
     fn line_of(&mut self, place: usize) -> usize {
         let ends = self.text[self.at..place].iter().zip(self.at + 1..).filter(|(byte, next)| {
             **byte == b'\n' || **byte == b'\r' && self.text.get(*next) != Some(&b'\n')
@@ -337,10 +340,10 @@ impl Lines<'_> {
     }
 }
 
-/// How long a title is shown at most: a whole paragraph can be a heading.
+/// The maximum length of a shown title: a heading can be a whole paragraph.
 const TITLE_CHARS: usize = 200;
 
-/// A title as answers show it.
+/// A title as answers show it, shortened.
 pub(crate) fn shortened(title: &str) -> String {
     match cut(title, TITLE_CHARS) {
         (title, false) => title.to_owned(),
@@ -348,12 +351,12 @@ pub(crate) fn shortened(title: &str) -> String {
     }
 }
 
-/// At most `max_chars` characters, up to the end of a line, and whether that cut anything off. Where the last line alone is
-/// half of the text or more, the cut is after a word of it, or where the limit is.
+/// At most `max_chars` characters, cut at a line end, and whether anything was cut. If that would drop more
+/// than half of the text, the cut is after a word, or else at the limit.
 pub(crate) fn cut_at_line(text: &str, max_chars: usize) -> (&str, bool) {
     let (kept, true) = cut(text, max_chars) else { return (text, false) };
     let is_half = |end: &usize| *end * 2 >= kept.len();
-    // A CR at the end may be the half of a line end.
+    // Do not split a CRLF.
     let whole =
         if text[kept.len()..].starts_with('\n') { kept.strip_suffix('\r').unwrap_or(kept) } else { kept };
     let line = whole.rfind(['\n', '\r']).map(|end| end + 1).filter(is_half);
@@ -365,7 +368,7 @@ pub(crate) fn cut_at_line(text: &str, max_chars: usize) -> (&str, bool) {
     (&text[..if end == 0 { kept.len() } else { end }], true)
 }
 
-/// The first `max_chars` characters, and whether that cut anything off.
+/// The first `max_chars` characters, and whether anything was cut.
 pub(crate) fn cut(text: &str, max_chars: usize) -> (&str, bool) {
     if text.len() <= max_chars {
         return (text, false);
@@ -419,7 +422,7 @@ mod tests {
             "# A\n```\n# no\n```\n~~~~md\n# no\n~~~\n# no\n~~~~\n# B",
             &[(1, 1, "A", "# A\n```\n# no\n```\n~~~~md\n# no\n~~~\n# no\n~~~~\n"), (10, 1, "B", "# B")],
         );
-        // A fence that is never closed runs to the end.
+        // A fence that is not closed runs to the end.
         check("# A\n```\n# no\n", &[(1, 1, "A", "# A\n```\n# no\n")]);
     }
 
@@ -429,7 +432,7 @@ mod tests {
             "A\n=\na\n\nB\nB\n---\nb\n",
             &[(1, 1, "A", "A\n=\na\n\nB\nB\n---\nb\n"), (5, 2, "B B", "B\nB\n---\nb\n")],
         );
-        // A rule is none.
+        // A thematic break is not a heading.
         check("# A\n\n---\n\n***\n", &[(1, 1, "A", "# A\n\n---\n\n***\n")]);
     }
 
@@ -524,7 +527,7 @@ mod tests {
             "hello\n\n## B\nb\n# A\n",
             &[(1, 0, "", "hello\n\n"), (3, 2, "B", "## B\nb\n"), (5, 1, "A", "# A\n")],
         );
-        // Blank lines alone are none.
+        // Blank lines alone are not a section.
         check("\n \t\r\n# A\n", &[(3, 1, "A", "# A\n")]);
     }
 
@@ -539,7 +542,7 @@ mod tests {
             &[(1, 0, "", "---\r\na: b\r\n...\r\n"), (4, 1, "A", "A\r\n=\r\n")],
         );
         check("---\n\ntitle: x\n---\n# A\n", &[(1, 0, "", "---\n\ntitle: x\n---\n"), (5, 1, "A", "# A\n")]);
-        // A rule at the start is not the start of front matter, nor is one that never ends.
+        // A thematic break at the start is not front matter, nor is front matter without an end.
         check("---\n\n# A\n\n---\n", &[(1, 0, "", "---\n\n"), (3, 1, "A", "# A\n\n---\n")]);
         check("---\n# A\n", &[(1, 0, "", "---\n"), (2, 1, "A", "# A\n")]);
         check(
@@ -616,7 +619,7 @@ mod tests {
             &[(1, 0, "", "+++\ntitle = \"x\"\n# comment\n+++\n"), (5, 1, "A", "# A\n")],
         );
         check("+++\n\n[extra]\n+++\n# A\n", &[(1, 0, "", "+++\n\n[extra]\n+++\n"), (5, 1, "A", "# A\n")]);
-        // One ends as it began, and one that never ends is none.
+        // The closing marker must match the opening one, and must exist.
         check("+++\na = 1\n---\n# A\n", &[(1, 2, "+++ a = 1", "+++\na = 1\n---\n"), (4, 1, "A", "# A\n")]);
     }
 
@@ -684,7 +687,8 @@ mod tests {
                 at = top.range.end;
             }
             prop_assert_eq!(at, text.len());
-            // The parts without subsections tile it too, and every section starts a line.
+            // The sections without their subsections cover the text too, and every section starts at a line
+            // start.
             let mut at = outline[0].range.start;
             for section in outline.iter() {
                 prop_assert_eq!(section.range.start, at);

@@ -1,4 +1,4 @@
-//! The text of a file as it was at one moment, though others may change it meanwhile.
+//! Reads a consistent text of a file that other processes may change at the same time.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -9,10 +9,10 @@ use crate::limit::MAX_SOURCE_BYTES;
 use crate::refusal::{Code, Refusal, shown};
 use crate::root::Stamp;
 
-/// How often a file that changes while it is read is read again.
+/// How often to read a file again that changes while it is read.
 pub(crate) const ATTEMPTS: usize = 5;
 
-/// Reads a file again until it does not change meanwhile, but not for ever.
+/// Reads a file, and retries a limited number of times if it changes meanwhile.
 pub(crate) fn read(
     path: &str,
     mut open: impl FnMut() -> io::Result<(File, Stamp)>,
@@ -27,14 +27,14 @@ pub(crate) fn read(
     Err(restless(path))
 }
 
-/// Reads a file that had this stamp when it was opened; `None` if it is changed meanwhile.
+/// Reads a file that had this stamp when it was opened; `None` if it changed meanwhile.
 pub(crate) fn attempt(file: &File, path: &str, stamp: &Stamp) -> Result<Option<String>, Refusal> {
     let is_settled = stamp.is_settled();
     let read = || read_bytes(file, stamp.size).map_err(|error| Refusal::system(path, &error));
     let bytes = read()?;
     #[cfg(test)]
     tests::meanwhile();
-    // Changes within a tick of the disk's clock do not show in the stamp, but in the bytes.
+    // Two changes within one tick of the filesystem clock have the same stamp, so compare the bytes too.
     let is_same = (is_settled || read()? == bytes) && Stamp::of_file(file).is_ok_and(|now| now == *stamp);
     if !is_same {
         return Ok(None);
@@ -46,7 +46,7 @@ pub(crate) fn attempt(file: &File, path: &str, stamp: &Stamp) -> Result<Option<S
     }
 }
 
-/// Reads a file of which `size` bytes were seen. One that grows meanwhile is not read beyond the limit.
+/// Reads a file whose size was `size`. If it grows meanwhile, nothing is read beyond the limit.
 fn read_bytes(mut file: &File, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
     file.rewind()?;
@@ -54,7 +54,7 @@ fn read_bytes(mut file: &File, size: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Refuses what is too large to be read.
+/// Refuses a file that is too large to be read.
 pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
         .lasting())
 }
 
-/// Says that a file does not come to rest.
+/// The refusal for a file that changes at every attempt.
 pub(crate) fn restless(path: &str) -> Refusal {
     Refusal::new(Code::IoError, format!("`{}` changes while it is read; try again", shown(path)))
 }
@@ -77,7 +77,7 @@ pub(crate) mod tests {
         static MEANWHILE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     }
 
-    /// Says what others do between reading a file and having read it.
+    /// Sets what tests run between the two reads, as another process would.
     pub(crate) fn set_meanwhile(work: Option<Box<dyn FnMut()>>) {
         MEANWHILE.set(work);
     }

@@ -1,37 +1,37 @@
-//! The line of a section that shows why it was found.
+//! The line of a section that shows why it matched.
 
 use crate::fold::fold;
 
 use crate::section::split_lines;
 use crate::term::terms_in;
 
-/// How long a snippet is at most; and never more than half of the section, which is not to be read here.
+/// The maximum length. A snippet is also at most half of the section, because it must not replace reading it.
 pub(crate) const MAX_CHARS: usize = 100;
-/// One in so many characters of a snippet stands before what was found.
+/// At most one in this many characters of a snippet precedes the match.
 const LEAD: usize = 4;
 
-/// The line with most of the terms, cut to what is around the first of them.
+/// The line with most of the terms, cut around the first of them.
 pub(crate) fn snippet(text: &str, terms: &[String], most: usize) -> String {
     let lines = || split_lines(text).map(str::trim).filter(|line| !line.is_empty());
-    // Fences, rules and frames of tables say nothing; they do where there is nothing else.
+    // Fences, thematic breaks and table borders are shown only if there is nothing else.
     let says_something = |line: &&str| {
         !line.starts_with("```") && !line.starts_with("~~~") && line.contains(char::is_alphanumeric)
     };
     let telling: Vec<_> = lines().filter(says_something).collect();
     let shown = if telling.is_empty() { lines().collect() } else { telling };
-    // The first of those with most of the terms.
+    // The first line with most of the terms.
     let best = shown.into_iter().rev().max_by_key(|line| terms_in(&fold(line), terms).1);
     let most = most.min(MAX_CHARS).min(text.trim().chars().count() / 2);
     best.map(|line| window(line, terms, most)).unwrap_or_default()
 }
 
-/// What is around the first of the terms, `most` characters at most.
+/// The text around the first term, at most `most` characters.
 fn window(line: &str, terms: &[String], most: usize) -> String {
     let chars: Vec<char> = line.chars().collect();
     if chars.len() <= most {
         return line.to_owned();
     }
-    // Folded one by one, so that a place in the one is a place in the other.
+    // Folded one character at a time, to map positions back to the line.
     let mut folded = String::new();
     let mut places = Vec::new();
     for (place, char) in chars.iter().enumerate() {
@@ -62,7 +62,7 @@ mod tests {
         // Never the whole of a short section.
         assert_eq!(snippet("Restart the server.", &terms, MAX_CHARS), "Restart t…");
         assert_eq!(snippet("", &terms, MAX_CHARS), "");
-        // A fence is no line of text, but better than nothing.
+        // A fence is used only if there is no other line.
         assert_eq!(snippet("```sh\nmake all\n```\n| --- |", &terms, MAX_CHARS), "make all");
         assert_eq!(snippet("-----", &terms, MAX_CHARS), "--…");
         let long = format!("{}再起動{}", "あ".repeat(300), "い".repeat(300));

@@ -1,4 +1,4 @@
-//! New files under a temporary name until they are complete, and removing those of killed processes.
+//! New files have a temporary name until they are complete; those left by killed processes are removed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,17 +21,17 @@ pub(crate) fn temporary_name() -> String {
     format!("{PREFIX}{}{SUFFIX}", Uuid::new_v4().simple())
 }
 
-/// Whether a name is one that a new file has while it is written.
+/// Whether a name is that of a temporary file.
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix(PREFIX)
         .and_then(|name| name.strip_suffix(SUFFIX))
         .is_some_and(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// A new file under a temporary name. It goes again, unless it gets its own name.
+/// A new file with a temporary name. It is removed on drop, unless it got its final name.
 pub(crate) struct Temporary<'a> {
     dir: BorrowedFd<'a>,
-    /// Locked, which tells it from one that a dead process left.
+    /// Locked, to tell it from a file left by a dead process.
     pub(crate) file: File,
     pub(crate) name: String,
     is_named: bool,
@@ -43,14 +43,14 @@ impl<'a> Temporary<'a> {
             let name = temporary_name();
             let file = disk::create(dir, &name, mode)?;
             let temporary = Self { dir, file, name, is_named: false };
-            // Before it was locked, another process may have swept it away.
+            // Another process may have removed it before it was locked.
             if try_lock(&temporary.file)? && stat_name(dir, &temporary.name)?.is_some() {
                 return Ok(temporary);
             }
         }
     }
 
-    /// Writes the content, to the disk itself.
+    /// Writes the content and syncs it to disk.
     pub(crate) fn fill(&self, parts: &[&[u8]]) -> io::Result<u64> {
         let mut written = 0;
         for part in parts {
@@ -61,14 +61,14 @@ impl<'a> Temporary<'a> {
         Ok(written)
     }
 
-    /// Takes the place of what has the name.
+    /// Renames the file to `name`, replacing an existing file.
     pub(crate) fn take_name(mut self, name: &str) -> io::Result<()> {
         disk::rename(self.dir, &self.name, name)?;
         self.is_named = true;
         Ok(())
     }
 
-    /// Takes a name that must be free.
+    /// Renames the file to a name that must be free.
     pub(crate) fn take_new_name(mut self, name: &str) -> io::Result<File> {
         disk::move_new(self.dir, &self.name, self.dir, name)?;
         self.is_named = true;
@@ -88,12 +88,12 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// The folders in which nothing of a killed process is left, each with the time of its last change.
+/// Folders without files of killed processes, each with the time of its last change.
 #[derive(Debug, Default)]
 pub(crate) struct Swept(Mutex<HashMap<Identity, Stamp>>);
 
 impl Swept {
-    /// Removes what a killed process left in a folder, unless nothing has changed there since the last time.
+    /// Removes files of killed processes from a folder, unless it has not changed since the last time.
     pub(crate) fn sweep(&self, dir: BorrowedFd<'_>) {
         let Ok(stat) = rustix::fs::fstat(dir) else { return };
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&identity(&stat)).copied();
@@ -103,7 +103,7 @@ impl Swept {
         }
     }
 
-    /// What has changed in a folder since the last time was our own doing.
+    /// Records that the latest change of a folder was made by this process.
     pub(crate) fn note(&self, dir: BorrowedFd<'_>) {
         if let Ok(stat) = rustix::fs::fstat(dir) {
             let mut swept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

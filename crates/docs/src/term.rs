@@ -1,7 +1,7 @@
-//! The terms that texts and queries are made of.
+//! The search terms of texts and queries.
 //!
-//! Text is folded first (NFKC, case). Scripts that put no spaces between words are indexed by pairs of
-//! neighbouring characters, everything else by the stems of words.
+//! Text is folded first (NFKC, case). Scripts without spaces between words are indexed by pairs of
+//! neighbouring characters, all others by word stems.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 use crate::fold::fold;
 
-/// Words of questions, not of answers.
+/// Stop words of queries.
 const FILLERS: [&str; 33] = [
     "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "how", "i", "in",
     "is", "it", "my", "of", "on", "or", "that", "the", "this", "to", "what", "when", "where", "which",
     "with", "you", "your",
 ];
 
-/// The terms of a query, each once. Words that are in every question are left out, unless there are no others.
+/// The distinct terms of a query. Stop words are left out, unless there are no other words.
 pub(crate) fn query_terms(query: &str) -> Vec<String> {
     let folded = fold(query);
     let stemmer = Stemmer::create(Algorithm::English);
@@ -27,7 +27,7 @@ pub(crate) fn query_terms(query: &str) -> Vec<String> {
         match kind {
             Kind::Word if FILLERS.contains(&run) => fillers.push(run),
             Kind::Word => terms.push(stem(&stemmer, run)),
-            // One character is asked for itself, more of them by their pairs.
+            // A single character is searched as it is, longer runs by their pairs.
             Kind::Unspaced if run.chars().nth(1).is_none() => terms.push(run.into()),
             Kind::Unspaced => terms.extend(pairs(run).map(Cow::from)),
             Kind::Other => {}
@@ -40,15 +40,15 @@ pub(crate) fn query_terms(query: &str) -> Vec<String> {
     chosen.into_iter().map(Cow::into_owned).filter(|term| seen.insert(term.clone())).collect()
 }
 
-/// A piece of a text that it is found by.
+/// An indexed piece of a text.
 pub(crate) enum Piece<'a> {
-    /// Found by its stem.
+    /// Indexed by its stem.
     Word(&'a str),
-    /// Found as it is.
+    /// Indexed unchanged.
     Term(&'a str),
 }
 
-/// The pieces that a text is found by.
+/// Calls `each` with every indexed piece of a text.
 pub(crate) fn for_each_piece(text: &str, mut each: impl FnMut(Piece<'_>)) {
     for (kind, run) in runs(&fold(text)) {
         match kind {
@@ -63,7 +63,7 @@ pub(crate) fn for_each_piece(text: &str, mut each: impl FnMut(Piece<'_>)) {
     for_each_part(text, |part| each(Piece::Word(part)));
 }
 
-/// Where the first of the terms is in folded text, and how many of them are in it.
+/// The position of the first term in folded text, and how many of the terms it contains.
 pub(crate) fn terms_in(folded: &str, terms: &[String]) -> (Option<usize>, usize) {
     let stemmer = Stemmer::create(Algorithm::English);
     let mut seen = HashSet::new();
@@ -93,7 +93,7 @@ pub(crate) fn terms_in(folded: &str, terms: &[String]) -> (Option<usize>, usize)
     (first, seen.len())
 }
 
-/// The parts of names such as `getElementById` and `XMLParser`, in small letters.
+/// The parts of names such as `getElementById` and `XMLParser`, in lower case.
 fn for_each_part(text: &str, mut each: impl FnMut(&str)) {
     for name in text.split(|char: char| !char.is_ascii_alphanumeric()) {
         let bytes = name.as_bytes();
@@ -120,7 +120,7 @@ enum Kind {
     Other,
 }
 
-/// The runs of one kind, in order.
+/// Runs of characters of one kind, in order.
 fn runs(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -136,7 +136,7 @@ fn kind_of(char: char) -> Kind {
     match char {
         'a'..='z' | '0'..='9' => Kind::Word,
         '\0'..='\x7f' => Kind::Other,
-        // Thai, Lao, Myanmar, Khmer; kana, ideographs, Hangul, whose particles cling to the words.
+        // Thai, Lao, Myanmar, Khmer; kana, ideographs, and Hangul, whose particles are attached to words.
         '\u{e00}'..='\u{eff}'
         | '\u{1000}'..='\u{109f}'
         | '\u{1780}'..='\u{17ff}'
@@ -160,13 +160,13 @@ fn pairs(text: &str) -> impl Iterator<Item = &str> {
     starts.zip(ends).map(|(start, end)| &text[start..end])
 }
 
-/// A word without its endings: `policies` and `policy` are one, and so are `class` and `classes`.
+/// A word's stem: `policies` and `policy` have the same one, and so do `class` and `classes`.
 pub(crate) fn stem<'a>(stemmer: &Stemmer, word: &'a str) -> Cow<'a, str> {
     if !word.is_ascii() {
         return word.into();
     }
     match stemmer.stem(word) {
-        // `aliases` is `alias`, and `alias` is taken for more than one `alia`: so both are that.
+        // The stem of `aliases` is `alias`, whose own stem is `alia`: stem twice, so that both match.
         stem if stem.ends_with('s') && stem.len() < word.len() => stemmer.stem(&stem).into_owned().into(),
         stem => stem,
     }

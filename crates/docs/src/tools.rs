@@ -1,4 +1,4 @@
-//! The tools: what each is called, what a model is told about it, and what it runs.
+//! The tools: their names, their descriptions for the model, and their handlers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,18 +16,18 @@ use crate::log::Note;
 use crate::note;
 use crate::refusal::{Refusal, shown};
 
-/// What a tool does to the vault, for clients that ask before they call.
+/// What a tool does to the vault, for clients that ask for confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing.
+    /// Changes nothing.
     Reads,
-    /// Something new comes; nothing that was there is lost.
+    /// Adds something; nothing existing is lost.
     Adds,
-    /// What was there may be lost.
+    /// May overwrite or remove something.
     Changes,
 }
 
-/// The tools, in the order in which a model would use them; only those that change nothing, if that is wanted.
+/// The tools, in the order in which a model would use them; with `read_only`, only those that change nothing.
 pub(crate) fn tools(read_only: bool) -> impl Iterator<Item = Tool> {
     let all = [manual_tools(), bridge_tools(), vault_tools()].into_iter().flatten();
     all.filter(move |(effect, _)| !read_only || *effect == Effect::Reads).map(|(_, tool)| tool)
@@ -201,43 +201,43 @@ where
             }
         }
     };
-    // Wrong arguments are refused in the words of these tools.
+    // Unchecked: `decode` refuses wrong arguments with messages of its own.
     let mut tool = Tool::raw(name, description, short(shown_schema::<I>(), false), handler)
         .unchecked()
         .title(title)
         .annotation("readOnlyHint", effect == Effect::Reads);
-    // A model sees answers as they are, and no schema of them; those of the bridges are specified.
+    // Only the bridges have an output schema, as specified: a model sees the answers but not their schemas.
     if name.starts_with("bridge_") {
         tool = tool.output_schema(answer_schema(shown_schema::<O>()));
     }
-    // A tool that says nothing else may destroy something.
+    // By default a tool counts as destructive.
     if effect == Effect::Adds {
         tool = tool.destructive(false);
     }
     (effect, tool.open_world(false))
 }
 
-/// An answer of which the log says nothing more.
+/// An answer without an additional log note.
 fn plain<O>(answer: O) -> (O, Option<Note>) {
     (answer, None)
 }
 
-/// Without the type's description, which tells the model nothing that the tool's does not.
+/// The schema without the type's description, which only repeats the tool's.
 fn shown_schema<T: JsonSchema>() -> Value {
     let mut schema = schema_of::<T>();
     schema.as_object_mut().map(|root| root.remove("description"));
     schema
 }
 
-/// The same schema without what no client needs: every conversation pays for it. Members that are not known and
-/// numbers below 1 are refused in any case, and say so.
+/// The schema without members that no client needs, because every conversation pays for its size. Unknown
+/// members and numbers below 1 are refused with a clear message anyway.
 ///
-/// What may be left out may be null as well; that is said only of `limits`, where it is specified.
+/// Optional members may also be null; the schema states this only for `limits`, where it is specified.
 fn short(mut schema: Value, says_null: bool) -> Value {
     const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
     match &mut schema {
         Value::Object(members) => {
-            // A member may be called so; then there is an object.
+            // An object under one of these names is an argument with that name.
             members.retain(|name, value| !IDLE.contains(&name.as_str()) || value.is_object());
             for (name, member) in members {
                 if let Some(list) =
@@ -257,7 +257,7 @@ fn short(mut schema: Value, says_null: bool) -> Value {
     schema
 }
 
-/// What an answer always has.
+/// The schema of the members that an answer always has.
 fn answer_schema(mut schema: Value) -> Value {
     let required = schema["required"].take();
     let names = required.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -266,7 +266,7 @@ fn answer_schema(mut schema: Value) -> Value {
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-/// Reads a call's arguments; says which one is wrong, and how.
+/// Decodes a call's arguments; the refusal names the wrong one and the reason.
 fn decode<I: DeserializeOwned>(arguments: &RawJson) -> Result<I, Refusal> {
     let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {

@@ -1,6 +1,7 @@
-//! What was deleted, overwritten or moved, for a while: files in `.system/trash`.
+//! Undo information for deleted, overwritten and moved notes: files in `.system/trash`.
 //!
-//! A name there has a number that grows, what happened, the hash of the note's path to find it by, and the path for people.
+//! An entry's name consists of an increasing number, the kind of change, a hash of the note's path for
+//! lookup, and the readable path.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,21 +19,21 @@ use crate::root::{NewFolder, Root, Stamp, check_regular, open_name, stat_name};
 use crate::temporary::{Swept, Temporary};
 use crate::write::relocate;
 
-/// How many are kept, and how many bytes they have in all; the oldest go first.
+/// The maximum number of entries, and their maximum size in total; the oldest are removed first.
 const MOST_ENTRIES: usize = 100;
-/// How many of one note, so that one that is overwritten all the time does not drive out what was deleted.
+/// The maximum per note, so that frequent overwrites of one note do not push out deleted ones.
 const MOST_OF_ONE: usize = 10;
 pub(crate) const MOST_BYTES: u64 = MAX_SOURCE_BYTES;
 
-/// What common filesystems take.
+/// The longest name that common filesystems support.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What happened to a note.
+/// The kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// It was deleted or overwritten; the entry is what it was.
+    /// Deleted or overwritten; the entry contains the old text.
     Text,
-    /// It was moved; the entry is where it was.
+    /// Moved; the entry contains the old path.
     Move,
 }
 
@@ -44,7 +45,7 @@ impl What {
     }
 }
 
-/// An entry.
+/// An entry of the trash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -64,7 +65,7 @@ impl Entry {
     }
 }
 
-/// The folder, which is made when it is needed.
+/// The trash folder, which is created on first use.
 #[derive(Debug)]
 pub(crate) struct Trash {
     path: RelPath,
@@ -79,7 +80,7 @@ impl Default for Trash {
 }
 
 impl Trash {
-    /// Keeps a copy of a note that is about to be replaced.
+    /// Stores a copy of a note that is about to be replaced.
     pub(crate) fn keep(&self, root: &Root, path: &RelPath, file: &File) -> io::Result<Keeping> {
         let size = Stamp::of_file(file)?.size;
         if size > MOST_BYTES {
@@ -91,13 +92,13 @@ impl Trash {
         })
     }
 
-    /// Remembers where a note was that has been moved to `path`.
+    /// Records the old path of a note that was moved to `path`.
     pub(crate) fn note_move(&self, root: &Root, from: &RelPath, path: &RelPath) -> io::Result<()> {
         self.put(root, path, What::Move, |to| disk::write_all(to, from.as_str().as_bytes()))
             .map(Keeping::settle)
     }
 
-    /// Takes the note itself.
+    /// Moves the note itself into the trash.
     pub(crate) fn take(
         &self,
         root: &Root,
@@ -136,7 +137,7 @@ impl Trash {
         Ok(folder)
     }
 
-    /// The last thing that happened to a note, with the folder it is in.
+    /// The newest entry of a note, with the trash folder.
     pub(crate) fn newest(&self, root: &Root, path: &RelPath) -> io::Result<Option<(OwnedFd, Entry)>> {
         let folder = match root.folder(Some(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -147,7 +148,8 @@ impl Trash {
         Ok(newest.map(|entry| (folder, entry)))
     }
 
-    /// Drops what is older than a change that could not be kept: it would be taken for that.
+    /// Removes all entries of a note after a change that could not be recorded: undo would restore the wrong
+    /// text.
     pub(crate) fn forget(&self, root: &Root, path: &RelPath) {
         while let Ok(Some((folder, entry))) = self.newest(root, path) {
             if disk::unlink(folder.as_fd(), &entry.name).is_err() {
@@ -157,12 +159,12 @@ impl Trash {
     }
 }
 
-/// A copy that goes again, unless what it is a copy of has been replaced.
+/// A stored copy; it is removed on drop, unless its note was replaced.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     folder: Option<NewFolder>,
     name: String,
-    /// What was there before.
+    /// The entries that existed before.
     others: Vec<Entry>,
 }
 
@@ -189,7 +191,7 @@ impl Drop for Keeping {
     }
 }
 
-/// What an entry holds.
+/// The content of an entry.
 pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>> {
     let file = File::from(open_name(dir, &entry.name, OFlags::RDONLY, Mode::empty())?);
     check_regular(&rustix::fs::fstat(&file)?)?;
@@ -198,7 +200,7 @@ pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Removes the oldest of those that were there before the new one: first of the same note, then of all.
+/// Removes the oldest of the earlier entries: first of the same note, then of all.
 fn purge(dir: BorrowedFd<'_>, mut others: Vec<Entry>, new: &Entry) {
     let mut too_many =
         (1 + others.iter().filter(|entry| entry.key == new.key).count()).saturating_sub(MOST_OF_ONE);
@@ -221,7 +223,7 @@ fn purge(dir: BorrowedFd<'_>, mut others: Vec<Entry>, new: &Entry) {
     }
 }
 
-/// Another process may have been faster.
+/// Removes an entry; another process may already have done so.
 pub(crate) fn remove(dir: BorrowedFd<'_>, entry: &Entry) {
     if let Err(error) = disk::unlink(dir, &entry.name)
         && error.kind() != io::ErrorKind::NotFound
@@ -230,7 +232,7 @@ pub(crate) fn remove(dir: BorrowedFd<'_>, entry: &Entry) {
     }
 }
 
-/// All entries, the oldest first.
+/// All entries, oldest first.
 fn entries(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for found in Dir::read_from(dir)? {
@@ -250,7 +252,7 @@ fn key(path: &RelPath) -> u64 {
     Hash::of(path.as_str().as_bytes()).number()
 }
 
-/// A name that is newer than all others, and those.
+/// A name with a number above all others, and the existing entries.
 fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<(String, Vec<Entry>)> {
     let others = entries(dir)?;
     let number = others.last().map_or(0, |last| last.number) + 1;

@@ -1,4 +1,4 @@
-//! The vault: what may be done to it, and doing it.
+//! The vault: which operations are allowed, and performing them.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ use crate::temporary::{Swept, is_temporary};
 use crate::trash::Trash;
 use crate::write::{self, ATTEMPTS, NotDurable};
 
-/// Reserved: not listed, not read, not written.
+/// Reserved: cannot be listed, read or written.
 const SYSTEM: &str = ".system";
-/// Takes only notes of a day, and only more of them.
+/// Contains only notes named by date, which are append-only.
 const DAILY: &str = "daily";
 
-/// Where copies and notes go.
+/// The folder for copies and notes.
 #[derive(Debug)]
 pub(crate) struct Vault {
     pub(crate) root: Root,
@@ -44,12 +44,13 @@ pub(crate) struct Vault {
     pub(crate) trash: Trash,
 }
 
-/// One change of a file at a time in this process, so that few threads poll its lock; other files are not held up.
+/// Serialises changes per file in this process, so that few threads poll its lock. Other files are not
+/// blocked.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<HashMap<RelPath, Arc<Mutex<()>>>>);
 
 impl Turns {
-    /// Does `work` when it is the turn of this call for `path`.
+    /// Runs `work` when no other call is changing `path`.
     pub(crate) fn take<T>(&self, path: &RelPath, work: impl FnOnce() -> T) -> T {
         let turn = Arc::clone(self.files().entry(path.clone()).or_default());
         let outcome = {
@@ -57,14 +58,14 @@ impl Turns {
             work()
         };
         let mut files = self.files();
-        // The map's and ours: no other call waits.
+        // Only the map and this call hold it: no other call waits.
         if Arc::strong_count(&turn) == 2 {
             files.remove(path);
         }
         outcome
     }
 
-    /// The same for two files, in an order that all calls keep to.
+    /// The same for two files, always locked in the same order.
     pub(crate) fn take_both<T>(&self, one: &RelPath, other: &RelPath, work: impl FnOnce() -> T) -> T {
         match one.cmp(other) {
             Ordering::Less => self.take(one, || self.take(other, work)),
@@ -78,7 +79,7 @@ impl Turns {
     }
 }
 
-/// What a call is about to do with a path.
+/// What a call is going to do with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Look,
@@ -114,7 +115,7 @@ impl Vault {
             return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
         }
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
-        // What holds for a `.json` of a manual is "as much as the server allows".
+        // With `full`, and for a `.json`, the limit is the server's maximum.
         let kind =
             if full || Format::of(&path) == Some(Format::Json) { FileType::Json } else { FileType::Md };
         let max_chars = self.hard.chars(request.limits, kind);
@@ -145,7 +146,7 @@ impl Vault {
             match request.mode {
                 Mode::Append => {
                     let file = Locked::to_append(dir, name).map_err(failed)?.ok_or_else(missing)?;
-                    // A byte order mark belongs only at the start of a file.
+                    // A byte order mark is only valid at the start of a file.
                     let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
                     self.append(&path, dir, &file, content.as_bytes())
                 }
@@ -173,11 +174,11 @@ impl Vault {
         let failed = |error| self.failed(path, &error);
         let (folder, name) = path.split();
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-        // Locked until the new file has the name: what others write meanwhile is not lost.
+        // Locked until the new file has the name, so that concurrent writes are not lost.
         let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
             return Err(Refusal::not_found(format!("there is no `{path}`")));
         };
-        // Editors ask for no lock.
+        // Editors do not take the lock, so the file may change while it is read.
         let text = snapshot::read(path.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
@@ -192,12 +193,12 @@ impl Vault {
         Ok(replacements)
     }
 
-    /// Checks where a copy is to go, before anything is read.
+    /// Checks the target of a copy, before anything is read.
     pub(crate) fn destination(to_path: &str, mode: Mode) -> Result<RelPath, Refusal> {
         admit(to_path, Use::Write(mode))
     }
 
-    /// Puts `text` there; how many bytes that took. A byte order mark goes first only in a file that is all new.
+    /// Writes `text`; returns the number of bytes. `bom` is written only when overwriting.
     pub(crate) fn receive(&self, to: &RelPath, mode: Mode, text: &str, bom: &str) -> Result<u64, Refusal> {
         self.turns.take(to, || match mode {
             Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], |dir, name, parts| {
@@ -207,7 +208,7 @@ impl Vault {
         })
     }
 
-    /// Puts `text` at the end of the section with that title; how many bytes that took.
+    /// Inserts `text` at the end of the section with that title; returns the number of bytes.
     pub(crate) fn receive_under(&self, to: &RelPath, title: &str, text: &str) -> Result<u64, Refusal> {
         let failed = |error| self.failed(to, &error);
         self.turns.take(to, || {
@@ -250,8 +251,8 @@ impl Vault {
         })
     }
 
-    /// Puts a picture beside a note, unless it is there already; under another name if that one is taken by something
-    /// else. Where it is, and whether it is new.
+    /// Stores a picture next to a note, unless it already exists; under another name if a different file has
+    /// that one. Returns its path, and whether it is new.
     pub(crate) fn receive_picture(&self, path: &RelPath, bytes: &[u8]) -> Result<(RelPath, bool), Refusal> {
         let (folder, name) = path.split();
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -280,7 +281,7 @@ impl Vault {
         read.is_ok() && found == bytes
     }
 
-    /// Takes a file away again that a call has made, and its folder if that has nothing else.
+    /// Removes a file that a call has created, and its folder if that is new and empty.
     pub(crate) fn take_back(&self, path: &RelPath, is_folder_new: bool) {
         let (folder, name) = path.split();
         let taken = self.root.folder(folder.as_ref()).and_then(|dir| disk::unlink(dir.as_fd(), name));
@@ -306,7 +307,7 @@ impl Vault {
                 Err(error) => return Err(failed(error)),
             }
             match self.put(path, &[text], write::create) {
-                // Another process was faster: there is something to append to now.
+                // Another process created the file in the meantime: append to it.
                 Err(refusal) if refusal.code == Code::Conflict => {}
                 outcome => return outcome,
             }
@@ -314,7 +315,7 @@ impl Vault {
         Err(Refusal::conflict(format!("`{path}` comes and goes while it is to be appended to; try again")))
     }
 
-    /// Adds to the end of a file that is locked.
+    /// Appends to a locked file.
     fn append(
         &self,
         path: &RelPath,
@@ -334,7 +335,7 @@ impl Vault {
         self.swept(dir, || file.append(bytes)).map_err(failed)
     }
 
-    /// Writes a whole file with `write`, and makes the folders it lies in.
+    /// Writes a whole file with `write`, and creates its folders.
     fn put(
         &self,
         path: &RelPath,
@@ -358,7 +359,8 @@ impl Vault {
         }
     }
 
-    /// Replaces a file and keeps what it was in the trash. A disk that has no room for both has room for the new one.
+    /// Replaces a file and stores the old text in the trash. If the disk has no space for both, only the new
+    /// text is stored.
     pub(crate) fn replace_old(
         &self,
         path: &RelPath,
@@ -391,7 +393,7 @@ impl Vault {
         outcome
     }
 
-    /// Why nothing was written. A file where a folder is needed is in the way.
+    /// The refusal for a failed write; a file in the place of a folder is reported as a conflict.
     pub(crate) fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
         match self.root.file_on_the_way(path, error) {
             Some(file) => Refusal::conflict(format!("`{file}` is a file, not a folder; choose another path")),
@@ -399,7 +401,7 @@ impl Vault {
         }
     }
 
-    /// Makes a new file in a folder in which nothing unfinished is left.
+    /// Creates a file, after removing what killed processes left in its folder.
     pub(crate) fn swept<T>(
         &self,
         dir: BorrowedFd<'_>,
@@ -412,7 +414,7 @@ impl Vault {
     }
 }
 
-/// What could not be read again is not written.
+/// Refuses to write a file that would be too large to read.
 fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
@@ -423,7 +425,7 @@ fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
     .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES })))
 }
 
-/// Checks a path's form, and that this may be done with it.
+/// Checks that a path is valid and allows this use.
 pub(crate) fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     let path = RelPath::parse(path)?;
     if is_system(&path) {
@@ -451,7 +453,7 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a file of the vault is there for callers.
+/// Whether callers can see a file of the vault.
 pub(crate) fn is_visible(path: &RelPath) -> bool {
     !is_system(path) && !is_temporary(path.name())
 }
@@ -460,7 +462,7 @@ fn is_system(path: &RelPath) -> bool {
     fold_name(path.first()) == SYSTEM
 }
 
-/// `YYYY-MM-DD`, of a day that exists.
+/// Whether a text is a valid date of the form `YYYY-MM-DD`.
 fn is_date(text: &str) -> bool {
     let is_form = text.len() == 10
         && text.bytes().enumerate().all(|(place, byte)| match place {

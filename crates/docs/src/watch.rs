@@ -1,4 +1,4 @@
-//! Being told by the system what changes below a root, so that not all of it has to be looked at again.
+//! Watches for changes below a root, so that a search need not check all files.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ pub(crate) use self::inotify::Watch;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) use self::nowhere::Watch;
 
-/// What has to be looked at again.
+/// What has to be checked again.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// All of it.
+    /// All files.
     pub(crate) everything: bool,
-    /// Folders, with all that is below them.
+    /// Folders, with everything below them.
     pub(crate) folders: BTreeSet<RelPath>,
     pub(crate) files: BTreeSet<RelPath>,
 }
@@ -49,8 +49,8 @@ mod inotify {
 
     const EVENT_BYTES: usize = 8 * 1024;
 
-    /// Filesystems that only this system changes, so that it sees every change: ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlay,
-    /// f2fs, zfs, bcachefs, jfs, reiserfs, squashfs, erofs, iso9660, vfat, exfat, ntfs.
+    /// Filesystems that only this system changes, so that it sees every change: ext2 to 4, xfs, btrfs, tmpfs,
+    /// ramfs, overlay, f2fs, zfs, bcachefs, jfs, reiserfs, squashfs, erofs, iso9660, vfat, exfat, ntfs.
     const LOCAL: [u64; 17] = [
         0xef53,
         0x5846_5342,
@@ -71,25 +71,25 @@ mod inotify {
         0x7366_746e,
     ];
 
-    /// The folders that are watched. Files are not: their folders tell of them.
+    /// The watched folders. Files are not watched themselves: their folder's watch reports them.
     #[derive(Debug)]
     pub(crate) struct Watch {
         inotify: OwnedFd,
-        /// By the number that the system gave; `None` is the root.
+        /// By inotify's watch descriptor; `None` is the root.
         folders: HashMap<i32, Option<RelPath>>,
-        /// The last device seen that has a local filesystem.
+        /// The last device found to have a local filesystem.
         local: Option<i128>,
     }
 
     impl Watch {
-        /// `None` where the system has no more of them.
+        /// `None` if the system has no inotify instance left.
         pub(crate) fn new() -> Option<Self> {
             let inotify = step().and_then(|()| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK));
             let told = inotify.map_err(|error| tracing::info!(%error, "the manuals are not watched"));
             Some(Self { inotify: told.ok()?, folders: HashMap::new(), local: None })
         }
 
-        /// Watches a folder from now on. Fails where not every change would be told of.
+        /// Starts watching a folder. Fails if some changes would not be reported.
         pub(crate) fn add(&mut self, folder: BorrowedFd<'_>, path: Option<&RelPath>) -> Result<(), Errno> {
             step()?;
             let device = i128::from(rustix::fs::fstat(folder)?.st_dev);
@@ -101,14 +101,14 @@ mod inotify {
                 }
                 self.local = Some(device);
             }
-            // A folder that is held open, and not whatever has its name by now.
+            // By file descriptor, because the path may refer to another folder by now.
             let place = format!("/proc/self/fd/{}", folder.as_raw_fd());
             let number = inotify::add_watch(&self.inotify, place, EVENTS)?;
             self.folders.insert(number, path.cloned());
             Ok(())
         }
 
-        /// What has changed since the last time.
+        /// Collects the changes since the last call.
         pub(crate) fn drain(&mut self, changes: &mut Changes) {
             let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
             let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -142,13 +142,13 @@ mod inotify {
             }
         }
 
-        /// Stops to watch a folder, and those below it: they may be somewhere else by now.
+        /// Stops watching a folder and those below it: they may have been moved.
         pub(crate) fn forget(&mut self, folder: &RelPath) {
             let gone = self
                 .folders
                 .extract_if(|_, path| path.as_ref().is_some_and(|path| path.is_at_or_below(folder)));
             for (number, _) in gone {
-                // It may be gone.
+                // Fails if the folder was removed.
                 _ = inotify::remove_watch(&self.inotify, number);
             }
         }
@@ -160,7 +160,7 @@ mod inotify {
     }
 }
 
-/// Other systems tell of changes to a file only who has it open.
+/// Other systems can watch a file only while it is open.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod nowhere {
     use std::os::fd::BorrowedFd;
@@ -192,7 +192,7 @@ mod nowhere {
     }
 }
 
-/// Lets the watch fail in tests.
+/// Makes the watch fail in tests.
 #[cfg(test)]
 pub(crate) mod fault {
     use std::cell::Cell;
@@ -203,7 +203,7 @@ pub(crate) mod fault {
         static FAULT: Cell<Option<(usize, Errno)>> = const { Cell::new(None) };
     }
 
-    /// Runs `work` while there can be so many watched folders less one, and then `errno`; none at all if that is zero.
+    /// Runs `work` with `steps` successful operations of the watch, after which each fails with `errno`.
     pub(crate) fn with(steps: usize, errno: Errno, work: impl FnOnce()) {
         FAULT.set(Some((steps, errno)));
         work();

@@ -1,4 +1,4 @@
-//! Changing a file so that readers find the old content or the new, never a part.
+//! Changes files atomically: readers see the old content or the new, never a part.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use crate::lock::Locked;
 use crate::root::{identity, stat_name};
 use crate::temporary::Temporary;
 
-/// How often a change starts again because another process has changed the file meanwhile.
+/// How often to retry a change because another process has changed the file meanwhile.
 pub(crate) const ATTEMPTS: usize = 10;
 
-/// A new file's mode, of which the user's mask is subtracted.
+/// A new file's mode, before the umask.
 const FOR_ALL: Mode = Mode::from_raw_mode(0o666);
 
-/// Makes a file with the content `parts`, all of it or none; `EXIST` if the name is taken.
+/// Creates a file with the content `parts`, completely or not at all; `EXIST` if the name is taken.
 ///
-/// The content goes into a temporary file beside it, to the disk, and only then under its name.
+/// The content is written to a temporary file in the same folder and synced before it gets the name.
 pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
     if let Some(taken) = stat_name(dir, name)? {
         return Err(match FileType::from_raw_mode(taken.st_mode) {
@@ -36,7 +36,7 @@ pub(crate) fn create(dir: BorrowedFd<'_>, name: &str, parts: &[&[u8]]) -> io::Re
     Ok(written)
 }
 
-/// Takes a new file away again that a crash might take away too.
+/// Removes a new file that might not survive a crash.
 fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> io::Error {
     let is_ours = || -> io::Result<bool> {
         let ours = identity(&rustix::fs::fstat(file)?);
@@ -48,8 +48,8 @@ fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> 
     }
 }
 
-/// Gives `name` the content `parts`, whether it is there or not: all of it, or nothing happens. After a crash
-/// at any moment there is the old file or the new one. `replace` replaces an old one.
+/// Sets the content of `name`, whether it exists or not, completely or not at all. After a crash there is
+/// either the old file or the new one. `replace` replaces an existing file.
 pub(crate) fn overwrite(
     dir: BorrowedFd<'_>,
     name: &str,
@@ -61,7 +61,7 @@ pub(crate) fn overwrite(
             return replace(&old, parts);
         }
         match create(dir, name, parts) {
-            // Another process was faster: there is something to replace now.
+            // Another process created the file in the meantime: replace it.
             Err(error) if is_taken(&error) => {}
             outcome => return outcome,
         }
@@ -69,10 +69,10 @@ pub(crate) fn overwrite(
     Err(Errno::BUSY.into())
 }
 
-/// Gives a file another name, which must be free, to the disk itself. What might not survive a crash is taken back.
+/// Renames a file and syncs it. The new name must be free. If the sync fails, the rename is undone.
 pub(crate) fn relocate(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
     disk::move_new(from, old, to, new)?;
-    // First where it is: a crash in between leaves two names rather than none.
+    // Sync the new folder first: a crash in between leaves two names rather than none.
     let synced = disk::sync_folder(to).and_then(|()| disk::sync_folder(from));
     synced.map_err(|error| match disk::move_new(to, new, from, old) {
         Ok(()) => error,
@@ -80,18 +80,18 @@ pub(crate) fn relocate(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new:
     })
 }
 
-/// Whether a file could not be made because its name is taken.
+/// Whether a file could not be created because its name is taken.
 pub(crate) fn is_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::EXIST)
 }
 
-/// A file has its new name, but may lose it in a crash.
+/// The change is made, but might not survive a crash.
 #[derive(Debug, thiserror::Error)]
 #[error("the change is made, but may not survive a crash: {0}")]
 pub(crate) struct NotDurable(#[from] io::Error);
 
 impl NotDurable {
-    /// What the system said, if that is what an error is.
+    /// The system's error, if `error` is a [`NotDurable`].
     pub(crate) fn of(error: &io::Error) -> Option<&io::Error> {
         error.get_ref()?.downcast_ref::<Self>().map(|Self(source)| source)
     }
@@ -155,7 +155,7 @@ mod tests {
             Locked::to_append(self.handle.as_fd(), name).unwrap().expect("the file is there").append(bytes)
         }
 
-        /// Every name and what is in it.
+        /// Every file's name and content.
         fn content(&self) -> Vec<(String, String)> {
             let mut all: Vec<_> = fs::read_dir(self.dir.path())
                 .unwrap()
@@ -177,7 +177,7 @@ mod tests {
         (name.to_owned(), text.to_owned())
     }
 
-    /// What is on the disk after a crash depends on the order, so each call is in its place.
+    /// The state after a crash depends on the order of the calls, so the test fixes the order.
     #[test]
     fn the_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer() {
         let folder = Folder::new();
@@ -212,7 +212,7 @@ mod tests {
             for (step, errno) in steps.iter().flat_map(|step| [(*step, Errno::NOSPC), (*step, Errno::IO)]) {
                 let folder = Folder::with("a.md", "old");
                 let error = fault::with(step, errno, || change(&folder, "a.md", b"new text")).unwrap_err();
-                // Once it has its name, the new file stays, though it may not survive a power loss.
+                // After the rename the new file stays, though it may not survive a power loss.
                 let (system, want) = match NotDurable::of(&error) {
                     Some(source) if step == Step::SyncFolder => (source, new),
                     _ => (&error, "old"),
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// An editor asks for no lock.
+    /// Editors do not take the lock.
     #[test]
     fn an_append_takes_nothing_away_that_others_wrote_meanwhile() {
         let folder = Folder::with("a.md", "old\n");
@@ -276,7 +276,7 @@ mod tests {
         Some(value)
     }
 
-    /// Whether this disk has attributes of that kind; some have not, such as old ones in memory.
+    /// Returns whether the filesystem supports such attributes; old in-memory ones do not.
     fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
         match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
             Ok(()) => true,
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// An access control list: everybody by class, and one user by number, who may read and write.
+    /// An access control list with the three classes, and one user by number who may read and write.
     fn acl_for(user: u32) -> Vec<u8> {
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, rights, id) in
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A folder can say that each new file in it is open to somebody. The one that is replaced was not.
+    /// A folder's default ACL can give a user access to each new file. The replaced file did not.
     #[test]
     fn a_changed_file_gets_no_rights_from_its_folder() {
         for change in [Folder::overwrite, Folder::append] {
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Root gives files away; others cannot, and then the mode must not let the wrong group in.
+    /// Root can change a file's owner; others cannot, and then the mode must not give another group access.
     #[test]
     fn a_changed_file_keeps_its_owner_where_it_can() {
         if !rustix::process::geteuid().is_root() {
@@ -422,7 +422,7 @@ mod tests {
         let folder = Folder::new();
         folder.create("a.md", b"old").unwrap();
         assert!(is_taken(&folder.create("a.md", b"new").unwrap_err()));
-        // Also when it is taken between the look and the rename.
+        // Also if the name is taken between the check and the rename.
         let temporary = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
         assert!(is_taken(&temporary.take_new_name("a.md").unwrap_err()));
         assert_eq!(folder.content(), [file("a.md", "old")]);
@@ -463,7 +463,7 @@ mod tests {
         for round in 0..3 {
             let left = temporary_name();
             fs::write(folder.dir.path().join(&left), "half").unwrap();
-            // Two changes within one tick of the disk's clock would look like one.
+            // Two changes within one tick of the filesystem clock would look like one.
             let tick = Instant::now() + Duration::from_secs(10);
             while !Stamp::of(&rustix::fs::fstat(&folder.handle).unwrap()).is_settled()
                 && Instant::now() < tick
@@ -494,9 +494,9 @@ mod tests {
             }
             unreachable!("there is always another one");
         };
-        // Who holds it does nothing.
+        // The file does not change.
         assert!(waited(Duration::from_secs(60), &stamps[..1]) < Duration::from_secs(30));
-        // The file changes all the time: that is progress, but has an end too.
+        // The file keeps changing: waiting continues, but not forever.
         assert!(waited(long, &stamps) >= long);
     }
 

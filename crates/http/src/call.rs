@@ -28,7 +28,7 @@ use crate::stream::KEEP_ALIVE;
 /// A call that takes longer is answered with a stream, whose comments keep the connection alive.
 const QUICK: Duration = Duration::from_secs(5);
 
-/// A call, and how it is to be answered.
+/// A call and how to answer it.
 pub(crate) struct Request {
     pub(crate) era: Era,
     pub(crate) id: RpcId,
@@ -36,18 +36,18 @@ pub(crate) struct Request {
     pub(crate) meta: CallMeta,
     pub(crate) received: Option<Instant>,
     pub(crate) session: Option<Arc<Session>>,
-    /// Not there where nobody calls again.
+    /// `None` if the client cannot retry the call.
     pub(crate) known: Option<Known>,
 }
 
-/// What is known of a call that waits for answers: nobody else may bring them.
+/// Identifies a call that waits for answers: only the same principal may supply them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Known {
     pub(crate) tool: String,
     pub(crate) principal: Principal,
 }
 
-/// A client that has called again.
+/// A retry of a call by the client.
 #[derive(Debug)]
 pub(crate) struct Retried {
     id: RpcId,
@@ -65,8 +65,9 @@ pub(crate) enum Said {
     Answer(Bytes),
 }
 
-/// Runs a call. It is answered by one message if it is quick and has no progress to tell of, else by a stream of events. When
-/// the client closes the request, and so this future or the response's body is dropped, the call is cancelled.
+/// Runs a call. The response is a single message if the call is quick and reports no progress, otherwise a
+/// stream of events. If the client closes the request, this future or the response's body is dropped, which
+/// cancels the call.
 pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Response, Refusal> {
     let Request { era, id, call, meta, received, session, known } = asked;
     let parts = (call.name.as_str(), &call.arguments, &meta);
@@ -109,7 +110,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Respo
     Ok(reply.response().await)
 }
 
-/// Goes on with a call that waits for answers.
+/// Continues a call that waits for answers.
 pub(crate) fn retry(
     shared: &Shared,
     known: &Known,
@@ -126,7 +127,7 @@ pub(crate) fn retry(
     Ok(reply)
 }
 
-/// The client's request; dropped before it is answered, it cancels the call.
+/// The client's request; dropping it before it is answered cancels the call.
 struct OpenRequest {
     request: CancellationToken,
     of: Option<(Arc<Session>, IdKey)>,
@@ -141,7 +142,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// What the client is told.
+/// The messages for the client.
 pub(crate) struct Reply {
     said: mpsc::Receiver<Said>,
     _request: OpenRequest,
@@ -152,7 +153,7 @@ impl Reply {
         let first = match tokio::time::timeout(QUICK, self.said.recv()).await {
             Ok(Some(Said::Answer(answer))) => return json(StatusCode::OK, answer),
             Ok(Some(Said::Line(line))) => Some(event(&line)),
-            // A call that was cancelled has no answer, and so the stream has no event.
+            // A cancelled call has no answer, so the stream ends without one.
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
         };
@@ -182,7 +183,7 @@ struct Run {
     session: Option<Arc<Session>>,
     /// Ends the call.
     cancelled: CancellationToken,
-    /// The request that is to be answered has been closed, or the call cancelled.
+    /// Cancelled when the request to be answered is closed, or with the call.
     request: CancellationToken,
     says: mpsc::Sender<Said>,
     known: Option<Known>,
@@ -223,7 +224,7 @@ impl Run {
         }
     }
 
-    /// Runs the call to its result, and passes its progress and its questions on; `None` when it is cancelled.
+    /// Runs the call to its result, and forwards its progress and its questions; `None` if it is cancelled.
     async fn outcome(
         &mut self,
         shared: &Shared,
@@ -235,7 +236,8 @@ impl Run {
         let mut running = self.begin(shared).await?;
         let call = ToolCall { name: call.name, arguments: call.arguments, meta };
         let mut call = shared.dispatcher.run(call, self.cancelled.clone(), trace);
-        // A client that does not read its reports keeps no tool waiting: a newer one takes the place of an older one.
+        // A client that does not read its reports must not block the tool: a newer report replaces an older
+        // one.
         let mut report: Option<Progress> = None;
         loop {
             let step = tokio::select! {
@@ -256,7 +258,7 @@ impl Run {
                         self.ask(session, asked);
                         continue;
                     }
-                    // Whoever waits for a person keeps nobody else waiting.
+                    // A call that waits for a user must not block other calls.
                     drop(running);
                     let mut done = None;
                     (token, report) = (self.require(asked, &mut call, &mut done).await?, None);
@@ -284,7 +286,7 @@ impl Run {
         }
     }
 
-    /// Asks on the stream of the call; the answer comes with another request of the session.
+    /// Asks on the stream of the call; the answer arrives in another request of the session.
     fn ask(&self, session: &Arc<Session>, asked: Asked) {
         let (session, ended, says) = (Arc::clone(session), self.cancelled.clone(), self.says.clone());
         tokio::spawn(async move {
@@ -296,8 +298,8 @@ impl Run {
         });
     }
 
-    /// Asks by a result, and waits until the client calls again; then that request is the one to be answered, and its progress token
-    /// the one that counts. `None` when the client does not come back.
+    /// Asks by returning a result, and waits until the client retries; the retry is then the request to
+    /// answer, and its progress token replaces the old one. `None` if the client does not retry.
     async fn require<F: Future>(
         &mut self,
         asked: Asked,

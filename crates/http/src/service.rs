@@ -31,14 +31,14 @@ use crate::refusal::Refusal;
 use crate::session::{Session, Sessions};
 use crate::stream::ChangeStream;
 
-/// How many calls may run or wait, for each one that may run.
+/// The number of calls that may run or wait, per call that may run.
 const WAITING: usize = 8;
 
-/// Calls that may wait for answers to their questions, of clients without sessions.
+/// The number of calls that may wait for answers, of clients without sessions.
 const MAX_ASKING: usize = 1024;
 
-/// An MCP server as a tower service, for any path of any server: [`service`](crate::service) makes one. Clones are one and the
-/// same.
+/// An MCP server as a tower service, for any path of any server; created by [`service`](crate::service).
+/// Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct McpService(pub(crate) Arc<Shared>);
 
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) running: Semaphore,
     /// Limits the calls that run or wait.
     pub(crate) places: Arc<Semaphore>,
-    /// Calls that go on when their clients call again.
+    /// Calls that continue when their clients retry.
     pub(crate) waiting: WaitingRoom<call::Known, call::Retried>,
     pub(crate) metrics: Metrics,
     /// The answer to `tools/list`, and the list it was written from.

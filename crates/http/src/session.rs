@@ -18,7 +18,7 @@ pub(crate) struct Session {
     principal: Principal,
     /// Cancelled when the session ends; its calls are cancelled with it.
     pub(crate) ended: CancellationToken,
-    /// What tools have asked, and the client has not answered.
+    /// Questions of tools that the client has not answered yet.
     pub(crate) questions: OpenQuestions,
     state: Mutex<State>,
 }

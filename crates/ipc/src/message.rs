@@ -56,7 +56,7 @@ struct Meta<'a> {
     can_ask: bool,
 }
 
-/// Nothing but `true` says that somebody can be asked.
+/// Only the literal `true` announces support for questions.
 fn true_or_not<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(<&RawValue>::deserialize(deserializer)?.get() == "true")
 }
@@ -86,7 +86,7 @@ pub(crate) enum Request {
     Call(ToolCall, Option<Client>),
     /// `watch_tools`, with the revision that the bridge knows.
     Watch(Option<u64>),
-    /// No request: the answer to a question whose call has ended.
+    /// Not a request: the answer to a question whose call has already ended.
     Answer,
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn write_request(call: ToolCall) -> Parts {
     Parts { head, payload: call.arguments, tail: tail.into_bytes() }
 }
 
-/// An answer from a parent: progress, any number of times, then one of the other two.
+/// A message from a parent: any number of progress reports and questions, then a result or an error.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The tool ran; `isError` inside says whether it failed.
@@ -197,20 +197,20 @@ pub(crate) enum Reply {
     Error(ToolError),
     /// The call's progress, if it could be read.
     Progress(Option<Progress>),
-    /// A question to somebody at the other end.
+    /// A question to the user of the bridge's client.
     Ask(Ask),
 }
 
-/// A question on the wire, to a bridge that has said that it can ask.
+/// A question on the wire, for a bridge that has announced support for questions.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(expecting = "an object")]
 pub(crate) struct Ask {
-    /// Which question of the call it is.
+    /// The question's number within the call.
     pub(crate) id: u64,
-    /// What is asked; nothing when the question is taken back.
+    /// The question's text; `None` cancels the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// What an answer looks like.
+    /// The schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schema: Option<Box<RawValue>>,
 }
@@ -225,7 +225,7 @@ impl Ask {
         Self { id, message: None, schema: None }
     }
 
-    /// The question; `None` when it is taken back.
+    /// The question; `None` if this cancels it.
     pub(crate) fn question(self) -> Option<Question> {
         let schema = self.schema.map_or_else(RawJson::empty_object, |schema| {
             RawJson::written(String::from(Box::<str>::from(schema)).into_bytes())
@@ -247,7 +247,7 @@ struct AnswerPayload {
     error: Option<String>,
 }
 
-/// Writes what became of a question.
+/// Writes the answer to a question.
 pub(crate) fn write_answer(id: u64, answer: Result<Answered, ToolError>) -> Parts {
     let (mut content, mut error) = (None, None);
     let action = match answer {
@@ -267,7 +267,7 @@ pub(crate) fn write_answer(id: u64, answer: Result<Answered, ToolError>) -> Part
     Parts { head: br#"{"answer":"#.to_vec(), payload: written(&payload), tail: b"}".to_vec() }
 }
 
-/// Reads what became of a question: which, and the answer or why there is none.
+/// Reads the answer to a question: its number, and the answer or the error.
 pub(crate) fn read_answer(frame: &Bytes) -> Result<(u64, Result<Answered, String>), IpcError> {
     #[derive(Deserialize)]
     struct Message {
@@ -318,7 +318,7 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
         let unread = |error| invalid(format!("the parent's `ask` cannot be read: {error}"));
         return ask.decode().map(Reply::Ask).map_err(unread);
     }
-    // Where it stands beside another, it is as unknown as any member.
+    // Next to another member, `ask` is ignored like an unknown one.
     match (found.result, [error, progress]) {
         (Some(Ok(result)), [None, None]) => Ok(Reply::Result(RawJson::result_span(frame, result))),
         (Some(Err(flaw)), [None, None]) => Err(invalid(format!("the parent's `result` is unusable: {flaw}"))),

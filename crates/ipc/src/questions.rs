@@ -11,25 +11,25 @@ use crate::IpcError;
 use crate::frame::FrameReader;
 use crate::message::{Ask, read_answer};
 
-/// What a parent has asked, and the bridge has not answered.
+/// Questions of a parent that the bridge has not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     asked: Vec<(u64, Asked)>,
     last: u64,
 }
 
-/// What happens while a call goes on.
+/// Events while a call runs.
 pub(crate) enum News {
-    /// The bridge has hung up.
+    /// The bridge has closed the connection.
     Closed,
-    /// A question has its answer.
+    /// A question was answered.
     Answered,
-    /// Nobody wants the answer to this question any more.
+    /// The handler no longer waits for the answer to this question.
     TakenBack(u64),
 }
 
 impl Questions {
-    /// Notes a question; what the bridge is told.
+    /// Registers a question and returns the message for the bridge.
     pub(crate) fn put(&mut self, asked: Asked) -> Ask {
         self.last += 1;
         let ask = Ask::new(self.last, &asked.question);
@@ -37,8 +37,8 @@ impl Questions {
         ask
     }
 
-    /// Waits for the bridge, or for a question to be taken back. As long as nothing is asked, what the bridge sends is left
-    /// where it is. Cancel-safe.
+    /// Waits for a message of the bridge, or until a question is cancelled. While there are no questions,
+    /// data from the bridge is left unread. Cancel-safe.
     pub(crate) async fn next(&mut self, reader: &mut FrameReader<SocketReader>) -> Result<News, IpcError> {
         if self.asked.is_empty() {
             reader.closed().await;
@@ -56,7 +56,7 @@ impl Questions {
         };
         let Some(frame) = frame else { return Ok(News::Closed) };
         let (id, answer) = read_answer(&frame)?;
-        // One that was taken back has crossed its answer.
+        // An unknown id belongs to a question that was cancelled before its answer arrived.
         if let Some(place) = self.asked.iter().position(|(own, _)| *own == id) {
             let (_, asked) = self.asked.swap_remove(place);
             match answer {
@@ -68,12 +68,12 @@ impl Questions {
     }
 }
 
-/// What a bridge passes on to its client.
+/// Questions that a bridge has forwarded to its client.
 #[derive(Default)]
 pub(crate) struct PassedOn(Vec<(u64, Option<Pending>)>);
 
 impl PassedOn {
-    /// Asks what the parent asks, or takes it back.
+    /// Forwards a question of the parent, or cancels it.
     pub(crate) fn take(&mut self, ask: Ask, context: &CallContext) {
         let id = ask.id;
         match ask.question() {

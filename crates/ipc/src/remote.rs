@@ -57,7 +57,7 @@ pub struct Remote {
 pub(crate) struct Parent {
     socket: PathBuf,
     schema: Option<PathBuf>,
-    /// Whether it knows our extensions.
+    /// Whether the parent supports our extensions.
     is_ours: bool,
     list: RwLock<(ToolList, Stamp)>,
     changed: Arc<watch::Sender<()>>,
@@ -153,7 +153,7 @@ impl Parent {
         changed: Arc<watch::Sender<()>>,
     ) -> Result<Self, IpcError> {
         let list = read_stamped(&schema)?;
-        // Others were not told of `watch_tools`, and are not asked.
+        // `watch_tools` is an extension, so only our own sessions are asked.
         let is_ours = id_of(&socket).is_some_and(|own| own.is_ours() && Some(own) == id_of(&schema));
         let schema = is_ours.then_some(schema);
         Self::new(socket, schema, list, changed)
@@ -224,7 +224,7 @@ impl Parent {
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
         let wants_progress = call.meta.progress_token.is_some();
-        // An extension, as `watch_tools` is.
+        // An extension, like `watch_tools`.
         let can_ask = context.can_ask() && self.is_ours;
         call.meta.can_ask = can_ask;
         let client = call.meta.client.clone();
@@ -384,7 +384,7 @@ impl Exchange {
     }
 }
 
-/// An answer that can be carried.
+/// The answer, or an error if it is too large.
 fn sized(id: u64, answer: Result<Answer, ToolError>) -> Parts {
     let parts = write_answer(id, answer);
     match check_size(parts.size()) {

@@ -128,7 +128,7 @@ impl Server {
                     let Some(answer) = answer else { return Ok(()) };
                     connection.send(&answer).await?;
                 }
-                // It has crossed the end of its call.
+                // The answer arrived after the end of its call.
                 Ok(Request::Answer) => {}
                 Ok(Request::Call(mut call, introduced)) => {
                     if let Some(introduced) = introduced {

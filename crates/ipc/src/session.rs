@@ -84,7 +84,7 @@ struct Running {
     server: JoinHandle<()>,
     /// The task that keeps the schema file up to date.
     listing: Option<AbortOnDropHandle<()>>,
-    _end: SessionEnd,
+    end: SessionEnd,
 }
 
 /// Records the end of the session in the trace when dropped.
@@ -214,7 +214,7 @@ impl SessionBuilder {
             owner: std::process::id(),
             running: Shared::default(),
         };
-        let running = Running { name: None, files, server, listing: None, _end: SessionEnd { id, tracer } };
+        let running = Running { name: None, files, server, listing: None, end: SessionEnd { id, tracer } };
         *lock(&session.running) = Some(running);
         let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
         let listing = tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
@@ -344,7 +344,8 @@ impl Session {
         if self.is_copy() {
             return;
         }
-        let Some(server) = self.end() else { return };
+        // The trace's last line comes after those of the calls.
+        let Some((server, _end)) = self.end() else { return };
         if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
             tracing::warn!("a call did not end in time and was abandoned");
         }
@@ -374,10 +375,10 @@ impl Session {
 
     /// Removes the files and tells the server to end. The lock makes a concurrent second call wait until the files
     /// are gone.
-    fn end(&self) -> Option<JoinHandle<()>> {
+    fn end(&self) -> Option<(JoinHandle<()>, SessionEnd)> {
         self.stop.cancel();
         let mut running = lock(&self.running);
-        running.take().map(|running| running.server)
+        running.take().map(|running| (running.server, running.end))
     }
 
     /// Whether this is a fork's copy of a session. The session and its files belong to the other process, and the

@@ -214,20 +214,20 @@ struct Shared<O> {
     under_way: Mutex<HashMap<IdKey, AbortHandle>>,
     running: Semaphore,
     arguments: Budget,
-    /// What tools have asked, and the client has not answered.
+    /// Questions of tools that the client has not answered yet.
     questions: OpenQuestions,
-    /// Calls that go on when the client calls again; each with its tool and its task.
+    /// Calls that continue when the client retries; each with its tool and its task.
     waiting: WaitingRoom<(u64, AbortHandle), Retried>,
 }
 
-/// A client that has called again.
+/// A retry of a call by the client.
 struct Retried {
     id: RpcId,
     progress_token: Option<RawJson>,
     responses: RawJson,
 }
 
-/// How a call has ended, and that it counts as running until its answer has been written.
+/// The outcome of a call, with the permit that it holds until its answer is written.
 type Ended<'a> = (Result<RawJson, ToolError>, Option<SemaphorePermit<'a>>);
 
 impl<O: Outgoing> Front<O> {
@@ -405,7 +405,7 @@ impl<O: Outgoing> Front<O> {
         self.refuse(Some(&id), &error);
     }
 
-    /// Goes on with a call that waits for answers.
+    /// Continues a call that waits for answers.
     fn retry(&self, id: &RpcId, tool: &str, retry: Retry, meta: CallMeta) -> Result<(), ErrorData> {
         let mut under_way = self.shared.lock();
         let Entry::Vacant(place) = under_way.entry(id.key.clone()) else {
@@ -422,7 +422,8 @@ impl<O: Outgoing> Front<O> {
         Ok(())
     }
 
-    /// After the client's last word: calls under way have a moment, answers being written a little more.
+    /// After the client has closed its end: gives running calls a moment to finish, and answers a little
+    /// longer to be written.
     async fn finish(&mut self) {
         self.shared.questions.close();
         self.shared.waiting.close();
@@ -445,15 +446,14 @@ impl<O: Outgoing> Front<O> {
     }
 }
 
-/// What a tool's name is told apart by. No copy of it: nearly no call ever waits for an answer.
+/// Identifies a tool by a hash of its name, to avoid a copy: hardly any call ever waits for an answer.
 fn tool_key(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
 }
 
-/// What a caller says about its call. It is read into something of its own: the line it stands in may be
-/// large, and the call may take long.
+/// Reads a call's `_meta`. The values are copied: the line may be large, and the call may take long.
 pub fn read_meta(meta: Option<RawJson>) -> CallMeta {
     let Some(meta) = meta else { return CallMeta::default() };
     let keys = ["claudecode/toolUseId", "progressToken", "traceparent"];
@@ -542,7 +542,8 @@ impl<O: Outgoing> Shared<O> {
         Ok(())
     }
 
-    /// Runs a call to its result, and passes its progress and its questions on; `None` when its client does not come back.
+    /// Runs a call to its result, and forwards its progress and its questions; `None` if its client does
+    /// not retry.
     async fn outcome<'a>(self: &'a Arc<Self>, job: &mut Job) -> io::Result<Option<Ended<'a>>> {
         let arguments = std::mem::replace(&mut job.call.arguments, RawJson::empty_object());
         let Some(arguments) = self.arguments.hold(arguments, job.call.line_bytes) else {
@@ -566,7 +567,8 @@ impl<O: Outgoing> Shared<O> {
                 (Step::Progress(_), None) => {}
                 (Step::Question(asked), _) if job.era == Era::Initialize => {
                     let (shared, ended) = (Arc::clone(self), ended.clone());
-                    // On the side: the call may go on meanwhile, and the client is told when it has ended.
+                    // In a separate task: the call may continue meanwhile, and the question is cancelled
+                    // when the call ends.
                     tokio::spawn(async move {
                         let send = |line: String| {
                             let shared = Arc::clone(&shared);

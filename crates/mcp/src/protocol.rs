@@ -19,7 +19,7 @@ pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 /// The member of a request's `_meta` with its protocol version.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// The member of a request's `_meta` that says what its sender can do.
+/// The member of a request's `_meta` with the client's capabilities.
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// How much of a client's name and version is kept.
@@ -36,9 +36,9 @@ pub struct Protocol {
     session_id: Option<String>,
     /// The number of this client.
     connection: Option<u64>,
-    /// It said in `initialize` that it can ask its user.
+    /// The client announced in `initialize` that it can ask its user.
     asks: bool,
-    /// Its last request that brought everything itself said so.
+    /// The client's last stateless request announced that.
     asks_now: bool,
 }
 
@@ -77,7 +77,7 @@ impl Protocol {
         self.client.clone()
     }
 
-    /// Whether the client can ask its user, as far as the last request of that era says.
+    /// Whether the client can ask its user, according to the last request of that era.
     #[must_use]
     pub fn can_ask(&self, era: Era) -> bool {
         match era {
@@ -150,7 +150,7 @@ impl Protocol {
         })?;
         self.is_initialized = true;
         self.meet(asked.params.client_info);
-        // One that names no way of asking knows this one.
+        // A client that names no mode supports forms.
         let elicitation = asked.params.capabilities.elicitation;
         self.asks = elicitation.is_some_and(|can| can.form.is_some() || can.url.is_none());
         let asked = asked.params.protocol_version;
@@ -178,13 +178,13 @@ pub fn version_of(meta: &RawJson) -> Option<String> {
     version?.decode().ok()
 }
 
-/// What a request says of itself.
+/// What a request's `_meta` contains.
 struct Asks {
-    /// The shape of its answer.
+    /// The form of its response.
     era: Era,
-    /// Who asks.
+    /// The client.
     client: Option<Implementation>,
-    /// Its sender can ask its user.
+    /// Whether the client can ask its user.
     can_ask: bool,
 }
 

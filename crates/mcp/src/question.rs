@@ -1,8 +1,9 @@
 //! Questions of tools to the client's user, in both eras of the protocol.
 //!
-//! Up to 2025-11-25 the server sends a request, `elicitation/create`, and the client answers it. From 2026-07-28 on the call
-//! itself is answered, by a result that says which input is required; the client calls again with the answers, and with a
-//! state by which its call is found. The handler waits meanwhile, and does not run twice.
+//! Up to 2025-11-25 the server sends the request `elicitation/create`, and the client answers it. From
+//! 2026-07-28 on, the call itself returns a result that lists the required input; the client retries the
+//! call with the answers and with a state that identifies it. The handler keeps waiting meanwhile, and does
+//! not run twice.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,22 +21,22 @@ use uuid::Uuid;
 
 use crate::rpc::{IdKey, invalid_params};
 
-/// Questions of one client that may be open at a time, and calls that may wait for answers.
+/// The maximum number of open questions per client, and of calls that wait for answers.
 pub(crate) const MAX_QUESTIONS: usize = 256;
 
-/// How long a call waits for the client to call again with the answers.
+/// How long a call waits for the client to retry it with the answers.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// The parameters of `elicitation/create`.
 fn params(question: &Question, mode: Option<&str>) -> RawJson {
     let Question { message, schema } = question;
     let mode = mode.map(|mode| format!(r#""mode":"{mode}","#)).unwrap_or_default();
-    // Its fields in their order.
+    // Written by hand to keep the order of the schema's fields.
     let params = format!(r#"{{{mode}"message":{},"requestedSchema":{schema}}}"#, json!(message));
     RawJson::written(params.into_bytes())
 }
 
-/// What a client has answered, or why it could not ask.
+/// The client's answer, or why it could not ask.
 type Reply = Result<Answer, String>;
 
 /// Reads an `ElicitResult`.
@@ -70,7 +71,7 @@ fn tell(asked: Asked, reply: Reply) {
     }
 }
 
-/// Requests of ours that the client has not answered.
+/// Our requests that the client has not answered yet.
 #[derive(Debug, Default)]
 pub struct OpenQuestions {
     open: Mutex<HashMap<String, oneshot::Sender<Reply>>>,
@@ -82,8 +83,9 @@ impl OpenQuestions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks, and tells the handler the answer. `send` writes a line to the client; `ended` is the end of the call, which takes the
-    /// question back, and so does a handler that no longer waits.
+    /// Asks a question and passes the answer to the handler. `send` writes a line to the client. The
+    /// question is cancelled when `ended` completes, which is the end of the call, or when the handler no
+    /// longer waits.
     pub async fn ask<S, E>(
         &self,
         mut asked: Asked,
@@ -125,13 +127,13 @@ impl OpenQuestions {
                 let line = format!(
                     r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{id}"}}}}"#
                 );
-                // It has stopped to listen, or is told.
+                // If this fails, the client is gone and needs no notification.
                 _ = send(line).await;
             }
         }
     }
 
-    /// Takes a client's response; one that answers nothing is dropped.
+    /// Handles a client's response; a response to an unknown request is ignored.
     pub fn take(&self, id: Option<&IdKey>, response: Result<&RawJson, &ErrorData>) {
         let Some(IdKey::Text(id)) = id else { return };
         let Some(sender) = self.lock().remove(id) else { return };
@@ -142,13 +144,13 @@ impl OpenQuestions {
         });
     }
 
-    /// The client will not answer any more.
+    /// Fails all open questions, because the client will not answer any more.
     pub fn close(&self) {
         self.lock().clear();
     }
 }
 
-/// A question of which the table knows, until it is dropped.
+/// An entry in the table of open questions; removed when dropped.
 struct Open<'a> {
     questions: &'a OpenQuestions,
     id: &'a str,
@@ -164,7 +166,7 @@ fn too_many(most: usize) -> String {
     format!("{most} questions wait for an answer, which is the limit")
 }
 
-/// The questions of one call that the client is to answer before it calls again.
+/// The questions of one call that the client has to answer before it retries.
 #[derive(Debug, Default)]
 pub struct Round {
     asked: Vec<(String, Asked)>,
@@ -178,13 +180,13 @@ impl Round {
         self.asked.push((format!("q{}", self.last), asked));
     }
 
-    /// Whether every question has its answer.
+    /// Whether no question is left to answer.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.asked.iter().all(|(_, asked)| asked.is_withdrawn())
     }
 
-    /// The result that asks.
+    /// The result that requests the input.
     #[must_use]
     pub fn result(&self, state: &str) -> RawJson {
         let request = |(key, asked): &(String, Asked)| {
@@ -198,7 +200,7 @@ impl Round {
         }))
     }
 
-    /// Tells the handler what the client has answered. What it left out is asked again.
+    /// Passes the client's answers to the handler. Missing answers are requested again.
     pub fn take(&mut self, responses: &RawJson) {
         let mut responses: HashMap<String, Box<RawValue>> = responses.decode().unwrap_or_default();
         for (key, asked) in std::mem::take(&mut self.asked) {
@@ -209,14 +211,15 @@ impl Round {
         }
     }
 
-    /// None of it can be asked, because so many wait already.
+    /// Fails all questions, because too many calls are waiting already.
     pub fn refuse(&mut self, most: usize) {
         for (_, asked) in self.asked.drain(..) {
             asked.fail(too_many(most));
         }
     }
 
-    /// Waits until the client calls again, while the call goes on; `None` when that takes too long or cannot be any more.
+    /// Waits until the client retries, while the call continues; `None` if that takes too long or has
+    /// become impossible.
     pub async fn wait<F: Future, R>(
         &mut self,
         call: &mut Underway<F>,
@@ -232,7 +235,7 @@ impl Round {
                 () = &mut too_long => return None,
                 step = call.next(), if done.is_none() => match step {
                     Step::Question(asked) => self.add(asked),
-                    // No request is open that it could be told to.
+                    // There is no open request to report progress to.
                     Step::Progress(_) => {}
                     Step::Done(outcome) => *done = Some(outcome),
                 },
@@ -241,7 +244,7 @@ impl Round {
     }
 }
 
-/// Calls that wait until their clients call again: what is known of each, and how it is told.
+/// Calls that wait until their clients retry: the data that identifies each, and the channel to resume it.
 #[derive(Debug)]
 pub struct WaitingRoom<K, R> {
     waiting: Mutex<Waiting<K, R>>,
@@ -251,7 +254,7 @@ pub struct WaitingRoom<K, R> {
 type Waiting<K, R> = HashMap<String, (K, oneshot::Sender<R>)>;
 
 impl<K, R> WaitingRoom<K, R> {
-    /// Room for so many.
+    /// At most `most` calls can wait.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { waiting: Mutex::default(), most }
@@ -261,7 +264,8 @@ impl<K, R> WaitingRoom<K, R> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a call in, if there is room; `known` says what is known of it, or that it has no business here.
+    /// Adds a call, if there is room; `known` returns the data that identifies it, or `None` if it was
+    /// cancelled.
     pub fn enter(&self, known: impl FnOnce() -> Option<K>) -> Entrance<'_, K, R> {
         let mut waiting = self.lock();
         if waiting.len() >= self.most {
@@ -269,13 +273,13 @@ impl<K, R> WaitingRoom<K, R> {
         }
         let Some(known) = known() else { return Entrance::Gone };
         let (sender, retry) = oneshot::channel();
-        // 122 random bits of the system: nobody guesses it.
+        // 122 random bits from the system, which cannot be guessed.
         let state = Uuid::new_v4().simple().to_string();
         waiting.insert(state.clone(), (known, sender));
         Entrance::Waits(Seat { room: self, state, retry })
     }
 
-    /// Takes the call out that waits for the client that names `state`, if it is this client's.
+    /// Removes the call that waits under `state`, if it belongs to this client.
     ///
     /// # Errors
     ///
@@ -290,13 +294,13 @@ impl<K, R> WaitingRoom<K, R> {
         found.then(|| waiting.remove(state)).flatten().ok_or_else(no_such_call)
     }
 
-    /// None of the clients will call again.
+    /// Drops all waiting calls, because no client will retry.
     pub fn close(&self) {
         self.lock().clear();
     }
 }
 
-/// That no call waits for these answers.
+/// The error for answers that no call waits for.
 #[must_use]
 pub fn no_such_call() -> ErrorData {
     invalid_params(
@@ -310,19 +314,19 @@ pub fn no_such_call() -> ErrorData {
 pub enum Entrance<'a, K, R> {
     /// It may.
     Waits(Seat<'a, K, R>),
-    /// So many wait already.
+    /// Too many calls are waiting already.
     Full(usize),
     /// It has been cancelled.
     Gone,
 }
 
-/// A call that waits; it stops to when this is dropped.
+/// A waiting call; removed when this is dropped.
 #[derive(Debug)]
 pub struct Seat<'a, K, R> {
     room: &'a WaitingRoom<K, R>,
-    /// What the client has to say to find it again.
+    /// Identifies the call when the client retries.
     pub state: String,
-    /// What the client brings when it calls again.
+    /// Receives the data of the client's retry.
     pub retry: oneshot::Receiver<R>,
 }
 

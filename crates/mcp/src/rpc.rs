@@ -97,9 +97,9 @@ pub enum Message {
     },
     /// Any other notification.
     Notification,
-    /// An answer to something that we have asked.
+    /// A response to one of our requests.
     Response {
-        /// The id of our request, where it can be read.
+        /// The id of our request, if it can be read.
         id: Option<IdKey>,
         /// The result, or the error.
         outcome: Result<RawJson, ErrorData>,
@@ -117,16 +117,16 @@ pub struct Call {
     pub meta: Option<RawJson>,
     /// The size of the whole message, which the arguments keep in memory.
     pub line_bytes: usize,
-    /// It goes on with a call that waits for answers.
+    /// Set if it continues a call that waits for answers.
     pub retry: Option<Box<Retry>>,
 }
 
-/// What a client brings that calls again.
+/// The additional data of a retried call.
 #[derive(Debug)]
 pub struct Retry {
-    /// Which call it goes on with.
+    /// Identifies the waiting call.
     pub state: String,
-    /// An object: the answers.
+    /// The answers, an object.
     pub responses: RawJson,
 }
 

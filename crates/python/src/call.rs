@@ -1,4 +1,4 @@
-//! A question to Python, and its answer.
+//! A call from Rust into Python, and its answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,8 @@ use crate::threads::Threads;
 
 type Answer = Result<RawJson, ToolError>;
 
-/// A question to Python: a tool to call, a permission to give, or a question of a tool to a person. It has one answer.
+/// A call into Python: a tool call, a permission request, or a question from a tool to the user. It is
+/// answered once.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Call {
     #[pyo3(get)]
@@ -25,28 +26,28 @@ pub(crate) struct Call {
     arguments: RawJson,
     #[pyo3(get)]
     tool_use_id: Option<String>,
-    /// As Python gave it; not there for a permission.
+    /// The tool object that Python registered; `None` for a permission.
     tool: Option<Arc<Py<PyAny>>>,
     client: Option<Box<Client>>,
-    /// Dropped with this object, so that a call which Python forgets fails instead of hanging.
+    /// Dropped with this object, so that a call that Python drops without an answer fails instead of hanging.
     answer: Mutex<Option<oneshot::Sender<Answer>>>,
     end: Arc<Mutex<End>>,
 }
 
-/// What is left to do when a question is answered, or no longer asked.
+/// State to clean up when the call is answered or cancelled.
 struct End {
     cancelled: bool,
     callback: Option<Py<PyAny>>,
-    /// For progress, until the answer is given.
+    /// For reporting progress, until the call is answered.
     context: Option<CallContext>,
-    /// Not in the call itself, which Python may keep.
+    /// Stored here and not in the call itself, which Python may keep alive.
     turn: Option<Turn>,
 }
 
-/// What is known of a client.
+/// What is known about a client.
 type Known<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, Option<u32>);
 
-/// The turn of a call that goes on after it was cancelled.
+/// The slot of a call that keeps running after it was cancelled.
 type Turn = Box<dyn Send + Sync>;
 
 #[pymethods]
@@ -57,21 +58,21 @@ impl Call {
         PyBytes::new(py, self.arguments.as_bytes())
     }
 
-    /// The tool that is called, as it was given.
+    /// The tool object that is called.
     #[getter]
     fn tool<'py>(&'py self, py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
         let tool = self.tool.as_ref().ok_or_else(|| PyAttributeError::new_err("a permission has no tool"))?;
         Ok(tool.bind(py))
     }
 
-    /// Who calls: name, version, session id and process, each as far as it is known.
+    /// The client: name, version, session id and process id, each if known.
     #[getter]
     fn client(&self) -> Option<Known<'_>> {
         let Client { name, version, session_id, pid, .. } = self.client.as_deref()?;
         Some((name.as_deref(), version.as_deref(), session_id.as_deref(), *pid))
     }
 
-    /// Answers with the JSON text of a result.
+    /// Answers with a result as JSON text.
     fn answer(&self, result: &[u8]) {
         let answer = RawJson::parse(result.to_vec()).map_err(|error| ToolError::Output {
             tool: self.name.clone(),
@@ -80,13 +81,14 @@ impl Call {
         self.settle(answer);
     }
 
-    /// Answers with an error of the class `type_name`. Takes any text: a failure must not fail.
+    /// Answers with an error of the class `type_name`. Accepts any string, because reporting a failure must
+    /// not fail.
     fn fail(&self, type_name: &Bound<'_, PyString>, message: &Bound<'_, PyString>) {
         let type_name = type_name.to_string_lossy().into_owned();
         self.settle(Err(ToolError::new(type_name, message.to_string_lossy())));
     }
 
-    /// Tells the caller how far it is. Does nothing when no progress is wanted, or when the answer was given.
+    /// Reports progress to the caller. Does nothing if the caller wants no progress or the call was answered.
     #[pyo3(signature = (progress, total=None, message=None))]
     fn report_progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         let end = lock(&self.end);
@@ -95,7 +97,8 @@ impl Call {
         }
     }
 
-    /// Asks a person for what fits a JSON Schema; `done` is told of the answer as JSON text, on the loop of `place`.
+    /// Asks the user for input that fits a JSON Schema; `done` is called with the answer as JSON text, on the
+    /// loop of `place`.
     fn ask(
         &self,
         py: Python<'_>,
@@ -109,7 +112,7 @@ impl Call {
         Task::start(py, place, done, async move {
             let answer = match context {
                 Some(context) => context.ask_for(message, &schema).await,
-                // The call has its answer.
+                // The call was already answered.
                 None => Ok(Answered::Nobody),
             };
             let answer = match answer {
@@ -123,8 +126,8 @@ impl Call {
         })
     }
 
-    /// Has `callback` called on the event loop when the answer is no longer wanted. Returns whether it still
-    /// is.
+    /// Calls `callback` on the event loop when the call is cancelled. Returns whether the call is still
+    /// active.
     fn on_cancel(&self, callback: Py<PyAny>) -> bool {
         let mut end = lock(&self.end);
         if !end.cancelled {
@@ -135,7 +138,7 @@ impl Call {
 }
 
 impl Call {
-    /// Whether its answer is still wanted.
+    /// Whether the answer is still wanted, that is, the call was not cancelled.
     pub(crate) fn is_wanted(&self) -> bool {
         let answer = lock(&self.answer);
         answer.as_ref().is_some_and(|sender| !sender.is_closed())
@@ -153,7 +156,7 @@ impl Call {
     }
 }
 
-/// A function of one [`Call`], on an event loop.
+/// A Python function that takes a [`Call`], and its event loop.
 pub(crate) struct Asker {
     event_loop: EventLoop,
     function: Py<PyAny>,
@@ -164,8 +167,9 @@ impl Asker {
         Self { event_loop, function }
     }
 
-    /// Asks, and waits for the answer: on the event loop, or in one of `threads`, where it may block. Dropping the
-    /// future tells Python that the answer is no longer wanted; a function in a thread then goes on, and keeps its turn.
+    /// Calls the function and waits for the answer: on the event loop, or in one of `threads`, where it may
+    /// block. Dropping the future cancels the call in Python; a function in a thread keeps running, and keeps
+    /// its slot.
     pub(crate) async fn ask(
         self: Arc<Self>,
         threads: Option<Arc<Threads>>,
@@ -202,7 +206,7 @@ impl Asker {
     }
 }
 
-/// Tells Python that an answer is no longer wanted, unless it was given.
+/// Cancels the call in Python on drop, unless it was answered.
 struct Unwanted {
     asker: Arc<Asker>,
     end: Arc<Mutex<End>>,

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::Live;
 
-/// A conversation that stays open. Closing it ends the CLI.
+/// A conversation that stays open. Closing it stops the CLI.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Chat {
     open: Mutex<Own<Open>>,
@@ -23,7 +23,7 @@ pub(crate) struct Chat {
 
 struct Open {
     chat: claude::Chat,
-    /// Where it has tools of Python's.
+    /// Set if it has Python tools.
     tools: Option<Live>,
 }
 
@@ -40,7 +40,7 @@ impl Chat {
         call(open.get_mut().ok_or_else(over)?)
     }
 
-    /// Asks the CLI something; `done` gets the answer.
+    /// Sends the CLI a control request; `done` is called with the response.
     fn ask<T, F>(
         &self,
         py: Python<'_>,
@@ -60,14 +60,14 @@ impl Chat {
 
 #[pymethods]
 impl Chat {
-    /// Says something: a JSON list of what is said and shown. The answer comes with the stream.
+    /// Sends a prompt: a JSON list of texts and attachments. The answer arrives through the stream.
     fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> PyResult<Stream> {
         let said = prompt(prompt_json).map_err(|error| exception(&error))?;
         let stream = self.with(|open| open.chat.stream(said).map_err(|error| exception(&error)))?;
         Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
     }
 
-    /// The conversation's id, once the first answer has begun.
+    /// The conversation's id; set once the first answer has begun.
     #[getter]
     fn session_id(&self) -> Option<String> {
         lock(&self.open).get()?.chat.session_id().map(Into::into)
@@ -83,7 +83,7 @@ impl Chat {
         self.ask(py, done, |chat| Ok(chat.set_permission_mode(mode)))
     }
 
-    /// `done` gets a JSON list.
+    /// `done` is called with a JSON list.
     fn mcp_servers(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         self.ask(py, done, |chat| {
             let servers = chat.mcp_servers();
@@ -91,7 +91,7 @@ impl Chat {
         })
     }
 
-    /// `done` gets a JSON object.
+    /// `done` is called with a JSON object.
     fn context_usage(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         self.ask(py, done, |chat| {
             let usage = chat.context_usage();
@@ -103,7 +103,7 @@ impl Chat {
         self.ask(py, done, |chat| Ok(chat.rewind_files(prompt_id)))
     }
 
-    /// Adds a tool; the CLI is told.
+    /// Adds a tool and notifies the CLI.
     fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
         self.with(|open| match &open.tools {
             Some(tools) => tools.add(py, tool).map_err(|error| exception(&error)),
@@ -111,12 +111,12 @@ impl Chat {
         })
     }
 
-    /// Removes a tool; the CLI is told. Returns whether there was one.
+    /// Removes a tool and notifies the CLI. Returns whether it existed.
     fn remove(&self, name: &str) -> PyResult<bool> {
         self.with(|open| Ok(open.tools.as_ref().is_some_and(|tools| tools.remove(name))))
     }
 
-    /// Lets the CLI end; `done` is told when nothing of it is left.
+    /// Stops the CLI; `done` is called when it has exited and everything is cleaned up.
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let open = lock(&self.open).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {

@@ -1,4 +1,4 @@
-//! What Python says about a model and its requests, as JSON.
+//! The JSON form of a model's settings and requests, as Python sends them.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
 
 use crate::error::invalid;
 
-/// What is the same for all requests of a model.
+/// Settings shared by all requests of a model.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelConfig {
@@ -19,7 +19,7 @@ pub(crate) struct ModelConfig {
     bridge: PathBuf,
     guard: PathBuf,
     cli: Option<PathBuf>,
-    /// The CLI in a package of this Python's, for when there is no other.
+    /// The CLI bundled with a Python package; used if no other is found.
     bundled_cli: Option<PathBuf>,
     session_dir: Option<PathBuf>,
     server: Option<ServerInfo>,
@@ -39,7 +39,7 @@ struct RequestConfig {
     settings: SettingsConfig,
 }
 
-/// [`Settings`], but for the conversation, of which Python speaks in several settings.
+/// [`Settings`] without the conversation, which Python describes in several settings.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 struct SettingsConfig {
@@ -121,13 +121,13 @@ impl SettingsConfig {
     }
 }
 
-/// Reads what is said in a conversation.
+/// Parses a prompt.
 pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
     serde_json::from_slice(json)
         .map_err(|error| invalid_request(format!("the prompt is not understood: {error}")))
 }
 
-/// Reads a request.
+/// Parses a request.
 pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
     let said: RequestConfig = serde_json::from_slice(json)
         .map_err(|error| invalid_request(format!("the request is not understood: {error}")))?;

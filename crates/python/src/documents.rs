@@ -13,33 +13,33 @@ use tracing::Level;
 use crate::error::{docs_exception, invalid};
 use crate::log;
 
-/// The logger of the lines about calls.
+/// The logger for the lines about calls.
 const LOGGER: &str = "toolbridge.documents";
 
-/// Tools over two folders: manuals, which are only read, and a vault, which is written to.
+/// Tools over two folders: manuals, which are read-only, and a vault, which is written to.
 ///
-/// A model finds a section and has it copied. The text moves inside of the native module: neither the model nor
-/// Python sees it. Offer it with `Session(…)`; to an agent or a request with
-/// `ClaudeCodeModelSettings(claude_code_documents=…)`; or with `ClaudeCodeModel.set_agent_toolsets([…])`. Each call
-/// is one line of JSON for the logger `toolbridge.documents`.
+/// A model finds a section and has it copied. The text is copied inside the native module: neither the model
+/// nor Python sees it. Pass it to `Session(…)`; to an agent or a request with
+/// `ClaudeCodeModelSettings(claude_code_documents=…)`; or with `ClaudeCodeModel.set_agent_toolsets([…])`.
+/// Each call is logged as one line of JSON by the logger `toolbridge.documents`.
 ///
 /// Args:
-///     workspace: The folder in which the two others lie; the current one by default.
+///     workspace: The folder that contains the two others; the current directory by default.
 ///     manuals: The manuals, `<manuals>/<manual_id>/…`; `manuals` in the workspace by default.
-///     vault: Where copies go; `vault` in the workspace by default.
-///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that say so themselves.
+///     vault: The folder that copies are written to; `vault` in the workspace by default.
+///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that set `allow_file`.
 ///     `read_only`: Whether the tools that write are left out.
-///     `hard_max_sections`: How many sections no call exceeds; 20 by default.
-///     `hard_max_chars`: How many characters no call exceeds; 20,000 by default.
-///     `hard_max_copy_chars`: How many characters no copy exceeds, and how many one has that does not say; as for reading
-///         by default. What is copied costs no tokens, so this may be far more.
-///     cache: Where the index of the manuals is kept between runs, a folder outside of both; `False` for nowhere. By default
-///         large ones are kept in the user's folder for caches.
-///     `log_level`: Which calls are logged: `info` (all), `warn` (those that failed) or `error` (because of the disk).
-///     init: Whether the folders are made where they are missing, and an example manual where there is none.
+///     `hard_max_sections`: The maximum number of sections per call; 20 by default.
+///     `hard_max_chars`: The maximum number of characters per call; 20,000 by default.
+///     `hard_max_copy_chars`: The maximum number of characters per copy, and the default for copies that set no limit;
+///         as for reading by default. Copied text costs no tokens, so this may be much larger.
+///     cache: The folder, outside of both, that stores the index of the manuals between runs; `False` for none. By
+///         default large indexes are stored in the user's cache folder.
+///     `log_level`: Which calls are logged: `info` (all), `warn` (failed ones) or `error` (disk errors).
+///     init: Whether to create missing folders, and an example manual if there is none.
 ///
 /// Raises:
-///     `InvalidRequestError`: When a folder or a setting cannot be used.
+///     `InvalidRequestError`: If a folder or a setting is invalid.
 #[pyclass(frozen, module = "toolbridge")]
 pub(crate) struct Documents {
     source: toolbridge::Documents,
@@ -47,7 +47,7 @@ pub(crate) struct Documents {
     vault: PathBuf,
 }
 
-/// Whether the index is kept between runs, or where.
+/// Whether, or in which folder, the index is stored between runs.
 #[derive(FromPyObject)]
 enum Cache {
     Kept(bool),
@@ -110,7 +110,7 @@ impl Documents {
             hard_max_copy_chars = hard_max_copy_chars,
             log_level = log_level,
         }
-        // The disk may take its time.
+        // Disk access can be slow, so release the interpreter.
         py.detach(|| opened(builder, init)).map_err(|error| docs_exception(&error))
     }
 
@@ -120,13 +120,13 @@ impl Documents {
         self.source.tools().iter().map(|tool| tool.name.clone()).collect()
     }
 
-    /// Where the manuals are.
+    /// The path of the manuals.
     #[getter]
     fn manuals(&self) -> PathBuf {
         self.manuals.clone()
     }
 
-    /// Where copies go.
+    /// The path of the vault.
     #[getter]
     fn vault(&self) -> PathBuf {
         self.vault.clone()
@@ -138,7 +138,7 @@ impl Documents {
 }
 
 impl Documents {
-    /// The source itself, which knows nothing of Python.
+    /// The underlying tool source, independent of Python.
     pub(crate) fn source(&self) -> toolbridge::Documents {
         self.source.clone()
     }
@@ -157,11 +157,11 @@ fn count(name: &str, most: i64) -> PyResult<usize> {
         .map_err(|_| invalid(format!("`{name}` is `{most}`, which is not a whole number from 1 upwards")))
 }
 
-/// Takes the lines about calls to Python's logging.
+/// Forwards the lines about calls to Python's logging.
 struct LogLines;
 
 impl io::Write for LogLines {
-    /// A line comes in one piece.
+    /// Each call of `write` receives one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         #[derive(Deserialize)]
         struct Line {

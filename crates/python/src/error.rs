@@ -1,4 +1,4 @@
-//! Errors, as the exceptions that Python knows.
+//! Converts errors into Python exceptions.
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -6,13 +6,13 @@ use toolbridge::docs::DocsError;
 use toolbridge::nats::NatsError;
 use toolbridge::{ClaudeCodeError, Hint as _, IpcError, ServerError};
 
-/// Where the exception classes are.
+/// The module of the exception classes.
 const MODULE: &str = "toolbridge.errors";
 
-/// The class for what the caller did wrong; the specification has no name for it.
+/// The class for invalid use by the caller; the specification does not name one.
 const INVALID: &str = "InvalidRequestError";
 
-/// What an exception carries besides its message.
+/// The attributes of an exception besides its message.
 #[derive(Default, IntoPyObject)]
 struct Facts {
     hint: Option<&'static str>,
@@ -31,7 +31,7 @@ pub(crate) fn exception(error: &ClaudeCodeError) -> PyErr {
     };
     let facts = Facts {
         hint: match error {
-            // In a wheel there is nothing to install or to call.
+            // The hint does not apply to a wheel, which contains the executable.
             ClaudeCodeError::BridgeStartup { .. } => None,
             ClaudeCodeError::PromptExpansion { .. } => {
                 Some("update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts=True`")

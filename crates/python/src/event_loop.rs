@@ -4,7 +4,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// An asyncio event loop, and the context variables that what is called there is to see.
+/// An asyncio event loop, and the context variables for callbacks on it.
 #[derive(FromPyObject)]
 pub(crate) struct EventLoop {
     #[pyo3(attribute("loop"))]
@@ -17,11 +17,11 @@ impl EventLoop {
         Self { event_loop: self.event_loop.clone_ref(py), context: self.context.clone_ref(py) }
     }
 
-    /// Has `callback` called on the loop, soon, from any thread.
+    /// Schedules `callback` on the loop; may be called from any thread.
     ///
     /// # Errors
     ///
-    /// When the loop is closed.
+    /// Fails if the loop is closed.
     pub(crate) fn post<'py>(
         &self,
         py: Python<'py>,

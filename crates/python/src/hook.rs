@@ -1,4 +1,4 @@
-//! Hooks of Python's.
+//! Python hooks.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use toolbridge::{HookCall, HookOutput, RawJson, Request};
 use crate::call::Asker;
 use crate::event_loop::EventLoop;
 
-/// A hook of Python's.
+/// A Python hook.
 #[derive(FromPyObject)]
 pub(crate) struct Listening {
     event: String,
     matcher: String,
-    /// Called with a [`Call`](crate::call::Call) when it happens.
+    /// Called with a [`Call`](crate::call::Call) when the hook's event occurs.
     call: Py<PyAny>,
 }
 
-/// A hook's answer, as Python gives it.
+/// A hook's answer from Python.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Heard {
     decision: Option<Decision>,
     input: Option<Value>,
     context: Option<String>,
-    /// All of it, in the CLI's words.
+    /// The raw answer, in the CLI's format.
     #[serde(default)]
     raw: Map<String, Value>,
 }
@@ -43,7 +43,7 @@ enum Decision {
 }
 
 impl Listening {
-    /// Gives it to a request.
+    /// Adds the hook to a request.
     pub(crate) fn give(self, event_loop: EventLoop, request: Request) -> Request {
         let asker = Arc::new(Asker::new(event_loop, self.call));
         request.hook(self.event.as_str().into(), self.matcher, move |call| heard(Arc::clone(&asker), call))

@@ -1,4 +1,4 @@
-//! What Python offers in one request.
+//! The tools and callbacks that Python provides for one request.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::event_loop::{EventLoop, undelivered};
 use crate::hook::Listening;
 use crate::tools::{Live, Offer};
 
-/// What Python offers in one request.
+/// The tools and callbacks that Python provides for one request.
 #[derive(FromPyObject)]
 pub(crate) struct Host {
     server_name: String,
     transport: String,
-    /// Called with a [`Call`](crate::call::Call) for each permission, if there is a `can_use_tool`.
+    /// Called with a [`Call`](crate::call::Call) for each permission request, if there is a `can_use_tool`.
     decide: Option<Py<PyAny>>,
-    /// Called with a [`Call`](crate::call::Call) for each question, if there is an `on_ask`.
+    /// Called with a [`Call`](crate::call::Call) for each question to the user, if there is an `on_ask`.
     ask: Option<Py<PyAny>>,
     /// Called with each message of the CLI, if there is a callback.
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
     stderr: Option<Py<PyAny>>,
     hooks: Vec<Listening>,
-    /// Ends the request with what was said until then.
+    /// Ends the request early; its answer is what was received so far.
     until: Option<Py<Ending>>,
 }
 
-/// Ends a request from within, with what was said until then as its answer.
+/// Ends a request early; its answer is what was received so far.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Ending(CancellationToken);
 
@@ -43,13 +43,13 @@ impl Ending {
         Self(CancellationToken::new())
     }
 
-    /// The request ends.
+    /// Ends the request.
     fn now(&self) {
         self.0.cancel();
     }
 }
 
-/// A permission, as Python gives it.
+/// A permission decision from Python.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Decision {
@@ -58,11 +58,11 @@ enum Decision {
 }
 
 impl Host {
-    /// Gives all of it to a request: everything that is called is called on the loop of that request.
+    /// Adds everything to a request; callbacks run on the event loop of that request.
     ///
     /// # Errors
     ///
-    /// When the tools or the transport are not usable.
+    /// Fails if the tools or the transport are invalid.
     pub(crate) fn give(
         self,
         py: Python<'_>,
@@ -107,12 +107,12 @@ impl Host {
     }
 }
 
-/// One that Python has no words for; or a mistake.
+/// An update that Python has no type for, or an invalid one.
 fn is_unknown(update: &PermissionUpdate) -> bool {
     matches!(update, PermissionUpdate::Other(_))
 }
 
-/// An answer, as Python gives it.
+/// An answer from Python.
 #[derive(Deserialize)]
 struct Answered {
     action: String,
@@ -129,7 +129,7 @@ async fn answered(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
             "decline" => Answer::Declined,
             _ => Answer::Cancelled,
         },
-        // What it raised has been logged.
+        // The exception it raised has been logged.
         Ok(Err(_)) | Err(_) => Answer::Cancelled,
     }
 }

@@ -1,8 +1,8 @@
-//! `toolbridge._native`: what the Python package needs from the Rust crates, and nothing else.
+//! `toolbridge._native`: the parts of the Rust crates that the Python package needs.
 //!
-//! It holds no logic: it turns JSON into requests (`config`), errors into exceptions (`error`), calls into calls on an
-//! event loop or in a thread (`call`, `tools`, `threads`), futures into objects that asyncio can wait for and cancel
-//! (`task`, `runtime`), and events into records of Python's `logging` (`log`).
+//! It contains no logic of its own: it converts JSON to requests (`config`), errors to exceptions (`error`),
+//! calls to calls on an event loop or in a thread (`call`, `tools`, `threads`), futures to objects that
+//! asyncio can await and cancel (`task`, `runtime`), and events to records of Python's `logging` (`log`).
 
 mod call;
 mod chat;
@@ -26,7 +26,7 @@ mod testing;
 mod threads;
 mod tools;
 
-/// What Python gets as bytes, and reads itself.
+/// Serialises a value to JSON bytes, which Python parses.
 pub(crate) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("text, numbers and JSON can be written")
 }
@@ -61,7 +61,7 @@ mod _native {
     #[pymodule_export]
     use crate::threads::Calls;
 
-    /// The version of all of it.
+    /// The package version.
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");

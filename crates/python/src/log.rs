@@ -1,7 +1,7 @@
-//! What happens in Rust, for Python's `logging`.
+//! Forwards events from Rust to Python's `logging`.
 //!
-//! A thread that logs must not wait for the interpreter, which may hold a lock that the thread of Python's waits
-//! for. So records are queued, and one task of the runtime hands them over.
+//! A thread that logs must not wait for the interpreter: the thread that holds it may wait for a lock that
+//! the logging thread holds. So records are queued, and one task of the runtime delivers them.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -17,22 +17,22 @@ use tracing::span::{Attributes, Id};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
-/// The logger of all of it, and the crates whose events it gets.
+/// The Python logger, and the crates whose events it receives.
 const LOGGER: &str = "toolbridge";
 
-/// How many records wait for the interpreter at most. Further ones are left out: no call waits for the log.
+/// The maximum number of queued records. Further ones are dropped, so that no call waits for the log.
 const QUEUE: usize = 1024;
 
-/// What is asked for, as a number of Python's: what is below is not even written.
+/// Python's current log level as a number: events below it are not even formatted.
 static THRESHOLD: AtomicU8 = AtomicU8::new(30);
 
 thread_local! {
-    /// The queue of the process that this thread belongs to. Not a global one, which a fork could copy while
-    /// it is locked.
+    /// The queue of this thread's process. Thread-local, because a fork could copy a global one while it is
+    /// locked.
     static SENDER: RefCell<Option<Sender>> = const { RefCell::new(None) };
 }
 
-/// Something to be logged.
+/// A record for Python's `logging`.
 pub(crate) struct Record {
     pub(crate) logger: &'static str,
     pub(crate) level: Level,
@@ -41,7 +41,7 @@ pub(crate) struct Record {
     pub(crate) line: u32,
 }
 
-/// Where records are put.
+/// The sending side of the queue.
 #[derive(Clone)]
 pub(crate) struct Sender {
     queue: mpsc::Sender<Record>,
@@ -49,17 +49,17 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// From now on, what this thread has to say goes there.
+    /// Makes this thread send its records to this queue.
     pub(crate) fn install(&self) {
         SENDER.with(|sender| sender.replace(Some(self.clone())));
     }
 }
 
-/// A queue, and the task that empties it.
+/// A queue, and the task that delivers its records.
 pub(crate) fn queue() -> (Sender, impl Future<Output = ()> + Send) {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        // None can be set already: this library has its own copy of `tracing`.
+        // No other subscriber can be set: this library has its own copy of `tracing`.
         _ = subscriber::set_global_default(Events);
     });
     let (queue, mut records) = mpsc::channel(QUEUE);
@@ -75,10 +75,10 @@ pub(crate) fn queue() -> (Sender, impl Future<Output = ()> + Send) {
     (Sender { queue, pid: std::process::id() }, work)
 }
 
-/// Puts a record into the queue of this thread's process; does not wait.
+/// Queues a record for this thread's process without waiting.
 pub(crate) fn send(record: Record) {
     SENDER.with(|sender| {
-        // Not even if a record comes while the queue is being set.
+        // A record that is sent while the queue is being set is dropped.
         let Ok(sender) = sender.try_borrow() else { return };
         if let Some(sender) = sender.as_ref().filter(|sender| sender.pid == std::process::id()) {
             _ = sender.queue.try_send(record);
@@ -86,11 +86,11 @@ pub(crate) fn send(record: Record) {
     });
 }
 
-/// Looks up which level Python wants.
+/// Reads the log level that is set in Python.
 ///
 /// # Errors
 ///
-/// When `logging` does not answer.
+/// Fails if the call to `logging` fails.
 pub(crate) fn refresh_threshold(py: Python<'_>) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
     let wanted: i64 = logger.call_method0("getEffectiveLevel")?.extract()?;
@@ -112,7 +112,7 @@ fn handed_over(py: Python<'_>, record: &Record) -> PyResult<()> {
     Ok(())
 }
 
-/// `logging` has no name for what is below `DEBUG`.
+/// Python's `logging` has no name for levels below `DEBUG`; `TRACE` becomes 5.
 fn python_level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -123,7 +123,7 @@ fn python_level(level: Level) -> u8 {
     }
 }
 
-/// The events of the crates of this project.
+/// Receives the events of this project's crates.
 struct Events;
 
 impl Events {
@@ -178,7 +178,7 @@ impl Subscriber for Events {
     fn exit(&self, _: &Id) {}
 }
 
-/// An event in words: its message, and its fields behind it.
+/// Formats an event: its message, followed by its fields.
 #[derive(Default)]
 struct Text {
     message: String,

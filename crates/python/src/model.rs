@@ -20,33 +20,34 @@ use crate::task::Task;
 use crate::tools::{Live, Offer};
 use crate::{json, log, sessions};
 
-/// A model. Each request brings its tools and callbacks along, which belong to the event loop that it came from.
+/// A model. Each request has its own tools and callbacks, which belong to the event loop of that request.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Model {
     config: ModelConfig,
-    /// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
+    /// Only locked by threads that are attached to the interpreter, so no fork can happen while it is locked.
     built: Mutex<Built>,
 }
 
-/// The model of one process.
+/// The model as built in one process.
 struct Built {
     pid: u32,
     model: ClaudeCodeModel,
-    /// Closes when the last request has got in line.
+    /// Closed when the last request has taken its place in the queue.
     last: Option<oneshot::Receiver<()>>,
 }
 
-/// A request's place in line. Threads take up work in any order; requests begin in that in which Python made them.
+/// A request's place in the queue. Threads may run in any order; requests must start in the order in which
+/// Python made them.
 struct Place {
     before: Option<oneshot::Receiver<()>>,
     behind: oneshot::Sender<()>,
 }
 
 impl Place {
-    /// Does the work, once that of those before has begun.
+    /// Runs `work` after all earlier requests have started theirs.
     async fn work<T>(self, work: impl Future<Output = T>) -> T {
         if let Some(before) = self.before {
-            _ = before.await; // it never says anything
+            _ = before.await; // only ever closes, without a value
         }
         let (mut work, mut behind) = (pin!(work), Some(self.behind));
         poll_fn(|cx| {
@@ -67,7 +68,7 @@ impl Built {
 
 #[pymethods]
 impl Model {
-    /// A model with the settings of a JSON object, which are checked.
+    /// Creates a model from the settings in a JSON object, which are checked.
     #[new]
     fn new(config: &[u8]) -> PyResult<Self> {
         let config = ModelConfig::parse(config)?;
@@ -75,7 +76,8 @@ impl Model {
         Ok(Self { config, built })
     }
 
-    /// Starts a request. `done` is called on the host's event loop, with the answer as JSON or an exception.
+    /// Starts a request. `done` is called on the host's event loop with the answer as JSON, or with an
+    /// exception.
     fn request(
         &self,
         py: Python<'_>,
@@ -90,7 +92,7 @@ impl Model {
         })
     }
 
-    /// Starts a request whose events are wanted as they come. `done` gets a [`Stream`] or an exception.
+    /// Starts a request whose events are streamed. `done` is called with a [`Stream`] or an exception.
     fn stream(
         &self,
         py: Python<'_>,
@@ -107,7 +109,8 @@ impl Model {
         })
     }
 
-    /// Begins a conversation that stays open, like a request but for its prompt. `done` gets a [`Chat`] or an exception.
+    /// Opens a conversation, from a request without a prompt. `done` is called with a [`Chat`] or an
+    /// exception.
     fn open(
         &self,
         py: Python<'_>,
@@ -124,7 +127,8 @@ impl Model {
         })
     }
 
-    /// Keeps so many CLIs started for requests to come. `done` is called on the host's event loop when they are ready.
+    /// Keeps this many CLIs started for later requests. `done` is called on the host's event loop when they
+    /// are ready.
     fn keep_warm(
         &self,
         py: Python<'_>,
@@ -140,20 +144,20 @@ impl Model {
         })
     }
 
-    /// Does something with the conversations that the CLI keeps, as a JSON object says; returns JSON.
+    /// Reads or changes the conversations that the CLI stores, as the JSON object describes; returns JSON.
     fn sessions<'py>(&self, py: Python<'py>, asked: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let model = self.built()?.model.clone();
         let answer = py.detach(|| sessions::answer(&model, asked))?;
         Ok(PyBytes::new(py, &answer))
     }
 
-    /// Interrupts all requests under way, and returns how many.
+    /// Interrupts all running requests, and returns their number.
     fn interrupt(&self) -> PyResult<usize> {
         Ok(self.built()?.model.interrupt())
     }
 }
 
-/// A request that can be started.
+/// A request that is ready to start.
 struct Begun {
     model: ClaudeCodeModel,
     place: Place,
@@ -163,12 +167,14 @@ struct Begun {
 }
 
 impl Model {
-    /// The model of this process: in a child of a fork, the requests of the parent's are not its own.
+    /// The model of this process; after a fork the child builds its own, because the requests are the
+    /// parent's.
     fn built(&self) -> PyResult<MutexGuard<'_, Built>> {
         let mut built = lock(&self.built);
         if built.pid != std::process::id() {
             let own = Built::new(&self.config)?;
-            // Whatever thread of the parent's held a part of it is not here to let go of it.
+            // Leak it: a thread of the parent may have held one of its locks, and does not exist in this
+            // process.
             std::mem::forget(std::mem::replace(&mut *built, own));
         }
         Ok(built)

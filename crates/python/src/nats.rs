@@ -1,4 +1,4 @@
-//! The tools of other machines, for Python.
+//! Tools of other machines over NATS, for Python.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::event_loop::EventLoop;
 use crate::server::{Running, RunningServer};
 use crate::task::Task;
 
-/// The tools that hosts offer over NATS, for a session or a model beside its own.
+/// Tools that other hosts offer over NATS, for a session or a model in addition to its own.
 ///
-/// Calls go to whichever host of the name has room, to one host, or to all of them; they do not pass through Python.
+/// Calls go to any host of that name with free capacity, to one host, or to all of them; they bypass Python.
 ///
 /// Args:
 ///     url: The NATS server and the name: `nats://127.0.0.1:4222/gpu`. `gpu@host-7` is one host, `gpu@*` all of them.
 ///     `credentials_file`: A credentials file, as `nsc` writes it.
 ///     `nkey_file`: A file with the seed of an nkey.
-///     `root_certificates`: A file with the authorities that may have signed the server's certificate.
-///     `client_certificate`: Files with a certificate of this client's and its key.
-///     `inbox_prefix`: What the subjects of inboxes begin with.
-///     prefix: What the tools' names begin with: `gpu` makes `render` a `gpu_render`. Nothing by default.
+///     `root_certificates`: A file with the CA certificates that are trusted for the server.
+///     `client_certificate`: The files with this client's certificate and its key.
+///     `inbox_prefix`: The prefix of inbox subjects.
+///     prefix: A prefix for the tools' names: with `gpu`, `render` becomes `gpu_render`. None by default.
 ///
 /// Raises:
-///     `InvalidRequestError`: When there is no name in the URL.
+///     `InvalidRequestError`: If the URL has no name.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct NatsTools {
     url: String,
@@ -57,7 +57,7 @@ impl NatsTools {
         inbox_prefix: Option<String>,
         prefix: Option<String>,
     ) -> PyResult<Self> {
-        // What is wrong with it is to be known now.
+        // Check the URL now, to report errors early.
         _ = Tools::from_url(&url).map_err(|error| nats_exception(&error))?;
         let mut access = Access::new();
         set!(access:
@@ -73,13 +73,13 @@ impl NatsTools {
         Ok(Self { url, access, prefix, name })
     }
 
-    /// The name of the tools' hosts.
+    /// The name that the hosts serve.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// Connects; `done` is told of a [`RunningServer`].
+    /// Connects; `done` is called with a [`RunningServer`].
     fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
         let event_loop: EventLoop = host.extract()?;
         let tools =

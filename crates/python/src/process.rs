@@ -1,9 +1,10 @@
-//! What belongs to one process, and not to its children by `fork`.
+//! State that belongs to one process and is not shared with its forked children.
 
 use std::process::id;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A value of the process that made it. A child of a fork neither uses nor drops it: the threads behind it are not there.
+/// A value that belongs to the process that created it. A forked child neither uses nor drops it, because the
+/// threads that serve it do not exist there.
 pub(crate) struct Own<T> {
     value: Option<T>,
     pid: u32,
@@ -14,7 +15,7 @@ impl<T> Own<T> {
         Self { value: Some(value), pid: id() }
     }
 
-    /// Whether this process made it.
+    /// Whether this process created it.
     pub(crate) fn is_own(&self) -> bool {
         self.pid == id()
     }
@@ -41,7 +42,7 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// Locks, also after a panic: what is behind these locks is whole at any time.
+/// Locks even after a panic: the data behind these locks is always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

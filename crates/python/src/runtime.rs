@@ -1,4 +1,4 @@
-//! The one tokio runtime of the process, started when it is first needed.
+//! The process's single tokio runtime, started on first use.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::log;
 use crate::process::{Own, lock};
 
-/// Handlers wait for the interpreter on these threads; with one or two, a busy interpreter would hold up the
-/// reading of everything else.
+/// Handlers wait for the interpreter on these threads; with one or two, a busy interpreter would block all
+/// other I/O.
 const WORKERS: usize = 4;
 
-/// How long the end of the process waits for what is under way to be given back.
+/// How long the exit of the process waits for running work to clean up.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 enum State {
@@ -22,19 +22,19 @@ enum State {
         runtime: Runtime,
         log: log::Sender,
     },
-    /// The interpreter ends.
+    /// The interpreter is shutting down.
     Ended,
 }
 
-/// Threads do not survive a fork, so each process has its own. Only locked by threads that are attached to the
-/// interpreter, so no fork can happen meanwhile.
+/// Threads do not survive a fork, so each process has its own runtime. Only locked by threads that are
+/// attached to the interpreter, so no fork can happen while it is locked.
 static STATE: Mutex<Option<Own<State>>> = Mutex::new(None);
 
 /// The runtime of this process.
 ///
 /// # Errors
 ///
-/// When the interpreter is about to end, or no thread can be started.
+/// Fails if the interpreter is shutting down, or no thread can be started.
 pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let mut state = lock(&STATE);
     match state.as_ref().and_then(Own::get) {
@@ -59,12 +59,12 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     Ok(handle)
 }
 
-/// Ends everything that is under way, before the interpreter does; called at exit.
+/// Stops all running work before the interpreter exits; registered with `atexit`.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
     let former = lock(&STATE).replace(Own::new(State::Ended));
     if let Some(State::Running { runtime, .. }) = former.and_then(|mut former| former.take()) {
-        // What is dropped now may want to tell the interpreter.
+        // Detached, because dropping the work may need the interpreter.
         py.detach(|| runtime.shutdown_timeout(SHUTDOWN_PATIENCE));
     }
 }

@@ -13,25 +13,25 @@ use crate::event_loop::EventLoop;
 use crate::process::{Own, lock};
 use crate::task::Task;
 
-/// Any MCP server, a child process or a URL, whose tools a session offers beside its own.
+/// Any MCP server, a child process or a URL, whose tools a session offers in addition to its own.
 ///
-/// It is started when the session is, started again when it ends, and ended with the session. Its calls do not pass
+/// It is started with the session, restarted if it exits, and stopped with the session. Its calls do not pass
 /// through Python.
 ///
 /// Args:
-///     command: The command that starts it, which is looked for on the PATH. It is spoken to over stdin and stdout.
+///     command: The command that starts it, searched on the PATH. It communicates over stdin and stdout.
 ///     args: Its arguments.
-///     env: What its environment has besides that of this process.
-///     cwd: The directory it is started in.
-///     url: Where it is, if it is no child process: a URL that speaks Streamable HTTP.
-///     headers: What is sent with each request to the URL.
-///     bearer: A token that is sent with each request, as `Authorization: Bearer …`.
-///     name: What it is called in errors and logs; as its command or host by default.
-///     prefix: What its tools' names begin with: `time` makes `now` a `time_now`. Nothing by default.
-///     `start_timeout`: How many seconds it has until it has answered; 30 by default.
+///     env: Environment variables in addition to those of this process.
+///     cwd: Its working directory.
+///     url: Its URL, if it is not a child process. It must support Streamable HTTP.
+///     headers: Headers for each request to the URL.
+///     bearer: A token for each request, sent as `Authorization: Bearer …`.
+///     name: Its name in errors and logs; its command or host by default.
+///     prefix: A prefix for its tools' names: with `time`, `now` becomes `time_now`. None by default.
+///     `start_timeout`: How many seconds to wait for its first answer; 30 by default.
 ///
 /// Raises:
-///     `InvalidRequestError`: When there is neither a command nor a URL, or both.
+///     `InvalidRequestError`: If there is neither a command nor a URL, or both.
 #[pyclass(frozen, module = "toolbridge")]
 pub(crate) struct McpServer {
     server: McpServerBuilder,
@@ -108,25 +108,25 @@ impl McpServer {
         Ok(Self { server, prefix })
     }
 
-    /// The servers that a file names, in the format of the CLI's `.mcp.json`; each has its name as its prefix.
+    /// The servers in a file with the format of the CLI's `.mcp.json`; each uses its name as its prefix.
     ///
-    /// `${VARIABLE}` and `${VARIABLE:-default}` may stand in every text.
+    /// `${VARIABLE}` and `${VARIABLE:-default}` are expanded in every string.
     ///
     /// Raises:
-    ///     `InvalidRequestError`: When the file cannot be read, or something in it is wrong.
+    ///     `InvalidRequestError`: If the file cannot be read or is invalid.
     #[staticmethod]
     fn from_config(path: PathBuf) -> PyResult<Vec<Self>> {
         let servers = toolbridge::McpServer::from_config(path).map_err(|error| server_exception(&error))?;
         Ok(servers.into_iter().map(|server| Self { prefix: Some(server.prefix()), server }).collect())
     }
 
-    /// What it is called.
+    /// The server's name in errors and logs.
     #[getter]
     fn name(&self) -> String {
         self.server.server_name().to_string()
     }
 
-    /// Starts it; `done` is told of a [`RunningServer`].
+    /// Starts the server; `done` is called with a [`RunningServer`].
     fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
         let event_loop: EventLoop = host.extract()?;
         let (server, prefix) = (self.server.clone(), self.prefix.clone());
@@ -142,14 +142,14 @@ impl McpServer {
     }
 }
 
-/// What was started for a session.
+/// A connection that was started for a session.
 #[derive(Clone)]
 pub(crate) enum Running {
     Server(Arc<toolbridge::McpServer>),
     Nats(Arc<toolbridge::nats::Tools>),
 }
 
-/// A server that has been started, or the tools of other machines.
+/// A running server, or the tools of other machines.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct RunningServer {
     running: Mutex<Own<Running>>,
@@ -159,14 +159,14 @@ pub(crate) struct RunningServer {
 
 #[pymethods]
 impl RunningServer {
-    /// The tools that it has now, with their prefix.
+    /// Its current tools, with their prefix.
     #[getter]
     fn tool_names(&self) -> Vec<String> {
         let tools = self.join(Combined::new()).map(|tools| tools.tools()).unwrap_or_default();
         tools.iter().map(|tool| tool.name.clone()).collect()
     }
 
-    /// Ends it; `done` is told when it has ended.
+    /// Stops the server; `done` is called when it has stopped.
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
@@ -177,7 +177,7 @@ impl RunningServer {
         })
     }
 
-    /// Lets go of it, without waiting for its end.
+    /// Releases the server without waiting for it to stop.
     fn close(&self, py: Python<'_>) {
         let running = lock(&self.running).take();
         py.detach(|| drop(running));
@@ -189,7 +189,7 @@ impl RunningServer {
         Self { running: Mutex::new(Own::new(running)), prefix, event_loop }
     }
 
-    /// Those tools, and this server's after them.
+    /// Adds this server's tools after the given ones.
     pub(crate) fn join(&self, tools: Combined) -> Result<Combined, RegistrationError> {
         let Some(running) = lock(&self.running).get().cloned() else { return Ok(tools) };
         let source: Arc<dyn ToolSource> = match running {

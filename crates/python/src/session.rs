@@ -14,7 +14,7 @@ use crate::task::Task;
 use crate::tools::{Live, Offer};
 use crate::{json, log, runtime};
 
-/// Tools of this process on a socket, for an MCP client that another program starts.
+/// Serves tools of this process on a socket, for an MCP client that another program starts.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Session {
     running: Mutex<Own<Arc<Running>>>,
@@ -28,7 +28,7 @@ struct Running {
 
 #[pymethods]
 impl Session {
-    /// Starts a session for what the host offers; its tools are called on its event loop.
+    /// Starts a session with the host's tools, which are called on its event loop.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     #[pyo3(signature = (host, bridge, directory=None, name=None, names_dir=None, server=None, park=None))]
@@ -64,17 +64,17 @@ impl Session {
         Ok(Self { running: Mutex::new(Own::new(running)), event_loop })
     }
 
-    /// Adds a tool; clients are told.
+    /// Adds a tool and notifies the clients.
     fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
         self.running()?.tools.add(py, tool).map_err(|error| exception(&error))
     }
 
-    /// Removes a tool; clients are told. Returns whether there was one.
+    /// Removes a tool and notifies the clients. Returns whether it existed.
     fn remove(&self, name: &str) -> PyResult<bool> {
         Ok(self.running()?.tools.remove(name))
     }
 
-    /// The whole object for `claude --mcp-config`, as JSON.
+    /// The complete object for `claude --mcp-config`, as JSON.
     fn mcp_config(&self, name: &str) -> PyResult<Vec<u8>> {
         let config = self.running()?.session.mcp_config(name).map_err(|error| ipc_exception(&error))?;
         Ok(json(&config))
@@ -92,7 +92,7 @@ impl Session {
         Ok(self.running()?.session.schema_path().into())
     }
 
-    /// Removes the files and cancels the calls; `done` is told when they have ended.
+    /// Removes the files and cancels the calls; `done` is called when they have ended.
     fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
@@ -103,7 +103,7 @@ impl Session {
         })
     }
 
-    /// Removes the files and cancels the calls, without waiting for them: for the end of the process.
+    /// Removes the files and cancels the calls without waiting for them; used when the process exits.
     fn close(&self, py: Python<'_>) {
         let running = lock(&self.running).take();
         py.detach(|| drop(running));

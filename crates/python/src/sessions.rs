@@ -1,4 +1,4 @@
-//! The conversations that the CLI keeps, for Python.
+//! The conversations that the CLI stores, for Python.
 
 use pyo3::PyResult;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use toolbridge::{ClaudeCodeError, ClaudeCodeModel};
 use crate::error::{exception, invalid};
 use crate::json;
 
-/// What Python asks.
+/// A request from Python.
 #[derive(Deserialize)]
 struct Asked {
     everywhere: bool,

@@ -15,7 +15,7 @@ use crate::json;
 use crate::process::{Own, lock};
 use crate::task::Task;
 
-/// How many events are handed over at once, when that many are there.
+/// The maximum number of events delivered at once.
 const MAX_BATCH: usize = 256;
 
 /// The events of a running request. Closing it ends the request.
@@ -26,10 +26,10 @@ pub(crate) struct Stream {
     closed: CancellationToken,
 }
 
-/// The stream, until it is closed.
+/// The stream; `None` once it is closed.
 struct Open {
     stream: ResponseStream,
-    /// An error that came behind events; it is the last.
+    /// An error that followed the last events; delivered after them.
     error: Option<ClaudeCodeError>,
 }
 
@@ -42,7 +42,8 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
-    /// Waits for events. `done` gets a list of JSON texts, empty at the end, or an exception.
+    /// Waits for events. `done` is called with a list of JSON texts, which is empty at the end, or with an
+    /// exception.
     fn next(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         if !lock(&self.open).is_own() {
             return Err(invalid("the request belongs to the process that this one was forked from"));
@@ -58,17 +59,18 @@ impl Stream {
         })
     }
 
-    /// Interrupts the request, as a user would.
+    /// Interrupts the request, like a user would.
     fn interrupt(&self) {
         if let Some(open) = lock(&self.open).get() {
             open.stream.interrupt();
         }
     }
 
-    /// Ends the request at once, if it still runs.
+    /// Ends the request immediately, if it is still running.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            // Not while it is locked: the end of a request takes its time, and `next` must not wait for it.
+            // Dropped after the lock is released: ending a request can take long, and `next` must not wait
+            // for it.
             let open = lock(&self.open).take();
             drop(open);
         });
@@ -76,7 +78,7 @@ impl Stream {
     }
 }
 
-/// All events that are there, once there is one.
+/// Waits for the first event, and returns all that are available.
 fn poll_batch(open: &Mutex<Own<Open>>, cx: &mut Context<'_>) -> Poll<Result<Vec<Event>, ClaudeCodeError>> {
     let mut open = lock(open);
     let Some(open) = open.get_mut() else { return Poll::Ready(Ok(Vec::new())) };

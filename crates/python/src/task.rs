@@ -1,4 +1,4 @@
-//! Work that goes on while Python does something else.
+//! Rust work that runs in the background of Python.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ use crate::runtime;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How long a cancellation waits for the thread that is just working on it. It is told anyway.
+/// How long a cancellation waits for a thread that is polling the work. The thread sees the flag in any case.
 const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Work that goes on while Python does something else; its outcome is delivered on the event loop.
+/// Work that runs in the background of Python; its outcome is delivered on the event loop.
 ///
-/// Unlike with a tokio task, cancelling it drops its future there and then.
+/// Unlike with a tokio task, cancelling it drops its future immediately.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Task {
     slot: Arc<Slot>,
-    /// The runtime's part of it, which has to be aborted too.
+    /// The tokio task, which has to be aborted too.
     running: AbortHandle,
     runtime: Handle,
     pid: u32,
@@ -37,17 +37,17 @@ pub(crate) struct Task {
 
 struct Slot {
     cancelled: AtomicBool,
-    /// The work has been dropped, with all that belongs to it.
+    /// The work has been dropped, with everything it owns.
     ended: AtomicBool,
     work: Mutex<Option<Work>>,
 }
 
 impl Task {
-    /// Runs `work`, and then calls `done(value, None)` or `done(None, exception)` on the loop.
+    /// Runs `work`, then calls `done(value, None)` or `done(None, exception)` on the loop.
     ///
     /// # Errors
     ///
-    /// When there is no runtime.
+    /// Fails if there is no runtime.
     pub(crate) fn start<T>(
         py: Python<'_>,
         event_loop: EventLoop,
@@ -62,7 +62,7 @@ impl Task {
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
             let outcome =
                 outcome.unwrap_or_else(|_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")));
-            // None when the interpreter is about to end.
+            // Fails if the interpreter is shutting down.
             Python::try_attach(|py| {
                 if let Err(error) = deliver(py, &event_loop, &done, outcome) {
                     undelivered(py, &error);
@@ -95,10 +95,10 @@ fn deliver<T: for<'py> IntoPyObject<'py>>(
 
 #[pymethods]
 impl Task {
-    /// Drops the work, with all that belongs to it. Does nothing when it is done.
+    /// Drops the work and everything it owns. Does nothing if it is done.
     fn cancel(&self, py: Python<'_>) {
         if self.pid != std::process::id() {
-            return; // a child of a fork must not end what its parent does
+            return; // a forked child must not stop its parent's work
         }
         py.detach(|| {
             let _runtime = self.runtime.enter();
@@ -116,11 +116,12 @@ impl Slot {
             if let Some(work) = self.try_lock() {
                 self.end(work);
             }
-            // Another thread may just be dropping it: what belongs to it must be gone when this returns.
+            // Another thread may be dropping the work; it must be gone when this returns.
             if self.ended.load(Ordering::SeqCst) {
                 return;
             }
-            // The thread that works on it sees the flag. It may be this one: garbage collection runs anywhere.
+            // The thread that polls it sees the flag. It may be this thread: garbage collection runs
+            // anywhere.
             if started.elapsed() > CANCEL_PATIENCE {
                 return;
             }
@@ -128,7 +129,7 @@ impl Slot {
         }
     }
 
-    /// Drops the work, but not while it is locked: dropping it may run code of Python's, which may cancel it again.
+    /// Drops the work after releasing the lock: dropping may run Python code, which may cancel it again.
     fn end(&self, mut slot: MutexGuard<'_, Option<Work>>) {
         let Some(work) = slot.take() else { return };
         drop(slot);
@@ -145,7 +146,7 @@ impl Slot {
     }
 }
 
-/// The work, as the runtime sees it.
+/// The work as a tokio task.
 struct Running(Arc<Slot>);
 
 impl Future for Running {
@@ -168,7 +169,7 @@ impl Future for Running {
 }
 
 impl Drop for Running {
-    /// The runtime ends.
+    /// The runtime is shutting down.
     fn drop(&mut self) {
         if let Some(work) = self.0.try_lock() {
             self.0.end(work);

@@ -11,10 +11,10 @@ use crate::error::invalid;
 use crate::json;
 use crate::process::{Own, lock};
 
-/// A model on loopback that answers by a script.
+/// A scripted model server on loopback.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Scripted {
-    /// Only locked by threads that are attached to the interpreter, so no fork can happen meanwhile.
+    /// Only locked by threads that are attached to the interpreter, so no fork can happen while it is locked.
     model: Mutex<Own<ScriptedModel>>,
     url: String,
     environment: BTreeMap<String, String>,
@@ -40,21 +40,21 @@ impl Scripted {
         self.environment.clone()
     }
 
-    /// The requests so far, as JSON, with what is usually looked for in them.
+    /// The requests so far, as JSON, with the commonly needed parts extracted.
     fn requests(&self) -> Vec<u8> {
         let requests = lock(&self.model).get().map(ScriptedModel::requests).unwrap_or_default();
         json(&requests.iter().map(request_json).collect::<Vec<_>>())
     }
 
-    /// How many requests came past the script's end.
+    /// How many requests arrived after the end of the script.
     fn overruns(&self) -> usize {
         lock(&self.model).get().map_or(0, ScriptedModel::overruns)
     }
 
-    /// Closes all connections, and removes the home.
+    /// Closes all connections, and removes the home directory.
     fn close(&self, py: Python<'_>) {
         let model = lock(&self.model).take();
-        // Its thread ends first.
+        // Waits for its thread, so release the interpreter.
         py.detach(|| drop(model));
     }
 }

@@ -1,8 +1,8 @@
-//! Threads for functions of Python that may block.
+//! Python threads for functions that may block.
 //!
-//! They are Python's own, and wait here for calls in between. Nothing of Rust's lies below a function that they
-//! run: when the interpreter ends, it ends threads that still run Python wherever they are. And they stay with the
-//! interpreter: a thread that is new to it needs a stack there, which takes a sixth of a small call.
+//! The threads are started by Python, and wait here between calls. No Rust frame is on the stack below a
+//! Python function: at exit the interpreter ends threads that still run Python code at any point. The threads
+//! stay attached to Python, because attaching a new thread takes a sixth of the time of a small call.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,16 +13,16 @@ use pyo3::prelude::*;
 use crate::call::Call;
 use crate::process::lock;
 
-/// As many functions can run at a time; more wait.
+/// The maximum number of functions that run at the same time; more calls wait.
 const MAX_THREADS: usize = 256;
 
-/// How long a thread waits for something to do.
+/// How long an idle thread waits for a call.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Calls for threads of Python, as many as are needed.
+/// A pool of Python threads that grows on demand.
 pub(crate) struct Threads {
     calls: Arc<Waiting>,
-    /// Starts a thread of Python's that serves the [`Calls`] it is given.
+    /// Starts a Python thread that serves the given [`Calls`].
     start: Py<PyAny>,
 }
 
@@ -39,14 +39,14 @@ struct State {
     idle: usize,
 }
 
-/// What a thread has to do. Each has its own.
+/// The calls for one thread.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Calls {
     waiting: Arc<Waiting>,
     next: Mutex<Next>,
 }
 
-/// What comes next in a thread. It is kept here until it is taken, so that an exception raised in the thread from
+/// The next call of a thread. It stays here until it is taken, so that an exception raised in the thread from
 /// outside does not lose it.
 enum Next {
     Unknown,
@@ -59,14 +59,14 @@ impl Threads {
         Self { calls: Arc::default(), start }
     }
 
-    /// Has a thread take the call. It is dropped without an answer when there is no thread to be had.
+    /// Runs the call in a thread. It is dropped without an answer if no thread can be started.
     pub(crate) fn run(&self, call: Call) {
         let mut state = lock(&self.calls.state);
         state.calls.push_back(call);
         let is_idle = state.calls.len() <= state.idle;
         let is_new = !is_idle && state.threads < MAX_THREADS;
         state.threads += usize::from(is_new);
-        // Released first: the woken thread needs the lock.
+        // Release the lock first: the woken thread needs it.
         drop(state);
         if is_idle {
             self.calls.work.notify_one();
@@ -88,7 +88,7 @@ impl Threads {
         }
         let mut state = lock(&self.calls.state);
         state.threads -= 1;
-        // Others will see to what waits, if there are others.
+        // If other threads exist, they will serve the waiting calls.
         let stranded = if state.threads == 0 { std::mem::take(&mut state.calls) } else { VecDeque::new() };
         drop(state);
         drop(stranded);
@@ -97,7 +97,7 @@ impl Threads {
 
 #[pymethods]
 impl Calls {
-    /// Waits for the next call; returns whether there is one, or else the thread is to end.
+    /// Waits for the next call; returns `false` if the thread should end.
     fn wait(&self, py: Python<'_>) -> bool {
         py.detach(|| {
             let mut next = lock(&self.next);
@@ -108,7 +108,7 @@ impl Calls {
         })
     }
 
-    /// The call that was waited for.
+    /// The call that `wait` has received.
     fn take(&self) -> Option<Call> {
         let mut next = lock(&self.next);
         match std::mem::replace(&mut *next, Next::Unknown) {

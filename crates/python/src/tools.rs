@@ -1,4 +1,4 @@
-//! Tools that live in Python, as a source.
+//! Python tools as a tool source.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,34 +17,35 @@ use crate::event_loop::EventLoop;
 use crate::server::RunningServer;
 use crate::threads::Threads;
 
-/// What Python offers to a model: its own tools, documents, and other servers'.
+/// What Python offers to a model: its own tools, documents, and other servers.
 #[derive(FromPyObject)]
 pub(crate) struct Offer {
     tools: Vec<Py<PyAny>>,
-    /// Called with a [`Call`](crate::call::Call) for each use of such a tool.
+    /// Called with a [`Call`](crate::call::Call) for each call of a Python tool.
     call: Py<PyAny>,
-    /// Starts a thread for tools that are called in one.
+    /// Starts a thread for tools that run in one.
     start_thread: Py<PyAny>,
     documents: Vec<Py<Documents>>,
     /// Other MCP servers.
     servers: Vec<Py<RunningServer>>,
 }
 
-/// The tools of an offer while it is served.
+/// The tools of an offer while they are served.
 pub(crate) struct Live {
     tools: Toolset,
-    /// What is not Python's.
+    /// The tools that are not Python's.
     others: Combined,
     asker: Arc<Asker>,
     threads: Arc<Threads>,
 }
 
-/// What a tool of Python's says of itself.
+/// A Python tool's properties.
 #[derive(FromPyObject)]
 struct Served {
     /// A [`Described`] as JSON.
     described: Vec<u8>,
-    /// Whether it is called in a thread. Over the event loop and its worker threads a call takes five times as long.
+    /// Whether it runs in a thread of ours. Through the event loop and its worker threads a call takes five
+    /// times as long.
     is_direct: bool,
 }
 
@@ -53,11 +54,11 @@ impl Offer {
         self.tools.is_empty() && self.documents.is_empty() && self.servers.is_empty()
     }
 
-    /// All of it as one source, and what changes it later.
+    /// Combines everything into one source, and a handle for later changes.
     ///
     /// # Errors
     ///
-    /// When a name or a schema is not usable, or two tools have the same name.
+    /// Fails if a name or a schema is invalid, or two tools have the same name.
     pub(crate) fn serve(
         self,
         py: Python<'_>,
@@ -86,7 +87,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// When its name or its schema is not usable, or there is a tool of that name.
+    /// Fails if its name or its schema is invalid, or a tool of that name exists.
     pub(crate) fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> Result<(), ClaudeCodeError> {
         let not_understood = |error: &dyn std::fmt::Display| ClaudeCodeError::InvalidRequest {
             reason: format!("a tool is not understood: {error}"),
@@ -101,13 +102,13 @@ impl Live {
         Ok(self.tools.add(described.tool(Arc::new(tool), Arc::clone(&self.asker), threads))?)
     }
 
-    /// Removes a tool of Python's; returns whether there was one.
+    /// Removes a Python tool; returns whether it existed.
     pub(crate) fn remove(&self, name: &str) -> bool {
         self.tools.remove(name)
     }
 }
 
-/// What Python says about a tool.
+/// A tool's description from Python.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Described {
@@ -115,14 +116,14 @@ struct Described {
     description: String,
     input_schema: Value,
     title: Option<String>,
-    /// In MCP's words.
+    /// The names are MCP's.
     annotations: BTreeMap<String, bool>,
     parallel: Option<bool>,
     max_result_chars: Option<u32>,
 }
 
 impl Described {
-    /// Its calls go to Python, which checks the arguments by its own rules: `"1"` is a number there.
+    /// Python validates the arguments by its own rules, which accept `"1"` as a number.
     fn tool(self, tool: Arc<Py<PyAny>>, asker: Arc<Asker>, threads: Option<Arc<Threads>>) -> Tool {
         let name = self.name.clone();
         let handler = move |arguments: RawJson, context: CallContext| {

@@ -1,4 +1,4 @@
-"""Worlds for the tests, each of which is looked at when its test is over."""
+"""Test worlds; each is checked for leftovers after its test."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from zlib import crc32
 import pytest
 from support import TRANSPORTS, World
 
-# Nobody's account and nobody's settings: not even by accident.
+# No test may use a real account or real settings, not even by accident.
 for name in [name for name in os.environ if name.startswith(("ANTHROPIC", "CLAUDE"))]:
     del os.environ[name]
 
-# Tests that run in the background may have inherited that SIGINT is ignored, and so would their children.
+# Tests in the background may have inherited that SIGINT is ignored, and their children would inherit it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Has what a test printed and logged reach the process that reports it, though it be no valid Unicode."""
+    """Lets captured output reach the reporting process, even if it is not valid Unicode."""
     if data := (yield):
         said = data.get("sections", [])
         data["sections"] = [(name, text.encode(errors="backslashreplace").decode()) for name, text in said]
@@ -37,7 +37,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def world() -> Iterator[Callable[[str], World]]:
-    """Makes worlds; when the test is over, nothing may be left of its requests."""
+    """Creates worlds; after the test nothing may be left of its requests."""
     worlds: list[World] = []
 
     def make(script: str) -> World:
@@ -55,7 +55,7 @@ def world() -> Iterator[Callable[[str], World]]:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A directory whose path is short enough for a socket, which pytest's are not."""
+    """A directory whose path is short enough for a socket; pytest's are too long."""
     with tempfile.TemporaryDirectory() as path:
         yield Path(path)
 
@@ -65,9 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test over one transport, of which half of the tests have each, or over both.
+    """Runs a test over one transport, assigned to half of the tests each, or over both.
 
-    How a call travels is decided below Python, and tested there over both. Each request takes half a second.
+    The transport is implemented below Python, and tested there over both. Each request takes half a second.
     """
     own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "transport" in metafunc.fixturenames and not any("transport" in names for names in own):

@@ -1,6 +1,6 @@
-"""Plays what is to fail, for `test_inject.py`: `inject_player.py SCENARIO SOCKET`.
+"""The program that fails in `test_inject.py`: `inject_player.py SCENARIO SOCKET`.
 
-It has imported everything, and forks for each run: an actor, whose system calls fail, and one who watches it.
+It has imported everything, and forks for each run: an actor, whose system calls fail, and a watcher for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = {"The sum is 42.\n", FAILED}
 
 STAND_IN = Path(__file__).parents[2] / "scripted/src/stand_in.sh"
 
-# Longer than a run takes on a busy machine, and shorter than whoever wants it waits.
+# Longer than a run takes on a busy machine, and shorter than the timeout of the test.
 PATIENCE_SECONDS = 60.0
 
 
@@ -38,7 +38,7 @@ def add(a: int, b: int) -> int:
 
 
 def serve(folder: Path, _: Path) -> None:
-    """A session, until stdin ends."""
+    """Runs a session until stdin is closed."""
     with Session(add, directory=folder) as session:
         bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
         print(json.dumps([str(bridge.with_name("toolbridge")), "call", str(session.socket_path)]), flush=True)
@@ -46,7 +46,7 @@ def serve(folder: Path, _: Path) -> None:
 
 
 def ask(folder: Path, cli: Path) -> None:
-    """A request to a stand-in for the CLI, which calls a tool."""
+    """Sends a request to a stand-in for the CLI, which calls a tool."""
     model = ClaudeCodeModel(cli_path=cli, session_dir=folder, working_directory=cli.parent, timeout=20.0)
     model.set_agent_toolsets(None, server_name="tools", transport="stdio")
     agent = Agent(model)
@@ -58,7 +58,7 @@ SCENARIOS = {"session": serve, "request": ask}
 
 
 class Actor:
-    """The process whose calls fail, as its watcher sees it."""
+    """The process whose calls fail, from its watcher's view."""
 
     def __init__(self, pid: int, home: Path) -> None:
         self.pid = pid
@@ -81,7 +81,7 @@ class Actor:
             time.sleep(0.005)
 
     def call(self) -> None:
-        """Calls the session's tool until there is a good answer, or no session."""
+        """Calls the session's tool until it succeeds or the session is gone."""
         self.wait(lambda: self.said("stdout").endswith("\n"))
         for _ in range(5):
             if self.has_ended():
@@ -97,7 +97,7 @@ class Actor:
         self.wait()
 
     def judge(self) -> None:
-        """It has ended by itself, well or with a traceback."""
+        """Checks that it exited by itself, successfully or with a traceback."""
         assert self.status is not None
         code = os.waitstatus_to_exitcode(self.status)
         stdout, stderr = self.said("stdout"), self.said("stderr")
@@ -110,7 +110,7 @@ class Actor:
 
 
 def act(name: str, wanted: dict[str, str], home: Path, stdin: int) -> None:
-    """The scenario, in a process whose calls fail from here on."""
+    """Runs the scenario in this process, whose calls fail from here on."""
     outputs = [os.open(home / where, os.O_CREAT | os.O_WRONLY) for where in ("stdout", "stderr")]
     for number, end in enumerate([stdin, *outputs]):
         os.dup2(end, number)
@@ -121,7 +121,7 @@ def act(name: str, wanted: dict[str, str], home: Path, stdin: int) -> None:
 
 
 def watch(name: str, actor: Actor, stdin: int) -> str:
-    """What was wrong with a run."""
+    """Returns what was wrong with a run."""
     try:
         if name == "session":
             actor.call()
@@ -164,7 +164,7 @@ def main(name: str, path: str) -> None:
             os._exit(0)
         os.close(outside)
         connection.close()
-        # From here on it ends as any program does, with its traceback if there is one.
+        # From here on it exits like any program, with a traceback if there is one.
         return act(name, wanted, home, inside)
 
 

@@ -1,4 +1,4 @@
-"""What the tests share: the real CLI against a scripted model, and a look at what is left behind."""
+"""Shared by the tests: the real CLI with a scripted model, and checks for leftovers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from toolbridge import ClaudeCodeModel
 
-# Longer than anything here takes on a busy machine. A test that runs into it has failed.
+# Longer than anything here takes on a busy machine. A test that reaches it has failed.
 PATIENCE_SECONDS = 120.0
 
 Transport = Literal["stdio", "sdk"]
 
 TRANSPORTS: tuple[Transport, ...] = ("stdio", "sdk")
 
-# One red dot.
+# A picture of one red pixel.
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
     "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
 )
 
 
-# An interpreter to which every warning is an error, except for that of pydantic-ai's own `run_sync`, which
-# makes the loop that Python 3.12 misses.
+# An interpreter that turns every warning into an error, except for that of pydantic-ai's own `run_sync`,
+# which creates the loop that Python 3.12 warns about.
 PYTHON = [sys.executable, "-W", "error", "-W", "ignore:There is no current event loop:DeprecationWarning"]
 
 REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
 
 
 def named(variable: str) -> str:
-    """A path that `cargo xtask test` gives."""
+    """A path that `cargo xtask test` sets."""
     path = os.environ.get(variable)
     if not path or not os.access(path, os.X_OK):
         raise RuntimeError(f"{variable} must name an executable; `cargo xtask test` sets it")
@@ -54,7 +54,7 @@ def prompt(text: str = "go") -> list[ModelMessage]:
 
 
 def soon(is_so: Callable[[], object]) -> None:
-    """Waits until something is so."""
+    """Waits until a condition is true."""
     until = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         assert time.monotonic() < until, "it did not come to pass"
@@ -62,7 +62,7 @@ def soon(is_so: Callable[[], object]) -> None:
 
 
 def hanging() -> tuple[Callable[[], Coroutine[Any, Any, None]], asyncio.Event, asyncio.Event]:
-    """A tool that hangs, and what is set when it has begun and when it was cancelled."""
+    """A tool that hangs, with events for its start and its cancellation."""
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def hang() -> None:
@@ -97,7 +97,7 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
-        """All that the CLI may see."""
+        """The CLI's complete environment."""
         return {
             "HOME": str(self.home),
             "PATH": os.environ["PATH"],
@@ -120,14 +120,14 @@ class World:
         }
 
     def model(self, transport: Transport | None = None, **options: Any) -> ClaudeCodeModel:
-        """A model that can touch nothing but this world; the tools of agents are called `tools`."""
+        """A model that only has access to this world; the server of agents' tools is called `tools`."""
         model = ClaudeCodeModel(**{**self.options, **options})
         model.set_agent_toolsets(None, server_name="tools", transport=transport or "auto")
         return model
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """What the model was sent, except for the CLI's own small questions."""
+        """The requests to the model, without the CLI's own small requests."""
         if not self._log.exists():
             return []
         return [json.loads(line) for line in self._log.read_text().split("\n") if line]
@@ -141,7 +141,7 @@ class World:
     def results(self) -> list[dict[str, Any]]:
         """The tool results in the last request to the model, in the order of the calls.
 
-        Their content is a list of blocks, without what the CLI itself reminds the model of.
+        Their content is a list of blocks, without the CLI's reminders to the model.
         """
         *_, asked, answered = self.requests[-1]["messages"]
         ids = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
@@ -161,14 +161,14 @@ class World:
 
     @property
     def processes(self) -> dict[int, str]:
-        """Processes whose environment names this home: the CLI, and what it starts."""
+        """Processes whose environment contains this home: the CLI and its children."""
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 if str(self.home).encode() in (path / "environ").read_bytes():
                     found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # it ended while we looked
+                continue  # it ended in the meantime
         return {pid: command for pid, command in found.items() if command}
 
     @property
@@ -177,7 +177,7 @@ class World:
         return list(self.sessions.glob("claudecode_ipc_*"))
 
     def nothing_is_left(self) -> None:
-        """Soon there is no file of a session and no process of this world."""
+        """Waits until there is no file of a session and no process of this world."""
         until = time.monotonic() + PATIENCE_SECONDS
         while left := [*self.processes.values(), *map(str, self.files)]:
             assert time.monotonic() < until, f"left behind: {left}"
@@ -189,10 +189,10 @@ class World:
 
 
 class Bridge:
-    """The executable that a session's config names, started and spoken to as an MCP client does."""
+    """The executable in a session's config, used like an MCP client would."""
 
     capabilities: ClassVar[dict[str, Any]] = {}
-    """What the client says that it can do."""
+    """The client's capabilities."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         [server] = config["mcpServers"].values()
@@ -203,18 +203,18 @@ class Bridge:
             stdout=subprocess.PIPE,
             text=True,
         )
-        # A call that is never answered ends its test.
+        # A call that is never answered fails its test.
         self._patience = threading.Timer(PATIENCE_SECONDS, self._process.kill)
         self._patience.daemon = True
         self._patience.start()
         self._ids = 0
         self.notifications: list[dict[str, Any]] = []
-        """What it said without being asked."""
+        """The notifications received."""
         client = {"name": "test", "version": "1"}
         self.introduction = self.ask(
             "initialize", protocolVersion="2025-06-18", capabilities=self.capabilities, clientInfo=client
         )
-        """What it says of itself."""
+        """The server's answer to `initialize`."""
         self._say({"method": "notifications/initialized"})
 
     def __enter__(self) -> Self:
@@ -233,11 +233,11 @@ class Bridge:
         self._say({"method": method, "params": params})
 
     def send(self, method: str, request_id: int | str, /, **params: Any) -> None:
-        """Sends a request, and does not wait for its answer."""
+        """Sends a request without waiting for its answer."""
         self._say({"id": request_id, "method": method, "params": params})
 
     def answer(self, request_id: int | str) -> dict[str, Any]:
-        """The result of a request that was sent."""
+        """Waits for the result of a request."""
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
             message = json.loads(line)
@@ -248,13 +248,13 @@ class Bridge:
         raise AssertionError(f"the bridge ended with {self._process.wait()}")
 
     def next_message(self) -> dict[str, Any]:
-        """Whatever it says next."""
+        """The next message of any kind."""
         assert self._process.stdout is not None
         message: dict[str, Any] = json.loads(self._process.stdout.readline())
         return message
 
     def ask(self, method: str, /, **params: Any) -> dict[str, Any]:
-        """The result of a request."""
+        """Sends a request and returns its result."""
         self._ids += 1
         self.send(method, self._ids, **params)
         return self.answer(self._ids)
@@ -268,14 +268,14 @@ class Bridge:
         return {tool["name"]: tool for tool in self.ask("tools/list")["tools"]}
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The result of a call, which asks for reports of progress."""
+        """Calls a tool, asks for progress, and returns the result."""
         return self.ask("tools/call", name=tool, arguments=arguments, _meta={"progressToken": "p"})
 
 
 def shown(here: World, *program: str | Path, **variables: str) -> str:
-    """What a program prints, given as Python's arguments; it may say nothing else, and warns of nothing.
+    """What a program prints, given as Python's arguments; it must print nothing to stderr, nor warn.
 
-    It finds the CLI as its users do: on the PATH.
+    It finds the CLI like users do: on the PATH.
     """
     folder = here.root / "bin"
     folder.mkdir()

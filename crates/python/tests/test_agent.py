@@ -96,7 +96,7 @@ async def test_the_agents_own_tools_are_called_without_registration(
 
 @pytest.fixture
 def own_loop() -> Iterator[None]:
-    """`run_sync` leaves the loop that it makes to the process; here it gets one that is closed."""
+    """`run_sync` leaves its loop open; here it gets one that is closed after the test."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield
@@ -177,7 +177,7 @@ async def test_a_stream_that_is_left_early_ends_its_request(world: MakeWorld, tr
             break
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         await result.cancel() if hasattr(result, "cancel") else None
-    # Not later: a stream that was left has ended, with its tools and its files.
+    # Immediately: a stream that was left has ended, with its tools and its files.
     assert cancelled.is_set()
     assert model.interrupt() == 0
     assert here.files == []
@@ -324,7 +324,7 @@ FILES = {
 
 @pytest.fixture
 def site() -> Iterator[str]:
-    """The address of a site with those files."""
+    """The address of a web server with those files."""
 
     class Files(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -396,7 +396,7 @@ async def test_without_the_run_context_tools_have_to_be_registered(
     def add(a: int, b: int) -> int:
         return a + b
 
-    # As if a version of pydantic-ai had it nowhere.
+    # As if pydantic-ai did not expose the run.
     monkeypatch.delattr("pydantic_ai._run_context.get_current_run_context")
     assert toolbridge._run_context._found() is None
     monkeypatch.setattr("toolbridge._run_context._find", None)
@@ -404,7 +404,7 @@ async def test_without_the_run_context_tools_have_to_be_registered(
         await agent.run("go")
     model.set_agent_toolsets(agent.toolsets[0], transport=transport)
     assert (await agent.run("go")).output == "The sum is 42."
-    # A stream is told.
+    # The same for a stream.
     model.set_agent_toolsets(None, transport=transport)
     async with agent.run_stream("go") as result:
         assert await result.get_output() == "The sum is 42."
@@ -501,7 +501,7 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
 
     model.set_agent_toolsets(agent.toolsets[0], transport=transport)
     assert (await agent.run("go", deps=1)).output == "The sum is 43."
-    # Without an agent the dependencies are those given with the tools.
+    # Without an agent the dependencies are those registered with the tools.
     model.set_agent_toolsets(agent.toolsets[0], transport=transport, deps=2)
     response = await model.request(prompt(), None, ModelRequestParameters())
     assert response.text == "The sum is 44."

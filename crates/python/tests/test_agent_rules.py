@@ -1,4 +1,4 @@
-"""What users of pydantic-ai rely on: its errors, its limits, its retries, its settings."""
+"""Behaviour that users of pydantic-ai rely on: its errors, limits, retries and settings."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ MakeWorld = Callable[[str], World]
 pytestmark = pytest.mark.anyio
 
 ENDLESS = "\n---\n".join(['call note {"text": "again"}'] * 40)
-"""A model that calls a tool for as long as it may."""
+"""A model that keeps calling a tool."""
 
-# The oldest pydantic-ai does not say what the limits of a run are.
+# The oldest pydantic-ai does not expose the limits of a run.
 knows_limits = pytest.mark.skipif(
     "usage_limits" not in RunContext.__dataclass_fields__, reason="pydantic-ai does not tell models of limits"
 )
@@ -95,7 +95,7 @@ def test_failures_of_a_model_are_told_from_others() -> None:
         assert isinstance(error, ModelAPIError)
         assert (str(error), error.message, error.hint) == ("no", "no", "do")
         assert str(pickle.loads(pickle.dumps(error))) == "no"
-    # Who interrupts a request wants no other model to go on with it.
+    # After an interrupt no fallback model must be tried.
     assert not issubclass(CLIInterruptedError, ModelAPIError)
     assert isinstance(StructuredOutputError("no", text="x"), UnexpectedModelBehavior)
 
@@ -122,7 +122,7 @@ async def test_another_model_goes_on_where_this_one_fails(
         async with agent.run_stream("go") as result:
             assert await result.get_output() == "the other"
     except ModelAPIError as error:
-        # Older versions do not fall back once the stream is there; then its error is at least pydantic-ai's.
+        # Older versions do not fall back once the stream has begun; then the error is at least pydantic-ai's.
         assert isinstance(error, ClaudeCodeError)  # noqa: PT017
 
 

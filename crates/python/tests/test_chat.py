@@ -1,4 +1,4 @@
-"""Conversations that stay open, with the real CLI."""
+"""Conversations with several prompts, with the real CLI."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_prompts_and_tool_calls_follow_each_other_on_one_process(
     assert '"image"' in str(told["messages"]).replace("'", '"')
     kinds = [type(message) for message in chat.messages]
     assert kinds == [ModelRequest, ModelResponse] * 3
-    # An agent goes on from there.
+    # An agent continues from there.
     other = world("text Ada.\n---\ntext Ada.\n---\ntext Ada.\n---\ntext Ada.\n---\ntext Ada.")
     result = await Agent(other.model()).run("Who am I?", message_history=chat.messages)
     assert result.output == "Ada."
@@ -100,14 +100,14 @@ async def test_one_answer_is_interrupted_and_the_conversation_goes_on(
             await sending
         await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
         assert (await chat.send("go on")).output == "first"
-        # Because nobody waits for it any more.
+        # Because the waiting task is cancelled.
         sending = asyncio.ensure_future(chat.send("wait"))
         await again()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert (await chat.send("go on")).output == "second"
-        # Because its reader has left.
+        # Because the reader has left the stream.
         async with chat.stream("quick") as stream:
             async for _ in stream:
                 break
@@ -129,7 +129,7 @@ async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Tr
     async with here.model(transport).conversation(toolsets=[shelf, add], deps="ada") as chat:
 
         async def offered(*names: str) -> None:
-            # The CLI lists them when it comes to it.
+            # The CLI updates its list with some delay.
             while not {f"mcp__tools__{name}" for name in names} <= set(here.offered):
                 await chat.send("who is there?")
 
@@ -141,7 +141,7 @@ async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Tr
         assert chat.remove("add")
         assert not chat.remove("nothing")
         await offered("leave")
-        # It may still be offered by the CLI, but there is nothing to call.
+        # The CLI may still offer it, but the tool is gone.
         while (output := (await chat.send("go on")).output).isdigit():
             pass
         assert "no such tool" in output.lower() or "there is no tool `add`" in output

@@ -1,4 +1,4 @@
-"""Copies of a model, and models that travel to another process."""
+"""Copies of a model, and models that are sent to another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Listener:
 
 
 class Named(ClaudeCodeModel):
-    """A model with something of its own."""
+    """A model with an additional attribute."""
 
     def __init__(self, nickname: str, **options: Any) -> None:
         super().__init__(**options)
@@ -36,7 +36,7 @@ class Named(ClaudeCodeModel):
 
 
 def hear(_: dict[str, Any]) -> None:
-    """Of a module, so that it can be named in another process."""
+    """At module level, so that another process can import it."""
 
 
 def add(a: int, b: int) -> int:

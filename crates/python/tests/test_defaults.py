@@ -1,4 +1,4 @@
-"""What a model may see and do unless more is said: its author's prompts and tools, nothing of the CLI's."""
+"""What a model can see and do by default: its author's prompts and tools, and nothing of the CLI's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def secret(short_path: Path) -> Path:
 
 
 def tools(here: World) -> list[str]:
-    """The tools in the last request to the model, without the CLI's stand-in for those that load later."""
+    """The tools in the last request to the model, without the CLI's tool for those that load later."""
     names = [tool["name"] for tool in here.requests[-1].get("tools", [])]
     return [name for name in names if name != "DeferredToolPlaceholder"]
 
@@ -44,7 +44,7 @@ def transcripts(here: World) -> list[Path]:
 
 
 def told(here: World) -> str:
-    """What the users said in the last request to the model."""
+    """The user messages in the last request to the model."""
     blocks: list[Any] = []
     for message in here.requests[-1]["messages"]:
         content = message["content"]
@@ -83,7 +83,7 @@ async def test_prompts_are_expanded_where_that_is_said(world: MakeWorld, secret:
     expand = ClaudeCodeModelSettings(claude_code_expand_prompts=True)
     await agent.run(f"see @{secret}", model_settings=expand)
     assert SECRET in json.dumps(here.requests[-1])
-    # A command is the CLI's own, and the model hears nothing of it.
+    # The CLI runs the command itself, and does not ask the model.
     assert (await agent.run("/cost", model_settings=expand)).output != "ok"
     assert len(here.requests) == 2
     await agent.run(f"see @{secret}")
@@ -144,7 +144,7 @@ async def test_single_parts_of_claude_code(world: MakeWorld) -> None:
         assert tools(here) == []
         assert ("zebra memory" in json.dumps(here.requests[-1])) is bool(sources)
     assert len(transcripts(here)) == 1  # that of the whole one
-    # A setting that shows in the request.
+    # A setting that is visible in the request.
     await Agent(here.model(cli_settings={"model": "claude-haiku-4-5"})).run("go")
     assert here.requests[-1]["model"] == "claude-haiku-4-5"
 
@@ -199,7 +199,7 @@ async def test_a_conversation_is_kept_under_its_id_where_that_is_said(world: Mak
     second = await model.request_with_metadata(prompt("zebra second"), last, ModelRequestParameters())
     assert second.response.text == "two"
     assert "zebra first" in told(here)
-    # What a request says wins.
+    # The request's settings take precedence.
     not_kept = ClaudeCodeModelSettings(claude_code_keep_session=False)
     await model.request(prompt(), not_kept, ModelRequestParameters())
     assert transcripts(here) == [transcript]
@@ -226,7 +226,7 @@ def test_a_model_needs_no_name() -> None:
 def test_the_program_of_the_readme_offers_its_function_and_nothing_else(
     world: MakeWorld, short_path: Path
 ) -> None:
-    """`sums.py`, run as its reader would, where the user and the project have much to offer."""
+    """Runs `sums.py` like a reader would, where the user and the project configure many other things."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     found = re.search(r"```python sums\.py\n(.*?)```", readme, re.DOTALL)
     assert found is not None
@@ -258,7 +258,7 @@ def test_the_program_of_the_readme_offers_its_function_and_nothing_else(
     assert "zebra" not in sent
     assert str(project) not in sent
     assert not (project / "ran").exists()
-    # Nothing is left but the CLI's own state: no transcript, no log.
+    # Only the CLI's own state is left: no transcript, no log.
     left = {str(path.relative_to(here.home)) for path in set(here.home.rglob("*")) - before if path.is_file()}
     own = (".claude.json", ".claude/backups/", ".claude/plugins/store/")
     assert {name for name in left if not name.startswith(own)} == set()

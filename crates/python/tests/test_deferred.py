@@ -1,4 +1,4 @@
-"""Tools that need an approval, or are run elsewhere: the run ends, and another goes on from there."""
+"""Tools that need an approval, or run elsewhere: the run ends, and another one continues."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ pytestmark = pytest.mark.anyio
 DELETE = 'text Let me see.\ncall delete {"path": "a.txt"} as toolu_delete\n---\ntext {result}'
 
 LATER = "\n---\n".join(["text It is done."] * 3)
-"""What the model says when it has the result."""
+"""The model's text after the result."""
 
 Output = str | DeferredToolRequests
 
 
 def deleter(here: World, transport: Transport, **options: Any) -> tuple[Agent[None, Output], list[str]]:
-    """An agent with a tool that needs an approval, and what it has deleted."""
+    """An agent with a tool that needs an approval, and the list of what it has deleted."""
     deleted: list[str] = []
 
     def delete(path: str) -> str:
@@ -58,7 +58,7 @@ def deleter(here: World, transport: Transport, **options: Any) -> tuple[Agent[No
 async def go_on(
     agent: Agent[None, Output], first: AgentRunResult[Output], results: DeferredToolResults, later: World
 ) -> str:
-    """Goes on from a run that has ended; returns what the model was told."""
+    """Continues after a run that has ended; returns what the model was told."""
     history = first.all_messages()
     second = await agent.run(message_history=history, deferred_tool_results=results, model=later.model())
     assert second.output == "It is done."
@@ -89,7 +89,7 @@ async def test_an_approved_call_is_made_once_and_the_model_goes_on_from_its_resu
     assert response.usage.output_tokens > 0
     assert first.usage.requests == 1
 
-    # As it may come back much later.
+    # Serialised, as if it came back much later.
     history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))
     results = DeferredToolResults(approvals={"toolu_delete": True})
     later = world(LATER)
@@ -194,7 +194,7 @@ async def test_calls_beside_it_are_made_once_each(world: MakeWorld, transport: T
     first = await agent.run("go")
     assert isinstance(first.output, DeferredToolRequests)
     assert [call.tool_call_id for call in first.output.approvals] == ["toolu_a", "toolu_b"]
-    # One was made by the CLI before, the other by the agent: the CLI had not come to it.
+    # The CLI made one call before, the agent the other one, which the CLI had not started.
     assert sorted(done) == ["a", "x"]
     response = first.all_messages()[1]
     assert isinstance(response, ModelResponse)

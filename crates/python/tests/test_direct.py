@@ -1,4 +1,4 @@
-"""Plain functions of a session, which are called in threads and not on its event loop."""
+"""Plain functions of a session, which run in threads and not on its event loop."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_one_that_is_cancelled_keeps_its_turn_until_it_has_ended(short_path: Pat
         assert started.wait(PATIENCE_SECONDS)
         bridge.notify("notifications/cancelled", requestId="cancelled")
         bridge.send("tools/call", "quick", name="quick", arguments={})
-        # Of those that come and go meanwhile, each would have seen it run.
+        # If `quick` had run meanwhile, one of these calls would have seen it.
         for _ in range(100):
             assert text_of(bridge.call("look")) == ""
         go_on.set()
@@ -193,7 +193,7 @@ def test_one_that_waits_for_its_turn_and_is_cancelled_never_begins(short_path: P
         bridge.send("tools/call", "unwanted", name="note", arguments={"text": "unwanted"})
         bridge.notify("notifications/cancelled", requestId="unwanted")
         bridge.send("tools/call", "wanted", name="note", arguments={"text": "wanted"})
-        # Those that come and go meanwhile take longer than the news of the cancellation.
+        # These calls take longer than the delivery of the cancellation.
         for _ in range(100):
             assert text_of(bridge.call("look")) == ""
         go_on.set()
@@ -257,7 +257,7 @@ def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
 
 
 class Unwanted:
-    """A call that is cancelled before Python hears of it."""
+    """A call that is cancelled before Python receives it."""
 
     name, arguments, tool_use_id = "later", b"{}", None
 
@@ -273,7 +273,7 @@ class Unwanted:
 async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaited() -> None:
     async def wait() -> None: ...
 
-    # Every warning is an error here, also of what is collected.
+    # Every warning is an error here, including those from garbage collection.
     host = Host(Toolbox(), server_name="tools", transport="auto")
     call: Any = Unwanted()
     call.tool = Served(ToolDefinition(name="later"), ToolManager(FunctionToolset()), lambda _: wait())

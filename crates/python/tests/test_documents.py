@@ -1,4 +1,4 @@
-"""The document tools beside Python's: text moves, and nobody but the disk sees it."""
+"""The document tools with Python: text is copied, and neither the model nor Python sees it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def workspace(short_path: Path) -> Path:
 
 @pytest.fixture
 def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls that Python got to see."""
+    """The calls that reach Python."""
     seen: list[str] = []
 
     def watched(call: Callable[[toolbridge.tools.Host, Call], None]) -> Any:
@@ -82,7 +82,7 @@ def add(a: int, b: int) -> int:
 
 
 def checked(here: World, workspace: Path) -> None:
-    """The section was found and copied, and no request to the model has its text."""
+    """Checks that the section was found and copied, and that no request to the model contains its text."""
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
     requests = [json.dumps(request) for request in here.requests]
     assert len(requests) == 4
@@ -96,7 +96,7 @@ def checked(here: World, workspace: Path) -> None:
 
 
 def told(here: World, turn: int) -> str:
-    """What the tool said before that turn of the model."""
+    """The tool result before that turn of the model."""
     [block] = [b for b in here.requests[turn]["messages"][-1]["content"] if b["type"] == "tool_result"]
     content = block["content"]
     return REMINDER.sub("", content if isinstance(content, str) else content[0]["text"])
@@ -169,18 +169,18 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
             await result.get_output()
         assert here.offered == offered
     assert not (workspace / "vault/notes").exists()
-    # One run of it may have them.
+    # A single run may have them.
     given = ClaudeCodeModelSettings(claude_code_documents=documents)
     await Agent(model).run("go", model_settings=given)
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING}
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
-    # So may a request without an agent, beside the tools that it names or has.
+    # So may a request without an agent, in addition to its tools.
     chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="add")])
     await model.request(prompt(), given, chosen)
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
     await model.request(prompt(), given, ModelRequestParameters())
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
-    # A name of its own does not meet one of documents that it does not have.
+    # A tool may have the name of a document tool that is not offered.
     agent = Agent(model)
 
     @agent.tool_plain
@@ -334,7 +334,7 @@ def test_each_call_is_a_line_of_the_log_without_any_text(
 
 
 def waited_for(caplog: pytest.LogCaptureFixture, logger: str, count: int) -> list[logging.LogRecord]:
-    """The first records of a logger, which come soon."""
+    """Waits for the first records of a logger."""
 
     def records() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.name == logger]

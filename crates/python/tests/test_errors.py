@@ -1,4 +1,4 @@
-"""The exceptions: which there are, and what each of them is besides."""
+"""The exception classes and their base classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_ai import exceptions
 import toolbridge
 from toolbridge import ClaudeCodeError, CLIExecutionError, errors
 
-# What each of them is, itself and `object` left out; in the order in which Python looks.
+# The base classes of each, without itself and `object`, in method resolution order.
 FAILURE = ["ModelFailure", "ClaudeCodeError", "ModelAPIError", "AgentRunError", "RuntimeError", "Exception"]
 TREE = {
     "ClaudeCodeError": ["Exception"],
@@ -51,7 +51,7 @@ def is_error(one: object) -> bool:
 def test_these_are_the_exceptions_and_this_is_what_they_are() -> None:
     exported = {name for name in toolbridge.__all__ if is_error(getattr(toolbridge, name))}
     assert {name: line_of(getattr(toolbridge, name)) for name in exported} == TREE
-    # The module has one more, which stands for what they have in common, and no other.
+    # The module has one more, their common base, and no others.
     defined = {
         name
         for name, one in vars(errors).items()
@@ -92,7 +92,7 @@ def test_what_the_cli_failed_with_is_pydantic_ais_category_too(
     error = CLIExecutionError("no", error_type=error_type, result=json.dumps(result))
     assert type(error).__name__ == "CLIExecutionError"
     assert isinstance(error, CLIExecutionError)
-    # Newer versions of pydantic-ai have more of them; of each that there is, it is that one or it is not.
+    # Newer versions of pydantic-ai have more categories; check each that exists.
     categories = {"ModelHTTPError", "ModelTimeoutError", "ModelAuthenticationError", "ModelNotFoundError"}
     categories |= {"ModelRateLimitError", "ModelOverloadedError", "ModelServerError"}
     categories |= {"ModelRequestRejectedError"}

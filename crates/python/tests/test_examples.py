@@ -1,4 +1,4 @@
-"""The examples run as they are, each in a process of its own."""
+"""The examples run unchanged, each in a separate process."""
 
 from __future__ import annotations
 

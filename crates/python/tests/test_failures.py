@@ -1,4 +1,4 @@
-"""Whatever a function raises or returns, its call has an answer, and the next one too."""
+"""Whatever a function raises or returns, its call is answered, and so is the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MakeWorld = Callable[[str], World]
 pytestmark = pytest.mark.anyio
 
 NO_TEXT = os.fsdecode(b"\xff")
-"""A lone surrogate, for which there is no UTF-8."""
+"""A lone surrogate, which cannot be encoded as UTF-8."""
 
 
 class Mute(Exception):
@@ -65,7 +65,7 @@ class Own(BaseException):
     pass
 
 
-# What is raised, and what the answer has of it.
+# What is raised, and what the answer contains.
 FAILURES: list[tuple[Callable[[], BaseException], list[str]]] = [
     (lambda: OSError(NO_TEXT), [r"\udcff", "OSError"]),
     (lambda: ModelRetry(f"not {NO_TEXT}"), [r"not \udcff"]),
@@ -108,7 +108,7 @@ def deep() -> list[Any]:
     return one
 
 
-# What is returned, and what the answer has of what is wrong with it.
+# What is returned, and what the answer contains about the fault.
 VALUES: list[tuple[Any, str]] = [
     (NO_TEXT, "surrogates not allowed"),
     ({"a": [NO_TEXT]}, "surrogates not allowed"),
@@ -154,7 +154,7 @@ async def good_later() -> str:
 
 TOOLS: list[Callable[..., Any]] = [fail, fail_later, give, give_later, good, good_later]
 
-# All of them, and what the answers have.
+# All calls, and what the answers contain.
 CALLS: list[tuple[str, int, list[str]]] = [
     *((tool, n, want) for tool in ("fail", "fail_later") for n, (_, want) in enumerate(FAILURES)),
     *((tool, n, [want]) for tool in ("give", "give_later") for n, (_, want) in enumerate(VALUES)),
@@ -184,12 +184,12 @@ def test_whatever_a_function_of_a_session_raises_or_returns_is_an_answer(short_p
 
 
 async def test_whatever_a_tool_of_an_agent_raises_or_returns_is_an_answer(world: MakeWorld) -> None:
-    # Older versions of pydantic-ai have functions run by anyio, which asks an error for its class.
+    # Older versions of pydantic-ai run functions with anyio, which reads an error's `__class__`.
     rows = [row for row in CALLS if "Masked" not in row[2]]
     calls = "\n".join(f'call {tool} {{"n": {n}}}' for tool, n, _ in rows)
     here = world(f"{calls}\ncall good {{}}\ncall good_later {{}}\n---\ntext ok")
     agent = Agent(here.model(), tools=TOOLS, retries=1000)
-    # In the main thread `KeyboardInterrupt` is the user's.
+    # In the main thread `KeyboardInterrupt` would be the user's.
     result = await asyncio.to_thread(lambda: asyncio.run(agent.run("go")))
     assert result.output == "ok"
     *texts, good_text, good_later_text = here.result_texts
@@ -218,7 +218,7 @@ def test_an_exception_from_outside_costs_no_thread(short_path: Path) -> None:
     with Session(who, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         for _ in range(300):
             assert text_of(bridge.call("who")) == "me"
-            # As those do who stop functions that take too long.
+            # As programs do that stop functions that take too long.
             raise_there = ctypes.pythonapi.PyThreadState_SetAsyncExc
             assert raise_there(ctypes.c_ulong(threads.pop()), ctypes.py_object(SystemExit)) == 1
             assert "content" in bridge.call("who")

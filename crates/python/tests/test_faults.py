@@ -1,4 +1,4 @@
-"""However a request ends, nothing of it is left; the fixture `world` looks."""
+"""However a request ends, nothing of it is left; the fixture `world` checks that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HANG = "call hang {}\n---\ntext done"
 
 
 class Hanging:
-    """A tool that does not return, and knows how it ended."""
+    """A tool that does not return, and records how it ended."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -68,7 +68,7 @@ async def test_a_cancelled_run_ends_its_tools_and_the_cli(world: MakeWorld, tran
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    # Not later: when the run has ended, so have its tools, and the files are gone.
+    # Immediately: when the run has ended, so have its tools, and the files are gone.
     assert hanging.cancelled.is_set()
     assert here.files == []
 
@@ -123,7 +123,7 @@ async def test_a_request_that_takes_too_long_is_ended_with_its_tools(
 
 @pytest.mark.both_transports
 async def test_the_time_of_tools_does_not_count(world: MakeWorld, transport: Transport) -> None:
-    # On a busy machine all that is not the tool may take as long.
+    # On a busy machine everything but the tool may take as long.
     for limit in (4, 20, 80):
         here, took = world("call work {}\n---\ntext {result}"), limit + 1
         agent = Agent(here.model(transport, timeout=float(limit)))
@@ -159,7 +159,7 @@ async def test_a_killed_cli_is_an_error(world: MakeWorld, transport: Transport) 
     here, hanging = world(HANG), Hanging()
     run = asyncio.create_task(hanging.agent(here.model(transport)).run("go"))
     await told(hanging.started)
-    # Its guardian has the CLI's command line behind its own.
+    # The command line of its guardian ends with the CLI's.
     commands = here.processes.items()
     [cli] = [pid for pid, text in commands if "--output-format" in text and "toolbridge-guard" not in text]
     os.kill(cli, signal.SIGKILL)
@@ -330,7 +330,7 @@ async def test_eleven_megabytes_are_too_much_for_the_socket_and_nothing_breaks(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world(BLOB)
-    # With that tool the model could read a long result from a file, so it is sent as it is.
+    # With that tool the model could read a long result from a file, so it is sent unchanged.
     model = here.model(transport, builtin_tools=["Read"])
     assert (await Agent(model, tools=[blob, add]).run("go")).output == "done"
     blob_text, sum_text = here.result_texts

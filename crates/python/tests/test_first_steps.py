@@ -1,12 +1,11 @@
-"""Pages that show programs in Python: each command is run again, with the installed wheel.
+"""Pages with Python programs: each command is run again, with the installed wheel.
 
 Covered here: every program and every `console` block of docs/first-steps/python.md and
-docs/first-steps/from-claudecode-model.md, and those of the README and docs/TESTING.md that are Python's. A
-block that starts with ```` ```python NAME ```` is a file of that name. In what a page shows, `…` stands for
-anything. `<!-- model: … -->` before a block has the script that plays the model there, as in
-`crates/scripted/src/page.rs`.
+docs/first-steps/from-claudecode-model.md, and the Python ones of the README and docs/TESTING.md. A block that
+starts with ```` ```python NAME ```` is a file of that name. In shown output, `…` matches anything.
+`<!-- model: … -->` before a block has the script of the model, as in `crates/scripted/src/page.rs`.
 
-With TOOLBRIDGE_BLESS=1, what a page does not show rightly is written to it.
+With TOOLBRIDGE_BLESS=1, wrong output in a page is replaced by the real one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ WARNINGS = "error,ignore:There is no current event loop:DeprecationWarning"
 class Step:
     command: str
     line: int
-    """Where what it shows begins, from 0."""
+    """The first line of the shown output, from 0."""
     shown: list[str] = field(default_factory=list)
 
 
@@ -46,7 +45,7 @@ class Block:
 
 
 def read(text: str) -> tuple[dict[str, str], list[Block]]:
-    """The programs of a page, by their names, and its `console` blocks."""
+    """The programs of a page, by name, and its `console` blocks."""
     programs: dict[str, str] = {}
     blocks: list[Block] = []
     script: str | None = None
@@ -76,7 +75,7 @@ def until(lines: Iterator[tuple[int, str]], end: str) -> Iterator[tuple[int, str
 
 
 def shows(shown: list[str], printed: list[str]) -> bool:
-    """Whether lines with gaps are what was printed."""
+    """Whether the shown lines, with gaps, match what was printed."""
     gap = re.escape(ANYTHING)
     pattern = "".join(
         "(?:.*\n)*" if line == ANYTHING else re.escape(line).replace(gap, ".*") + "\n" for line in shown
@@ -85,7 +84,7 @@ def shows(shown: list[str], printed: list[str]) -> bool:
 
 
 def run(here: World, command: str) -> tuple[list[str], bool]:
-    """What a command prints, with the paths that a reader would see, and whether it went well."""
+    """What a command prints, with the paths that a reader would see, and whether it succeeded."""
     folder = here.root / "bin"
     folder.mkdir(exist_ok=True)
     if not (folder / "claude").exists():
@@ -113,7 +112,7 @@ def run(here: World, command: str) -> tuple[list[str], bool]:
 
 
 def repeat(page: Path, world: MakeWorld, changed: Callable[[str], str] = str) -> int:
-    """Runs the commands of a page that are Python's, its programs changed; returns how many those were."""
+    """Runs the Python commands of a page with changed programs; returns their number."""
     text = page.read_text()
     programs, blocks = read(text)
     count = 0

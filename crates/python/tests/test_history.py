@@ -1,4 +1,4 @@
-"""What was said before a run, by this model and by others."""
+"""Histories of a run, from this model and from others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNUSED = "text unused\n---\n"
 
 
 def told(here: World) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The messages of the last request, without what the CLI puts in."""
+    """The messages of the last request, without the CLI's additions."""
     messages = []
     for message in here.requests[-1]["messages"]:
         if message["role"] == "system":
@@ -111,7 +111,7 @@ async def test_tool_parts_survive_another_model_and_come_back(world: MakeWorld, 
     with agent.override(model=FunctionModel(other)):
         second = await agent.run("Look.", message_history=asked)
 
-    # The other model has seen what our tools did, as what it knows.
+    # The other model has seen our tools' calls as ordinary tool calls.
     parts = [part for message in seen[0] for part in message.parts]
     kinds = [type(part) for part in parts]
     assert kinds == [UserPromptPart, ToolCallPart, ToolReturnPart, TextPart, UserPromptPart]
@@ -122,7 +122,7 @@ async def test_tool_parts_survive_another_model_and_come_back(world: MakeWorld, 
     usages = [message.usage.output_tokens for message in asked if isinstance(message, ModelResponse)]
     assert sum(usages) == first.usage.output_tokens
 
-    # And ours sees what the other one's did, with the picture.
+    # And ours sees the calls of the other model's tools, with the picture.
     third = await agent.run("What was it?", message_history=second.all_messages())
     assert third.output == "It was a dot."
     messages = told(here)
@@ -141,7 +141,7 @@ async def test_all_parts_of_other_models_are_told(world: MakeWorld) -> None:
     model = here.model()
     model.set_agent_toolsets([len], server_name="tools")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # another part has taken its place, but not in all versions
+        warnings.simplefilter("ignore")  # deprecated, but its replacement is not in all versions
         retry = RetryPromptPart("too few", tool_name="n", tool_call_id="1")
     messages: list[ModelMessage] = [
         ModelRequest(

@@ -1,4 +1,4 @@
-"""Functions that the CLI calls when something happens."""
+"""Functions that the CLI calls on events."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_hooks_see_what_happens_in_its_order(world: MakeWorld, transport: 
     events: list[HookEvent] = ["UserPromptSubmit", "PreToolUse"]
     hooks = [Hook(event, see) for event in events]
     agent, _ = adder(world(ADD), transport, *hooks, Hook("PostToolUse", see_later, matcher="mcp__tools__.*"))
-    # Those of a run come beside those of the model.
+    # Hooks of a run are added to those of the model.
     settings = ClaudeCodeModelSettings(claude_code_hooks=[Hook("Stop", see), Hook("PreToolUse", see, "Bash")])
     assert (await agent.run("go", model_settings=settings)).output == "2"
     tool = "mcp__tools__add ada"
@@ -78,7 +78,7 @@ async def test_a_hook_denies_and_changes(world: MakeWorld, transport: Transport)
     agent, calls = adder(world(ADD), transport, answering(HookOutput.allow(tool_input={"a": 40, "b": 2})))
     assert (await agent.run("go")).output == "42"
     assert calls == [(40, 2)]
-    # In the CLI's own words.
+    # In the CLI's own format.
     specific = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",

@@ -1,6 +1,7 @@
-"""Each system call that a session makes fails once, in the real wheel, and every third of a request.
+"""Each system call of a session fails once, in the real wheel, and every third one of a request.
 
-`fail-each-call`, which does the same for the Rust tests, says what is to fail; `inject_player.py` fails.
+`fail-each-call`, which the Rust tests use too, selects the call that fails; `inject_player.py` makes the
+calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def test_any_system_call_may_fail(
     try:
         soon(path.exists)
         fail_each_call = Path(named("TOOLBRIDGE_SCRIPTED_MODEL")).with_name("fail-each-call")
-        # What a request does below Python fails in the Rust tests, call by call.
+        # The Rust tests already fail each call that a request makes below Python.
         every = "3" if scenario == "request" and not pytestconfig.getoption("thorough") else "1"
         test = f"test_inject::test_any_system_call_may_fail[{scenario}]"
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Conversations that the CLI keeps, and permissions that hold from then on."""
+"""Conversations that the CLI stores, and permissions that stay in effect."""
 
 from __future__ import annotations
 

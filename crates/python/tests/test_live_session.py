@@ -1,4 +1,4 @@
-"""Sessions that have names and change while they run, with clients that are told and tools that know them."""
+"""Named sessions that change while they run, clients that are notified, and tools that know their client."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add(a: int, b: int) -> int:
 
 
 def attached(directory: Path, *names: str) -> dict[str, Any]:
-    """A config that finds sessions by their names, in that directory of the user's."""
+    """A config that finds sessions by name in that directory."""
     environment = {"XDG_RUNTIME_DIR": str(directory), "TMPDIR": str(directory)}
     args = ["attach", *names]
     server = {"command": str(BRIDGE.with_name("toolbridge")), "args": args, "env": environment}
@@ -59,7 +59,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 async def asked(here: World, config: dict[str, Any]) -> str:
-    """What the model in the real CLI says, which has those servers."""
+    """The answer of the model in the real CLI, with those servers."""
     cli = await asyncio.create_subprocess_exec(
         named("TOOLBRIDGE_TEST_CLAUDE"),
         "-p",
@@ -81,7 +81,7 @@ async def asked(here: World, config: dict[str, Any]) -> str:
 async def test_a_tool_that_a_tool_adds_is_called_in_the_same_run(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    # When the CLI was told of a change, it may take a turn or two to offer the tool.
+    # After a notification the CLI may take a turn or two to offer the tool.
     turns = ["learn", *["greet"] * 30, "forget"]
     here = world("\n---\n".join([*(f"call {turn} {{}}" for turn in turns), "text {result}"]))
     trace = here.root / "trace"
@@ -280,14 +280,14 @@ def test_what_cannot_be_added_changes_nothing(short_path: Path) -> None:
         assert bridge.tools == before
         assert text_of(bridge.call("add", a=1, b=2)) == "3"
         assert session.remove("hidden")
-        # All of these are free again.
+        # All of these names are free again.
         session.add(Tool(greet, name="slow"))
         assert session.remove("add")
         session.add(Tool(greet, name="add"))
         soon(lambda: bridge.tools.keys() == {*before, "slow"})
         soon(lambda: text_of(bridge.call("add")) == "hello")
     session.remove("slow")
-    # It can wait before the session starts.
+    # It may wait before the session starts.
     session.add(Tool(add, name="slow", prepare=not_yet), title="Slow")
     with pytest.raises(InvalidRequestError, match="two tools are called `slow`"):
         session.add(Tool(greet, name="slow"))
@@ -313,7 +313,7 @@ def test_tools_come_and_go_in_all_threads_at_once(short_path: Path) -> None:
         work(thread)
         return "done"
 
-    # Some begin before it runs, some while it starts.
+    # Some start before the session runs, some while it starts.
     running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for thread in running:
         thread.start()

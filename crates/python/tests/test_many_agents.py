@@ -1,4 +1,4 @@
-"""One model for many users at once: each run brings what is its own, and waits for its turn if it has to."""
+"""One model for many users at once: each run has its own tools and settings, and waits if it has to."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ USERS = 6
 
 
 def said(request: dict[str, Any]) -> str:
-    """What the user said in a request to the model."""
+    """The user's prompt in a request to the model."""
     content = request["messages"][0]["content"]
     return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
 def clis(here: World) -> list[str]:
-    """The command lines of the CLIs that run."""
-    # Not their guardians, which have the command lines of the CLIs behind their own.
+    """The command lines of the running CLIs."""
+    # Without their guardians, whose command lines end with those of the CLIs.
     commands = here.processes.values()
     return [text for text in commands if "--output-format" in text and "toolbridge-guard" not in text]
 
@@ -55,7 +55,7 @@ async def test_everybody_gets_his_own_tools_deps_and_decisions(
 
         async def decide(request: PermissionRequest) -> bool | Deny:
             asked.setdefault(name, []).append(request.tool_name)
-            # When all of them are under way at once.
+            # Until all of them run at the same time.
             await asyncio.wait_for(all_there.wait(), PATIENCE_SECONDS)
             return Deny(f"not for {name}") if n % 2 else True
 
@@ -189,7 +189,7 @@ async def test_an_interrupt_ends_those_that_wait_too(world: MakeWorld, transport
 
 
 async def test_the_time_limit_begins_with_the_turn(world: MakeWorld) -> None:
-    # All together take longer than the limit on any machine; on a busy one, one alone may take longer too.
+    # All together take longer than the limit on any machine; on a busy one, a single one may, too.
     for seconds in (3, 12, 48):
         here = world(f"sleep {seconds}000\ntext ok")
         agent: Agent[None, str] = Agent(here.model(max_concurrent_requests=1, timeout=5 * seconds - 1))

@@ -1,4 +1,4 @@
-"""Models by their names: `Agent("claude-code:sonnet")`."""
+"""Models by name: `Agent("claude-code:sonnet")`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MakeWorld = Callable[[str], World]
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    """Whatever the test does, the others find names registered."""
+    """Registers the names again after the test."""
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def test_an_agent_asks_a_model_by_its_name(world: MakeWorld) -> None:
 def test_names_are_known_wherever_pydantic_ai_takes_them() -> None:
     assert inferred("claude-code:sonnet").model_name == "sonnet"
     assert inferred("claude-code:sonnet[1m]").model_name == "sonnet[1m]"
-    # What a model says of itself leads to one of the kind.
+    # A model's own name leads to a model of the same kind.
     for model in (ClaudeCodeModel(), ClaudeCodeModel("opus")):
         again = inferred(f"{model.system}:{model.model_name}")
         assert isinstance(again, ClaudeCodeModel)

@@ -42,7 +42,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A NATS server of this test's own."""
+    """A NATS server for this test."""
     program = Path(named("TOOLBRIDGE_SCRIPTED_MODEL")).parents[1] / "nats/bin/nats-server"
     assert program.exists(), f"there is no {program}; run `cargo xtask test` once: it installs it"
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
@@ -67,7 +67,7 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def host(url: str) -> Iterator[str]:
-    """A host of the demo's tools, called `gpu`; its address."""
+    """A host of the demo's tools, called `gpu`; returns its address."""
     command = [str(BRIDGE.with_name("toolbridge")), "serve", "--demo", "--nats", url, "--name", "gpu"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""An agent's run has the agent's own tools, and nothing else: what is left of them, and with its own deps."""
+"""An agent's run has only the agent's own tools: those that are left, and with its own dependencies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIPE = "call wipe {}\n---\ntext done"
 
 
 class Disk:
-    """What must not be wiped."""
+    """Something that must not be wiped."""
 
     def __init__(self) -> None:
         self.wiped = 0
@@ -94,7 +94,7 @@ async def test_where_nothing_is_left_nothing_is_offered_and_nothing_runs(
     assert await answer(agent, is_streamed=is_streamed) == "done"
     nothing_was_offered(here)
     assert here.results[0]["is_error"] is True
-    # Nor where what is registered is the agent's own.
+    # Not even if the agent's own toolset is registered.
     model.set_agent_toolsets(agent.toolsets[0], server_name="tools", transport=transport)
     assert await answer(agent, is_streamed=is_streamed) == "done"
     nothing_was_offered(here)
@@ -117,7 +117,7 @@ def both(disk: Disk) -> FunctionToolset[None]:
     return FunctionToolset([disk.wipe, keep])
 
 
-# Each leaves `keep`, and no `wipe`.
+# Each leaves `keep`, but not `wipe`.
 FILTERS: dict[str, Callable[[ClaudeCodeModel, Disk], Agent[None, str]]] = {
     "filtered": lambda model, disk: Agent(
         model, toolsets=[both(disk).filtered(lambda _, tool: tool.name != "wipe")]
@@ -154,7 +154,7 @@ async def test_what_is_left_is_offered_and_no_more(
 ) -> None:
     here, disk = world(BOTH), Disk()
     model = here.model()
-    # That more is registered makes no difference.
+    # Registering more makes no difference.
     model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
     assert await answer(made(model, disk), is_streamed=is_streamed) == "done"
     only_keep_was_offered_and_ran(here, disk)
@@ -169,7 +169,7 @@ async def test_what_a_request_does_not_name_is_not_offered_and_does_not_run(
     model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
     assert (await model.request(prompt(), None, named)).text == "done"
     only_keep_was_offered_and_ran(here, disk)
-    # Nor what the registered toolset itself leaves out.
+    # Nor does what the registered toolset itself leaves out.
     left = both(disk).filtered(lambda _, tool: tool.name != "wipe")
     model.set_agent_toolsets(left, server_name="tools", transport=transport)
     assert (await model.request(prompt(), None, ModelRequestParameters())).text == "done"

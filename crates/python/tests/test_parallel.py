@@ -1,4 +1,4 @@
-"""Which calls of a model run side by side."""
+"""Which calls of a model run in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWICE = "call work {}\ncall work {}\n---\ntext {results}"
 
 
 class Meeting:
-    """A tool whose two calls wait for each other, but not for ever."""
+    """A tool whose two calls wait for each other, with a time limit."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience

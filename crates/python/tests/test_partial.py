@@ -1,4 +1,4 @@
-"""Output that grows while the model writes it."""
+"""Streamed structured output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHOLE = Report(cities=CITIES, title="All of them")
 
 
 async def outputs(agent: Agent[None, Any]) -> tuple[list[Any], ModelResponse]:
-    """All that a stream yields, and the response of the run."""
+    """All outputs of a stream, and the response of the run."""
     async with agent.run_stream("go") as run:
         seen = [output async for output in run.stream_output(debounce_by=None)]
     response = run.all_messages()[1]
@@ -45,7 +45,7 @@ async def outputs(agent: Agent[None, Any]) -> tuple[list[Any], ModelResponse]:
 
 
 def grows(seen: list[Any]) -> None:
-    """The output came in several steps, each with what the one before had."""
+    """The output came in several steps, each including the one before."""
     assert seen[-1] == WHOLE
     counts = [len(report.cities) for report in seen if isinstance(report, Report)]
     assert counts == sorted(counts)
@@ -60,7 +60,7 @@ async def test_an_output_grows(world: MakeWorld, output_type: Any, before: str) 
     agent: Agent[None, Any] = Agent(here.model(), output_type=output_type)
     seen, response = await outputs(agent)
     grows([report for report in seen if report])
-    # In the end it is as if it had not been streamed.
+    # The final response is the same as without streaming.
     whole = (await agent.run("go")).all_messages()[1]
     assert [type(part) for part in response.parts] == [type(part) for part in whole.parts]
     said: list[type[Any]] = [ThinkingPart, TextPart] if before else []

@@ -1,4 +1,4 @@
-"""Processes, threads and event loops: whatever a program does, it ends, and nothing is left."""
+"""Processes, threads and event loops: in all cases the program exits, and nothing is left."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add(a: int, b: int) -> int:
 
 
 def program(here: World, transport: Transport, text: str) -> subprocess.Popen[str]:
-    """A program of its own, with the model and its agent."""
+    """A separate program with the model and its agent."""
     environment = {
         **here.environment,
         "TOOLBRIDGE_TEST_CLAUDE": named("TOOLBRIDGE_TEST_CLAUDE"),
@@ -338,7 +338,7 @@ def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld, transport: Tr
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert answers == {thread.name: thread.name for thread in threads}
-    # And one loop after the other.
+    # And with several loops, one after the other.
     assert asyncio.run(agent.run("go")).output == threading.current_thread().name
 
 

@@ -1,4 +1,4 @@
-"""Tools ask, and somebody answers: a client of a session, or the program whose model calls them."""
+"""Tools ask, and a client of a session answers, or the program whose model calls them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Asked(Bridge):
     capabilities: ClassVar[dict[str, Any]] = {"elicitation": {}}
 
     def asked(self, tool: str, answer: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """What a tool asks, and what it says to the answer."""
+        """A tool's question, and its result after the answer."""
         self.send("tools/call", "call", name=tool, arguments={})
         question = self.next_message()
         assert question["method"] == "elicitation/create", question
@@ -196,7 +196,7 @@ def test_a_question_is_taken_back_when_its_call_is_cancelled(short_path: Path) -
 
 
 def typed(text: str, program: list[str], **options: Any) -> tuple[str, str]:
-    """What a program prints, and shows on a terminal where this text is typed."""
+    """What a program prints, and what it shows on a terminal where this text is typed."""
     master, terminal = pty.openpty()
     with subprocess.Popen(
         program, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, text=True, **options
@@ -209,7 +209,7 @@ def typed(text: str, program: list[str], **options: Any) -> tuple[str, str]:
         printed = process.stdout.read()
         patience.cancel()
     shown = b""
-    # The other end is closed, which Linux calls an error of the terminal.
+    # The other end is closed, which Linux reports as an I/O error of the terminal.
     with contextlib.suppress(OSError):
         while more := os.read(master, 65536):
             shown += more
@@ -227,10 +227,10 @@ def test_the_command_line_asks_at_the_terminal(short_path: Path) -> None:
         assert "(red, green; empty: decline): " in shown
         assert "please give one of red, green" in shown
         assert typed("\n", [*call, "paint"])[0] == "decline None"
-        # The end of the input, as a terminal has it.
+        # End of input, as on a terminal.
         assert typed("\x04", [*call, "paint"])[0] == "cancel None"
         assert typed("\n3\nyes\n", [*call, "order"])[0] == repr(Order(count=3, colour=None, gift=True))
-        # Without a terminal there is nobody.
+        # Without a terminal there is no user to ask.
         done = subprocess.run(
             [*call, "paint"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
         )

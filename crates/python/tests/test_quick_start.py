@@ -1,4 +1,4 @@
-"""What a newcomer writes first, word for word, as programs of their own."""
+"""First programs of new users, unchanged, each in a separate process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_agent_has_an_output_type(world: MakeWorld) -> None:
     assert printed(here, program) == "CityInfo(name='Tokyo', country='Japan')\n"
 
 
-# The toolset is the agent's own, so it may be registered before it has any tools.
+# The toolset belongs to the agent, so it may be registered before it has any tools.
 REGISTER = "model.set_agent_toolsets(agent.toolsets[0], transport=os.environ['TRANSPORT'])"
 
 
@@ -129,7 +129,7 @@ def test_an_agent_has_settings(world: MakeWorld) -> None:
     }
     print(Agent(model, model_settings=settings).run_sync("go").output)
     """
-    # To root the CLI lets nobody off everything, unless it is told that nothing can come of it.
+    # As root the CLI refuses to skip all permissions, unless it is told that it runs in a sandbox.
     assert printed(here, program, IS_SANDBOX="1") == "ok\n"
     request = here.requests[0]
     assert request["model"] == "claude-opus-4-5"

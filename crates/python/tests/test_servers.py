@@ -1,4 +1,4 @@
-"""Other MCP servers beside Python's own tools: started, restarted and ended with the session."""
+"""Other MCP servers with Python's own tools: started, restarted and stopped with the session."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_the_tools_of_a_server_are_offered_beside_pythons(short_path: Path
             pid, given, arguments = text_of(bridge.call("pid", x=[1, 2])).split(" ", 2)
             assert (given, json.loads(arguments)) == ("yes", {"x": [1, 2]})
             os.kill(int(pid), signal.SIGKILL)
-            # Until then it may still take the call out of its pipe, which is then lost with it.
+            # Until then it may still read the call from its pipe, and the call would be lost.
             await gone(int(pid))
             again = text_of(bridge.call("pid")).split()[0]
             assert again != pid
@@ -177,7 +177,7 @@ async def test_a_model_has_the_tools_of_a_server(
 ) -> None:
     server = McpServer(command=sys.executable, args=[script], env={"GIVEN": "yes"}, prefix="other")
     use = 'call other_pid {"x": 1}\n---\ntext {result}'
-    # With an agent's own, in one run.
+    # With an agent's tools, in one run.
     here = world(use)
     settings = ClaudeCodeModelSettings(claude_code_tool_servers=server)
     agent = Agent(here.model(transport), tools=[add])
@@ -191,7 +191,7 @@ async def test_a_model_has_the_tools_of_a_server(
     model.set_agent_toolsets([server, add], transport=transport)
     answer = await model.request(prompt(), None, ModelRequestParameters())
     await gone(int((answer.text or "").split()[0]))
-    # For all of a conversation.
+    # For a whole conversation.
     here = world(f"{use}\n---\n{use}")
     async with here.model(transport).conversation(toolsets=server) as chat:
         first, second = [(await chat.send("go")).output.split()[0] for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A session: functions of this process for an MCP client that somebody else starts."""
+"""A session: functions of this process for an MCP client that another program starts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def shout(text: str) -> str:
 
 
 def called(session: Session, tool: str, arguments: dict[str, Any]) -> tuple[int, str]:
-    """What a tool says to a bridge, here played by the executable beside it in the wheel."""
+    """A tool's result, called with the executable next to the bridge in the wheel."""
     bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
     toolbridge = bridge.with_name("toolbridge")
     call = [str(toolbridge), "call", str(session.socket_path), tool, json.dumps(arguments)]
@@ -220,7 +220,7 @@ def test_objects_are_structured_content_where_the_signature_says_so(short_path: 
         assert told["structuredContent"] == {"degrees": 21.5, "sky": "clear"}
         assert json.loads(told["content"][0]["text"]) == told["structuredContent"]
         assert bridge.call("table")["structuredContent"] == {"a": 1}
-        # What is no object, or has more to show than the object, is content alone.
+        # A value that is no object, or has additional content, is sent as content only.
         assert bridge.call("lying")["content"] == [{"type": "text", "text": "{no object"}]
         assert [block["text"] for block in bridge.call("with_more")["content"]] == ['{"a":1}', "and more"]
         for tool in ("untyped", "lying", "with_more"):
@@ -230,7 +230,7 @@ def test_objects_are_structured_content_where_the_signature_says_so(short_path: 
 def test_what_is_not_as_annotated_is_delivered_too(short_path: Path) -> None:
     tools: list[Callable[..., Any]] = [weather, picture, surprise, whole, lying, other_table]
     with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
-        # A client refuses a result without an object where it was promised one, and one that does not fit.
+        # A client rejects a result that does not match the output schema.
         assert all("outputSchema" not in tool for tool in bridge.tools.values())
         for tool in ("picture", "surprise"):
             result = bridge.call(tool)
@@ -281,7 +281,7 @@ def test_what_can_be_no_tool_is_said_at_once() -> None:
 
 
 def test_without_asyncio_it_is_said_what_is_missing(short_path: Path) -> None:
-    # As trio does: it steps through coroutines without a loop of asyncio's.
+    # Like trio: steps through coroutines without an asyncio loop.
     entering = Session(add, directory=short_path).__aenter__()
     with pytest.raises(InvalidRequestError, match="needs asyncio"):
         entering.send(None)
@@ -344,10 +344,10 @@ def test_progress_is_reported_to_whoever_asked_for_it(short_path: Path) -> None:
             {"progressToken": "p", "progress": 2, "total": 3, "message": "in a task"},
             {"progressToken": "p", "progress": 0.5, "message": "half"},
         ]
-        # Nobody asked.
+        # The caller did not ask for progress.
         assert bridge.ask("tools/call", name="later", arguments={})["content"][0]["text"] == "done"
         assert len(bridge.notifications) == len(said)
-    # Nobody is there.
+    # There is no caller.
     report_progress(1)
 
 
@@ -370,7 +370,7 @@ def test_a_report_after_the_answer_is_left_out(short_path: Path) -> None:
         going_on.set()
         assert reported.wait(PATIENCE_SECONDS)
         going_on.clear()
-        # A tool that takes turns: what is left of the first call does not hold the second one up.
+        # A tool whose calls run one at a time: the rest of the first call does not block the second one.
         assert bridge.call("early")["content"][0]["text"] == "done"
         assert bridge.notifications == []
         going_on.set()

@@ -1,4 +1,4 @@
-"""Settings by their names: this model's own, those of others, and those that nobody has."""
+"""Settings by name: this model's own, those of other models, and unknown ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_all_former_names_are_refused() -> None:
     for name in own:
         former = name.removeprefix("claude_code_")
         if former in of_all:
-            continue  # every model has one of that name, `thinking` for one
+            continue  # every model has a setting of that name, such as `thinking`
         with pytest.raises(InvalidRequestError, match=f"no setting `{former}`") as raised:
             ClaudeCodeModel(settings=cast(ModelSettings, {former: None}))
         assert raised.value.hint == f"did you mean `{name}`?"
@@ -44,7 +44,7 @@ def test_all_former_names_are_refused() -> None:
 def test_all_settings_have_the_prefix() -> None:
     own = set(ClaudeCodeModelSettings.__annotations__) - set(ModelSettings.__annotations__)
     assert len(own) > 20
-    # That which is called as the prefix is has nothing after it.
+    # The setting that is the prefix itself has nothing after it.
     assert {name for name in own if not name.startswith("claude_code_")} == {"claude_code"}
 
 
@@ -61,7 +61,7 @@ async def test_settings_of_other_models_are_theirs(world: MakeWorld) -> None:
     settings = merge_model_settings(cast(ModelSettings, others), own)
     assert (await Agent(here.model(), model_settings=settings).run("go")).output == "ok"
     assert "zebra" in str(here.requests[0]["system"])
-    # And the other way round.
+    # And in the other direction.
     assert (await Agent(ElsewhereModel(), model_settings=settings).run("go")).output
 
 

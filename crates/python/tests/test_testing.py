@@ -1,4 +1,4 @@
-"""What users test their agents with."""
+"""The testing tools for users."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_request_past_the_scripts_end_says_so(scripted_model: MakeScript
     scripted = scripted_model(ADD)
     with pytest.raises(CLIExecutionError, match="the script has ended: it has no turn 2"):
         await agent_of(scripted).run("go")
-    # The CLI may ask again.
+    # The CLI may retry.
     assert scripted.overruns >= 1
     assert len(scripted.requests) == 1 + scripted.overruns
 

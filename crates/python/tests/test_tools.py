@@ -1,4 +1,4 @@
-"""What tools get, and what becomes of what they return and raise."""
+"""The arguments of tools, and the handling of their results and exceptions."""
 
 from __future__ import annotations
 

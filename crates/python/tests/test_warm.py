@@ -1,4 +1,4 @@
-"""CLIs that are started before they are asked for."""
+"""CLIs that are started in advance."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_run_takes_a_cli_that_waits_and_calls_its_own_tools(
 
     await model.keep_warm(1)
     first = await there_are(here, 1)
-    # The waiting one has no tools, so this run starts its own, and has one like it started.
+    # The waiting CLI has no tools, so this run starts its own, and one like it is started in advance.
     assert (await agent.run("who?", deps="Ada")).output == "Ada"
     second = await there_are(here, 1)
     assert first.isdisjoint(second)

@@ -1,4 +1,4 @@
-"""pydantic-ai's native tools for the web, which the CLI has."""
+"""pydantic-ai's native tools for the web, which the CLI provides."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offered(here: World) -> list[str]:
 
 
 async def used(here: World, *tools: AbstractNativeTool, **options: Any) -> tuple[Any, ...]:
-    """How a run has used its one tool: the call, and what it came to."""
+    """A run's use of its only tool: the call and its result."""
     result = await agent(here, *tools, **options).run("go")
     response = result.all_messages()[-1]
     assert isinstance(response, ModelResponse)
@@ -60,7 +60,7 @@ async def test_the_web_is_searched_by_the_cli(world: MakeWorld) -> None:
     assert "zebra" in returned.content
     [search] = [tool for request in here.requests for tool in request["tools"] if "type" in tool]
     assert search["name"] == "web_search"
-    # Nothing of it stays in the model.
+    # The model itself is unchanged.
     without = world("text ok")
     await agent(without).run("go")
     assert offered(without) == []
@@ -79,7 +79,7 @@ async def test_pages_are_read_by_the_cli_within_the_domains(world: MakeWorld) ->
     call, returned = await used(here, WebFetchTool(), builtin_tools=["Read"])
     assert offered(here) == ["Read", "WebFetch"]
     assert call.tool_name == returned.tool_name == "web_fetch"
-    # There is no network here, and the CLI says so.
+    # There is no network here, and the CLI reports that.
     assert returned.outcome == "failed"
     assert "127.0.0.1" in returned.content
     for tool in (WebFetchTool(allowed_domains=["example.com"]), WebFetchTool(blocked_domains=["127.0.0.1"])):

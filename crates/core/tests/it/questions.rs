@@ -1,4 +1,4 @@
-//! Handlers ask, and callers answer.
+//! Handlers ask questions, and callers answer them.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn tools() -> Toolset {
         .with(
             Tool::new("hasty", "", async |_: NoArgs, context: CallContext| {
                 let answer = context.ask::<Colour>("Which colour?").await?;
-                // Longer than it has, but not than it had.
+                // Longer than the remaining time.
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 Ok::<_, ToolError>(format!("{answer:?}"))
             })
@@ -51,7 +51,7 @@ fn tools() -> Toolset {
         .unwrap()
 }
 
-/// Calls a tool, and answers its questions in turn.
+/// Calls a tool and answers its questions in order.
 async fn call(tool: &str, answers: &[Answer<&str>]) -> (Vec<String>, String) {
     let tools = tools();
     let mut context = CallContext::default();
@@ -67,7 +67,7 @@ async fn call(tool: &str, answers: &[Answer<&str>]) -> (Vec<String>, String) {
                 if let Some(answer) = answers.next() {
                     asked.answer(answer.try_map(|text| Ok(RawJson::parse(text.to_owned()).unwrap())));
                 } else {
-                    // It is left open for as long as the call goes on.
+                    // Left unanswered for the rest of the call.
                     std::mem::forget(asked);
                 }
             }
@@ -108,7 +108,7 @@ async fn where_nobody_can_be_asked_the_handler_learns_it_at_once() {
         let result = tools.call(call, CallContext::default()).await.unwrap();
         assert!(result.as_str().contains("Nobody"), "{result}");
     }
-    // A type that cannot be asked for is an error even then.
+    // A type that cannot be asked for is an error even without a user to ask.
     let call = ToolCall::new("odd", RawJson::empty_object());
     let error = tools.call(call, CallContext::default()).await.unwrap_err();
     assert_eq!(error.type_name(), "QuestionError");
@@ -160,7 +160,7 @@ async fn a_question_ends_with_its_call_even_if_its_handler_blocks() {
     let mut call = Underway::new(call, Some(heard));
     let Step::Question(asked) = call.next().await else { panic!("no question") };
     drop((call, asked));
-    // The first was open, the second comes when nobody listens any more.
+    // The first question was open; the second comes after the receiver is gone.
     for _ in 0..2 {
         let said = told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(said, "the call ended before its question was answered");

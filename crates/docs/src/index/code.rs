@@ -1,8 +1,8 @@
-//! Numbers and texts as bytes: small numbers take few.
+//! Variable-length encoding of numbers and texts: small numbers take few bytes.
 
 use super::segment::Broken;
 
-/// Seven bits in each byte, the lowest first; the highest bit says that more come.
+/// Seven bits per byte, lowest first; the highest bit is set if more bytes follow.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -16,7 +16,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Takes numbers and texts from bytes. What does not fit is broken; nothing here panics.
+/// Decodes numbers and texts from bytes. Invalid input returns `Broken` and never panics.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taker<'a>(pub(super) &'a [u8]);
 
@@ -27,7 +27,7 @@ impl<'a> Taker<'a> {
 
     #[inline]
     pub(super) fn number(&mut self) -> Result<u64, Broken> {
-        // Most are small.
+        // Fast path: most numbers fit in one byte.
         if let [byte @ ..0x80, rest @ ..] = self.0 {
             self.0 = rest;
             return Ok(u64::from(*byte));

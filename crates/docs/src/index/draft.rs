@@ -1,4 +1,4 @@
-//! What goes into a segment, gathered in memory.
+//! A segment that is built in memory.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::posting::{List, Posting};
 use super::segment::{Doc, DocId, FileEntry, Mark, Sink};
 use crate::term::{Piece, for_each_piece, stem};
 
-/// A file that is about to be found.
+/// A file to be indexed.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     pub(crate) path: String,
@@ -21,29 +21,29 @@ pub(crate) struct NewFile {
     pub(crate) docs: Vec<NewDoc>,
 }
 
-/// A text of it, and what is said about it.
+/// A section of it, and its metadata.
 #[derive(Debug)]
 pub(crate) struct NewDoc {
     pub(crate) doc: Doc,
-    /// Longer than the document's, which is as answers show it.
+    /// The full title; the document's is shortened as answers show it.
     pub(crate) title: String,
-    /// The titles of what it lies in.
+    /// The titles above it.
     pub(crate) context: String,
 }
 
-/// What goes into a segment.
+/// A segment that is being built.
 pub(crate) struct Draft {
     stemmer: Stemmer,
-    /// By the word as it stands in the text: to find the stem takes far longer than to look it up.
+    /// Term numbers by the word as written: looking it up is much faster than stemming it.
     words: HashMap<Box<str>, u32, RandomState>,
-    /// The same for words that are short, as nearly all are: nothing else has to be looked at to compare one.
+    /// The same for short words, which are nearly all: comparing an inline number needs no pointer.
     short: HashMap<u128, u32, RandomState>,
     terms: HashMap<Box<str>, u32, RandomState>,
-    /// By term.
+    /// Indexed by term.
     postings: Vec<List>,
     lengths: Vec<[u32; FIELDS]>,
     files: Vec<(NewFile, Vec<u8>, std::ops::Range<usize>)>,
-    /// Each term of a document, with the part it is in.
+    /// Each term of the current document, with its field.
     found: Vec<(u32, u8)>,
     bytes: usize,
 }
@@ -69,12 +69,12 @@ impl Draft {
         self.files.is_empty()
     }
 
-    /// About how much memory it takes.
+    /// Its approximate memory use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds a file whose path comes after all before.
+    /// Adds a file; paths must be added in order.
     pub(crate) fn add(&mut self, mut file: NewFile, text: &str) {
         let start = self.lengths.len();
         let mut docs = Vec::new();
@@ -152,7 +152,7 @@ impl Draft {
         place
     }
 
-    /// Writes it as a segment.
+    /// Writes the segment.
     pub(crate) fn write(&self, out: &mut dyn Write, key: &str) -> io::Result<()> {
         let mut sink = Sink::new(out)?;
         for (file, docs, range) in &self.files {
@@ -173,7 +173,7 @@ impl Draft {
     }
 }
 
-/// A word of up to fifteen bytes as a number of its own: its bytes, and how many.
+/// A word of up to fifteen bytes as a unique number: its bytes and its length.
 fn packed(word: &str) -> Option<u128> {
     let mut bytes = [0; 16];
     bytes[..15].get_mut(..word.len())?.copy_from_slice(word.as_bytes());

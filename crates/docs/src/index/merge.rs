@@ -1,4 +1,4 @@
-//! Making one segment of several, without what is dead in them.
+//! Merges several segments into one and drops the dead files.
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::posting::{List, Posting, Postings};
 use super::segment::{Ahead, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
 
-/// Why there is no merged segment.
+/// Why a merge failed.
 #[derive(Debug)]
 pub(crate) enum Unmerged {
-    /// It cannot be written.
+    /// The new segment cannot be written.
     Write(io::Error),
     /// A segment cannot be read.
     Read,
-    /// Nobody wants it any more.
+    /// The merge was cancelled.
     GivenUp,
 }
 
@@ -30,7 +30,7 @@ impl From<Broken> for Unmerged {
     }
 }
 
-/// Writes one segment with all that is alive in these. A file is alive in one of them at most.
+/// Writes one segment with all live files of `parts`. A file is alive in at most one of them.
 pub(crate) fn merge(
     parts: &[(Arc<Segment>, Live)],
     out: &mut dyn Write,
@@ -65,7 +65,7 @@ pub(crate) fn merge(
         for part in parts.iter_mut().filter(|part| part.term().is_some_and(|term| term.text == text)) {
             part.take_postings(&mut merged)?;
         }
-        // Each part's are sorted already.
+        // Stable sort; the postings of each part are already sorted.
         merged.sort_by_key(|posting: &Posting| posting.doc);
         if !merged.is_empty() {
             let mut list = List::default();
@@ -82,7 +82,7 @@ pub(crate) fn merge(
     Ok(sink.finish(key)?)
 }
 
-/// Which part is first by what it has next.
+/// The part whose next item sorts first.
 fn first<'a, T: ?Sized + 'a>(
     parts: &'a [Part<'_>],
     next: impl Fn(&'a Part<'_>) -> Option<&'a T>,
@@ -92,13 +92,13 @@ fn first<'a, T: ?Sized + 'a>(
     there.min_by(|one, other| compare(one.1, other.1)).map(|(place, _)| place)
 }
 
-/// A segment on its way into another.
+/// A segment that is being merged.
 struct Part<'a> {
     segment: &'a Segment,
     live: &'a Live,
     /// The next file.
     file: FileId,
-    /// Of each file that is alive: its first document, and what number that gets.
+    /// For each live file: its first document's old and new number.
     starts: Vec<(DocId, DocId)>,
     block: usize,
     terms: std::vec::IntoIter<Term>,
@@ -134,7 +134,8 @@ impl<'a> Part<'a> {
         self.terms.as_slice().first()
     }
 
-    /// Adds the postings of the next term that are alive, under their new numbers, and goes on to the next.
+    /// Appends the live postings of the next term with their new document numbers, and advances to the next
+    /// term.
     fn take_postings(&mut self, out: &mut Vec<Posting>) -> Result<(), Broken> {
         let Some(term) = self.terms.next() else { return Ok(()) };
         let bytes = self.ahead.read(&self.segment.blob, term.postings.range.clone())?;

@@ -1,32 +1,32 @@
-//! Which documents have a word, and how often, in a few bytes each.
+//! Compact lists of the documents that contain a word, and how often.
 
 use super::code::{Taker, put};
 use super::segment::DocId;
 use super::{BODY, FIELDS};
 
-/// A document that has a word.
+/// A document that contains a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Posting {
     pub(super) doc: DocId,
-    /// How often in each part. More than 255 times is not more than that.
+    /// Occurrences in each field, capped at 255.
     pub(super) counts: [u8; FIELDS],
 }
 
-/// What the two lowest bits of a posting's first number say of its counts; most words stand once in a body.
+/// The two lowest bits of a posting's first number encode its counts; most words occur once, in the body.
 const ONCE_IN_BODY: u64 = 0;
 const IN_BODY: u64 = 1;
 const ANYWHERE: u64 = 2;
 
-/// Postings in the order of their documents, as bytes.
+/// Postings sorted by document, encoded as bytes.
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) bytes: Vec<u8>,
-    pub(super) count: u32,
+    pub(super) documents: Documents,
     last: DocId,
 }
 
 impl List {
-    /// Adds a posting of a later document than all before.
+    /// Adds a posting; documents must be added in order.
     pub(super) fn push(&mut self, Posting { doc, counts }: Posting) {
         let delta = u64::from(doc - self.last) << 2;
         match counts {
@@ -43,11 +43,36 @@ impl List {
             }
         }
         self.last = doc;
-        self.count += 1;
+        self.documents.add(counts);
     }
 }
 
-/// The postings in the bytes of a [`List`]. The bytes were checked when they were read, so what does not fit just ends it.
+/// How many documents have a word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Documents {
+    pub(super) all: u32,
+    /// How many have it in each part.
+    pub(super) by_field: [u32; FIELDS],
+}
+
+impl Documents {
+    pub(super) fn add(&mut self, counts: [u8; FIELDS]) {
+        self.all += 1;
+        for (field, count) in counts.into_iter().enumerate() {
+            self.by_field[field] += u32::from(count > 0);
+        }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            by_field: std::array::from_fn(|field| self.by_field[field] + other.by_field[field]),
+        }
+    }
+}
+
+/// Iterates over the bytes of a [`List`]. Their checksum was verified on reading, so invalid bytes just end
+/// the iteration.
 #[derive(Debug, Clone)]
 pub(super) struct Postings<'a> {
     bytes: Taker<'a>,
@@ -96,7 +121,11 @@ mod tests {
             for posting in &postings {
                 list.push(*posting);
             }
-            prop_assert_eq!(list.count as usize, postings.len());
+            prop_assert_eq!(list.documents.all as usize, postings.len());
+            for field in 0..FIELDS {
+                let have_it = postings.iter().filter(|posting| posting.counts[field] > 0).count();
+                prop_assert_eq!(list.documents.by_field[field] as usize, have_it);
+            }
             prop_assert_eq!(Postings::of(&list.bytes).collect::<Vec<_>>(), postings);
         }
 

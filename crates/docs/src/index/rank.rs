@@ -1,63 +1,63 @@
-//! Which documents have the words of a query, best first: BM25 for each part of a document, added up.
+//! Ranks the documents that match a query: BM25 for each field, added up.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::posting::{Posting, Postings};
+use super::posting::{Documents, Posting, Postings};
 use super::segment::{
     BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
 };
 use super::{BODY, FIELDS};
 
-/// How fast more of the same word stops to matter, and how much long texts are held back.
+/// The BM25 parameters: how quickly repeated words stop counting, and how much long texts are penalised.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// What a word in each part is worth: a title is about all that stands below it.
+/// The weight of each field: a title describes everything below it.
 const WEIGHTS: [f64; FIELDS] = [2.0, 0.5, 1.0, 1.0];
 
-/// A word that no text has is looked for as one that is spelled like it: from so many characters on with one
-/// difference, and with two.
+/// A word in no document is replaced by similarly spelled ones. These are the minimum lengths for one
+/// difference, and for two.
 const ONE_TYPO_CHARS: usize = 4;
 const TWO_TYPOS_CHARS: usize = 8;
-/// How many such words at most, and what one difference leaves of what each is worth.
+/// The maximum number of such words, and the weight left for each after one difference.
 const MOST_ALIKE: usize = 3;
 const TYPO_WEIGHT: f64 = 0.7;
 
-/// So many documents are looked at together: what is known of them stays in the processor's cache.
+/// Documents are scored in windows of this size, so that the scores stay in the processor's cache.
 const WINDOW: DocId = 4096;
 const WINDOW_DOCS: usize = WINDOW as usize;
-/// For texts of up to so many words, how much each is held back is worked out once.
+/// For texts of up to this many words, the length penalty is computed in advance.
 const COMMON_WORDS: usize = 1024;
 
-/// Segments, and what of each still holds.
+/// Segments, each with its live files.
 pub(crate) type Parts = [(Arc<Segment>, Live)];
 
-/// A document that matches, and how well.
+/// A matching document and its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Match {
-    /// The segment, by its place.
+    /// The segment's position.
     pub(crate) part: usize,
     pub(crate) doc: DocId,
     pub(crate) score: f64,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Matches {
-    /// Best first; what is equally good, in the order of the files.
+    /// Best first; equal scores in the order of the files.
     pub(crate) best: Vec<Match>,
-    /// How many documents have as many of the words as the one that has most of them.
+    /// How many documents contain as many of the words as the one that contains the most.
     pub(crate) total: u64,
 }
 
-/// The words of a query as they are looked for: one that no document has, as those that are spelled like it.
+/// The words of a query; a word that is in no document is replaced by similarly spelled ones.
 #[derive(Debug)]
 pub(crate) struct Query<'a> {
     parts: &'a Parts,
-    /// For each word, those that it may have been meant to be.
+    /// For each word, its alternatives.
     sought: Vec<Vec<Sought<'a>>>,
 }
 
@@ -65,25 +65,26 @@ pub(crate) struct Query<'a> {
 struct Sought<'a> {
     term: String,
     weight: f64,
-    /// How many documents have it.
-    documents: u64,
+    /// How many documents contain it.
+    documents: Documents,
     /// Its postings in each part.
     lists: Vec<Cow<'a, [u8]>>,
 }
 
 impl<'a> Sought<'a> {
     fn new(parts: &'a Parts, term: &str, weight: f64) -> Result<Self, Broken> {
-        let mut sought = Self { term: term.to_owned(), weight, documents: 0, lists: Vec::new() };
+        let mut sought =
+            Self { term: term.to_owned(), weight, documents: Documents::default(), lists: Vec::new() };
         for (segment, live) in parts {
             let list = match segment.term(term)? {
-                Some(Term { postings, count, .. }) => {
+                Some(Term { postings, mut documents, .. }) => {
                     let list = postings.read(&segment.blob)?;
-                    let is_live = |posting: &Posting| live.has_doc(posting.doc);
-                    sought.documents += if live.is_whole() {
-                        u64::from(count)
-                    } else {
-                        Postings::of(&list).filter(is_live).count() as u64
-                    };
+                    if !live.is_whole() {
+                        documents = Documents::default();
+                        let is_live = |posting: &Posting| live.has_doc(posting.doc);
+                        Postings::of(&list).filter(is_live).for_each(|posting| documents.add(posting.counts));
+                    }
+                    sought.documents = sought.documents.and(documents);
                     list
                 }
                 None => Cow::Borrowed(&[][..]),
@@ -99,21 +100,21 @@ impl<'a> Query<'a> {
         let mut sought = Vec::with_capacity(terms.len());
         for term in terms {
             let exact = Sought::new(parts, term, 1.0)?;
-            sought.push(if exact.documents > 0 { vec![exact] } else { alike(parts, term)? });
+            sought.push(if exact.documents.all > 0 { vec![exact] } else { alike(parts, term)? });
         }
         Ok(Self { parts, sought })
     }
 
-    /// The terms that are looked for.
+    /// The terms that are searched.
     pub(crate) fn terms(&self) -> Vec<String> {
         self.sought.iter().flatten().map(|sought| sought.term.clone()).collect()
     }
 
-    /// The best documents, `most` of them, that lie in a folder if one is given.
+    /// The best `most` documents, within a folder if one is given.
     pub(crate) fn search(&self, folder: Option<&str>, most: usize) -> Matches {
         let totals = self.parts.iter().fold(Totals::default(), |sum, (_, live)| sum.and(&live.totals));
         let bm25 = Bm25::new(&totals);
-        // How many documents have so many of the words.
+        // The number of documents by how many of the words they contain.
         let mut counts = vec![0_u64; self.sought.len() + 1];
         let mut best = Vec::new();
         for (part, (segment, live)) in self.parts.iter().enumerate() {
@@ -139,7 +140,7 @@ impl<'a> Query<'a> {
         Matches { best, total }
     }
 
-    /// The best of one part: documents are numbered in the order of their files.
+    /// Searches one part. Its documents are numbered in the order of their files.
     #[expect(clippy::cast_precision_loss, reason = "a score needs no more digits")]
     fn search_part(
         &self,
@@ -150,7 +151,7 @@ impl<'a> Query<'a> {
         counts: &mut [u64],
     ) -> Vec<(f64, DocId)> {
         let (segment, live) = &self.parts[part];
-        // A section with more of the words ranks higher: one pair of characters alone says little.
+        // Sections with more of the words rank higher: a single character pair means little.
         let asked = self.sought.len().max(1) as f64;
         let shares: Vec<_> = (0..=self.sought.len()).map(|found| (found as f64 / asked).sqrt()).collect();
         let mut cursors: Vec<Vec<_>> = Vec::new();
@@ -162,7 +163,7 @@ impl<'a> Query<'a> {
         let is_whole = live.is_whole();
         let mut top = Top::new(most);
         let mut window = Window::new();
-        // Where nothing is left is the end.
+        // Ends when no cursor has postings left.
         while let Some(start) =
             cursors.iter().flatten().filter_map(|cursor| cursor.next.map(|it| it.doc)).min()
         {
@@ -196,27 +197,28 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A word's postings, as far as they have come.
+/// An iterator over a word's postings with its current position.
 struct Cursor<'a> {
     postings: Postings<'a>,
     next: Option<Posting>,
     weight: f64,
-    rarity: f64,
+    /// In each part.
+    rarity: [f64; FIELDS],
 }
 
 impl<'a> Cursor<'a> {
     fn new(sought: &'a Sought<'_>, part: usize, from: DocId, bm25: &Bm25) -> Self {
         let mut postings = Postings::of(&sought.lists[part]);
         let next = postings.find(|posting| posting.doc >= from);
-        Self { postings, next, weight: sought.weight, rarity: bm25.rarity(sought.documents) }
+        Self { postings, next, weight: sought.weight, rarity: bm25.rarities(&sought.documents) }
     }
 }
 
-/// What documents get for a word.
+/// Scores documents for a word.
 struct Bm25 {
     docs: f64,
     mean: [f64; FIELDS],
-    /// By part and length.
+    /// Length penalties by field and length.
     norms: [Vec<f64>; FIELDS],
 }
 
@@ -229,8 +231,15 @@ impl Bm25 {
         Self { docs: totals.docs as f64, mean, norms }
     }
 
-    fn rarity(&self, documents: u64) -> f64 {
-        let documents = documents as f64;
+    /// What a word is worth in each part: the mean of how rare it is in that part and in whole documents. By the part alone,
+    /// any word in a title outdoes all others; by the document alone, a word that is rare in titles counts as little as elsewhere.
+    fn rarities(&self, documents: &Documents) -> [f64; FIELDS] {
+        let anywhere = self.rarity(documents.all);
+        documents.by_field.map(|documents| f64::midpoint(self.rarity(documents), anywhere))
+    }
+
+    fn rarity(&self, documents: u32) -> f64 {
+        let documents = f64::from(documents);
         ((self.docs - documents + 0.5) / (documents + 0.5)).ln_1p()
     }
 
@@ -243,11 +252,11 @@ impl Bm25 {
     }
 
     #[inline]
-    fn score(&self, rarity: f64, posting: Posting, segment: &Segment) -> f64 {
+    fn score(&self, rarity: [f64; FIELDS], posting: Posting, segment: &Segment) -> f64 {
         if posting.counts[..BODY] == [0; BODY] {
             let count = f64::from(posting.counts[BODY]);
             let norm = self.norm(BODY, segment.body_length(posting.doc));
-            return WEIGHTS[BODY] * rarity * count * (K1 + 1.0) / (count + norm);
+            return WEIGHTS[BODY] * rarity[BODY] * count * (K1 + 1.0) / (count + norm);
         }
         let lengths = segment.lengths(posting.doc);
         let mut sum = 0.0;
@@ -255,7 +264,7 @@ impl Bm25 {
             if posting.counts[field] > 0 {
                 let count = f64::from(posting.counts[field]);
                 let norm = self.norm(field, lengths[field]);
-                sum += WEIGHTS[field] * rarity * count * (K1 + 1.0) / (count + norm);
+                sum += WEIGHTS[field] * rarity[field] * count * (K1 + 1.0) / (count + norm);
             }
         }
         sum
@@ -266,13 +275,13 @@ fn norm(length: f64, mean: f64) -> f64 {
     K1 * (1.0 - B + B * length / mean)
 }
 
-/// What the documents of a window have got so far.
+/// The scores of the documents in the current window.
 struct Window {
     scores: Vec<f64>,
     found: Vec<u32>,
-    /// Which of them have anything, one bit for each.
+    /// Which of them have a score, one bit each.
     touched: [u64; WINDOW_DOCS / 64],
-    /// The best of the alternatives of one word: they are one word.
+    /// The best score among the alternatives of the current word, which count as one word.
     best: Vec<f64>,
     offered: Vec<usize>,
 }
@@ -302,7 +311,7 @@ impl Window {
         self.best[slot] = self.best[slot].max(score);
     }
 
-    /// Counts what was offered.
+    /// Adds the current word's scores to the totals.
     fn settle(&mut self) {
         for slot in std::mem::take(&mut self.offered) {
             let score = std::mem::take(&mut self.best[slot]);
@@ -310,7 +319,7 @@ impl Window {
         }
     }
 
-    /// Gives what was found, and is empty again.
+    /// Reports the scores and resets the window.
     fn drain(&mut self, mut each: impl FnMut(DocId, f64, usize)) {
         for (word, first) in (0..self.touched.len()).zip((0..).step_by(64)) {
             let mut bits = std::mem::take(&mut self.touched[word]);
@@ -326,11 +335,11 @@ impl Window {
     }
 }
 
-/// The best ones; documents come in order, and of those that are equally good the first ones stay.
+/// The best matches. Documents arrive in order, and of equal scores the earlier ones stay.
 struct Top {
     most: usize,
     items: Vec<(f64, DocId)>,
-    /// What is not better than this is not among them.
+    /// Lower or equal scores are not among the best.
     least: f64,
 }
 
@@ -369,7 +378,7 @@ fn compare(one: &(f64, DocId), other: &(f64, DocId)) -> Ordering {
     other.0.total_cmp(&one.0).then(one.1.cmp(&other.1))
 }
 
-/// The terms that differ least from one that is not there; of those, the ones that most documents have.
+/// The most similar terms for one that does not exist; of those, the most frequent ones.
 fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
     let most = match term.len() {
         _ if !term.bytes().all(|byte| byte.is_ascii_lowercase()) => return Ok(Vec::new()),
@@ -383,7 +392,7 @@ fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
         let shapes = segment.shapes.read(&segment.blob)?;
         let mut block = (usize::MAX, Vec::new());
         for (place, shape) in shapes.chunks_exact(SHAPE_BYTES).enumerate() {
-            // Most are told apart without being compared.
+            // The letters rule out most terms without a full comparison.
             let letters = u32::from_le_bytes([shape[0], shape[1], shape[2], shape[3]]);
             if usize::from(shape[4]).abs_diff(term.len()) > most
                 || (letters ^ wanted).count_ones() as usize > 2 * most
@@ -408,12 +417,12 @@ fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
         }
         let weight = TYPO_WEIGHT.powi(i32::try_from(typos).unwrap_or(i32::MAX));
         let sought = Sought::new(parts, &other, weight)?;
-        if sought.documents > 0 {
+        if sought.documents.all > 0 {
             alike.push((typos, sought));
         }
     }
-    // They are sorted by their letters, and stay so where as many documents have them.
-    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents));
+    // Terms arrive in alphabetical order; the sort is stable, so ties keep it.
+    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents.all));
     alike.truncate(MOST_ALIKE);
     Ok(alike.into_iter().map(|(_, sought)| sought).collect())
 }
@@ -424,7 +433,7 @@ mod tests {
     use super::*;
     use crate::term::query_terms;
 
-    /// Each text as a file of its own.
+    /// Indexes each text as a separate file.
     fn index(texts: &[(&str, &str)]) -> Vec<(Arc<Segment>, Live)> {
         let mut draft = Draft::default();
         for (place, (title, body)) in texts.iter().enumerate() {
@@ -463,11 +472,11 @@ mod tests {
         assert_eq!(found(&index, "recieve"), [0]);
         assert_eq!(found(&index, "enviroment"), [2]);
         assert_eq!(found(&index, "massages").len(), 2);
-        // Short words, numbers and what is not like any stay as they are.
+        // Short words, numbers and words without a similar one are kept as they are.
         for query in ["sen", "1234", "lorry", "日本"] {
             assert_eq!(found(&index, query), Vec::<DocId>::new(), "{query}");
         }
-        // A word that is there is what is meant.
+        // An existing word is not replaced.
         assert_eq!(Query::new(&index, &query_terms("send")).unwrap().terms(), ["send"]);
     }
 
@@ -497,11 +506,20 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_rare_in_titles_counts_more_there() {
+        let filler = [("", "lock"), ("", "lock"), ("", "lock"), ("", "it"), ("", "it")];
+        let index = index(&[&filler[..], &[("", "lock lock lock"), ("Lock", "it")]].concat());
+        assert_eq!(found(&index, "lock")[0], 6);
+    }
+
+    #[test]
     fn rare_words_short_texts_and_titles_count_more() {
         let long = format!("lock {}", "filler ".repeat(200));
         let index = index(&[("", &long), ("", "lock it"), ("Lock", "it"), ("", "it"), ("", "it key")]);
         assert_eq!(found(&index, "lock"), [2, 1, 0]);
-        assert_eq!(found(&index, "lock key")[0], 4);
+        // Rare in texts; in titles both words are.
+        let place = |doc| found(&index, "lock key").iter().position(|found| *found == doc);
+        assert!(place(4) < place(1) && place(1) < place(0));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! A segment: its form in bytes, writing it front to back, and reading parts of it.
+//! The segment format: writing it front to back, and reading parts of it.
 //!
 //! ```text
 //! magic
 //! documents    of one file after the other: line, fingerprint, title, where the text is
 //! postings     of one term after the other
-//! dictionary   blocks of terms, sorted: how many documents have a term, and how long its postings are
+//! dictionary   blocks of terms, sorted: how many documents have a term, in all and in each part, and how long its postings are
 //! shapes       of each term: its letters and its length, to tell most apart from a mistyped word
 //! lengths      of each document: how many words each of its parts has
 //! files        sorted by path: what each was when it was read, and where its documents are
@@ -12,8 +12,8 @@
 //! footer       where all that is; its size, its checksum, magic
 //! ```
 //!
-//! The last four are kept in memory; the rest is read when it is asked for. Everything has a checksum that is compared
-//! whenever it is read.
+//! The last four are kept in memory; the rest is read on demand. Everything has a checksum that is verified
+//! on each read.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use super::code::{Taker, put, put_text};
-use super::posting::List;
+use super::posting::{Documents, List};
 use super::{BODY, FIELDS};
 use crate::print::Print;
 use crate::root::Stamp;
@@ -33,11 +33,11 @@ pub(crate) type DocId = u32;
 /// A file's number in a segment.
 pub(crate) type FileId = u32;
 
-/// To be counted up whenever the form changes, or what a text is found by: older files are not used any more.
-const VERSION: u64 = 1;
+/// Increase this whenever the format or the indexing changes: files of other versions are ignored.
+const VERSION: u64 = 2;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
-/// How much is read ahead.
+/// How many bytes to read ahead.
 const AHEAD_BYTES: u64 = 256 * 1024;
 /// How many terms are read to find one.
 pub(super) const BLOCK_TERMS: usize = 32;
@@ -45,7 +45,7 @@ pub(super) const SHAPE_BYTES: usize = 5;
 const LENGTHS_BYTES: usize = 10;
 const MARK_BYTES: usize = 32;
 
-/// A segment cannot be read, or is not what was written.
+/// A segment cannot be read, or differs from what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
@@ -56,7 +56,7 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Where a segment's bytes are.
+/// Where a segment's bytes are stored.
 #[derive(Debug)]
 pub(crate) enum Blob {
     Memory(Vec<u8>),
@@ -106,8 +106,8 @@ pub(super) fn check(bytes: &[u8], crc: u32) -> Result<(), Broken> {
     if crc32fast::hash(bytes) == crc { Ok(()) } else { Err(Broken) }
 }
 
-/// What a file was when it was read, as far as another process can compare it: devices are numbered anew at each start of
-/// the system.
+/// A file's state when it was read, limited to what another process can compare: device numbers change when
+/// the system restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Mark([u8; MARK_BYTES]);
 
@@ -121,12 +121,12 @@ impl From<&Stamp> for Mark {
     }
 }
 
-/// How many documents there are, and how many words their parts have.
+/// How many documents there are, and how many words their fields have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) docs: u64,
     pub(crate) words: [u64; FIELDS],
-    /// How many documents have such a part at all.
+    /// How many documents have a non-empty field.
     pub(crate) fields: [u64; FIELDS],
 }
 
@@ -157,35 +157,35 @@ impl Totals {
     }
 }
 
-/// A file that documents come from.
+/// A file that contains documents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileEntry<'a> {
     pub(crate) path: &'a str,
     pub(crate) mark: Mark,
-    /// Whether a change since then would show in the mark.
+    /// Whether a later change would be visible in the mark.
     pub(crate) is_settled: bool,
-    /// What its front matter calls it; empty if it does not.
+    /// The title from its front matter; empty if there is none.
     pub(crate) title: &'a str,
 }
 
-/// Where a document comes from, and what is said of it.
+/// A document's location and metadata.
 #[derive(Debug, Clone)]
 pub(crate) struct Doc {
-    /// Its line and what it is known by; `None` for a file that has no sections.
+    /// Its line and fingerprint; `None` for a file without sections.
     pub(crate) section: Option<(usize, Print)>,
     pub(crate) title: String,
-    /// The section that it lies in, by its place in the file.
+    /// The section that contains it, by position in the file.
     pub(crate) parent: Option<usize>,
-    /// Where its text is, without its title.
+    /// The byte range of its text, without its title.
     pub(crate) body: Range<usize>,
 }
 
 impl Doc {
-    /// How many numbers stand before the title.
+    /// How many numbers precede the title.
     const NUMBERS: usize = 6;
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        // Lines count from 1.
+        // Lines count from 1, so 0 stands for none.
         let (line, print) = self.section.unwrap_or((0, Print { text: 0, heading: 0 }));
         put(out, line as u64);
         put(out, print.text.into());
@@ -196,7 +196,7 @@ impl Doc {
         put_text(out, &self.title);
     }
 
-    /// Only the title.
+    /// Skips to the title and reads only that.
     fn take_title<'a>(bytes: &mut Taker<'a>) -> Result<&'a str, Broken> {
         for _ in 0..Self::NUMBERS {
             bytes.number()?;
@@ -219,13 +219,13 @@ impl Doc {
     }
 }
 
-/// By names, one after the other, as [`RelPath`](crate::path::RelPath)s are.
+/// Compares name by name, as [`RelPath`](crate::path::RelPath) does.
 pub(crate) fn compare_paths(one: &str, other: &str) -> Ordering {
     let key = |byte: u8| if byte == b'/' { 0 } else { byte };
     one.bytes().map(key).cmp(other.bytes().map(key))
 }
 
-/// Which of many are not alive.
+/// A bit set of the dead ones.
 #[derive(Debug, Clone, Default)]
 struct Dead(Vec<u64>);
 
@@ -245,7 +245,7 @@ impl Dead {
     }
 }
 
-/// What of a segment still holds.
+/// Which files of a segment are still alive.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     files: Dead,
@@ -261,7 +261,7 @@ impl Live {
         Self { files, docs, file_count: segment.file_count(), totals: segment.totals }
     }
 
-    /// A file has changed, or is gone.
+    /// Marks a file as dead because it was changed or removed.
     pub(crate) fn bury(&mut self, segment: &Segment, file: FileId) {
         if self.files.add(file) {
             self.file_count -= 1;
@@ -290,7 +290,7 @@ impl Live {
 struct Block {
     first: Box<str>,
     area: Area,
-    /// Where the postings of its first term are.
+    /// The position of its first term's postings.
     postings: u64,
 }
 
@@ -298,8 +298,8 @@ struct Block {
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) text: String,
-    /// How many documents had it when it was written.
-    pub(super) count: u32,
+    /// How many documents contained it when it was written.
+    pub(super) documents: Documents,
     pub(super) postings: Area,
 }
 
@@ -313,13 +313,13 @@ pub(crate) struct Segment {
     pub(super) shapes: Area,
     lengths: Vec<u8>,
     files: Vec<u8>,
-    /// By file: where it is in `files`, its first document, and where its documents are.
+    /// By file: its position in `files`, its first document, and the position of its documents.
     places: Vec<(u32, DocId, u64)>,
     docs_end: (DocId, u64),
 }
 
 impl Segment {
-    /// Opens what was written for `key`; anything else is broken.
+    /// Opens a segment that was written for `key`; anything else is broken.
     pub(crate) fn open(blob: Blob, key: &str) -> Result<Self, Broken> {
         let size = blob.size()?;
         let trailer = size.checked_sub(TRAILER_BYTES).ok_or(Broken)?;
@@ -384,7 +384,7 @@ impl Segment {
         take_file(&mut bytes).expect("it was read when the segment was opened").0
     }
 
-    /// The number of the file at a path; where it would be, if there is none.
+    /// The number of the file at a path, or the number it would have.
     pub(crate) fn find_file(&self, path: &str) -> Result<FileId, FileId> {
         let as_id = |place: usize| FileId::try_from(place).unwrap_or(FileId::MAX);
         self.places
@@ -396,21 +396,21 @@ impl Segment {
             .map_err(as_id)
     }
 
-    /// The files whose paths begin with a folder, or all of them.
+    /// The files below a folder, or all of them.
     pub(crate) fn files_below(&self, folder: Option<&str>) -> Range<FileId> {
         let Some(folder) = folder else { return 0..self.file_count() };
         let bound = |path: String| self.find_file(&path).unwrap_or_else(|place| place);
-        // Between names there is what is less than every character of a name, and `\u{1}` is in none.
+        // In this order `/` sorts before every character of a name, and no name contains `\u{1}`.
         bound(format!("{folder}/"))..bound(format!("{folder}\u{1}"))
     }
 
-    /// The file that a document comes from.
+    /// The file that contains a document.
     pub(crate) fn file_of(&self, doc: DocId) -> FileId {
         let after = self.places.partition_point(|(_, first, _)| *first <= doc);
         FileId::try_from(after - 1).unwrap_or(FileId::MAX)
     }
 
-    /// The documents of a file, by their numbers.
+    /// The numbers of a file's documents.
     pub(crate) fn docs_in(&self, file: FileId) -> Range<DocId> {
         let end = self.places.get(file as usize + 1).map_or(self.docs_end.0, |next| next.1);
         self.places[file as usize].1..end
@@ -428,7 +428,7 @@ impl Segment {
         Ok(Area { range: start..end, crc })
     }
 
-    /// Shows the titles of all documents of these files, as far as they can be read.
+    /// Calls `each` with the titles of all documents of these files; stops at an error.
     pub(crate) fn for_each_title(
         &self,
         files: impl Iterator<Item = FileId>,
@@ -471,10 +471,13 @@ impl Segment {
             let shared: usize = bytes.small()?;
             let before = terms.last().map_or("", |term| term.text.as_str());
             let text = format!("{}{}", before.get(..shared).ok_or(Broken)?, bytes.text()?);
-            let count = bytes.small()?;
+            let mut documents = Documents { all: bytes.small()?, ..Documents::default() };
+            for field in &mut documents.by_field {
+                *field = bytes.small()?;
+            }
             let end = at.checked_add(bytes.number()?).ok_or(Broken)?;
             let postings = Area { range: at..end, crc: u32::from_le_bytes(bytes.array()?) };
-            terms.push(Term { text, count, postings });
+            terms.push(Term { text, documents, postings });
             at = end;
         }
         Ok(terms)
@@ -495,7 +498,7 @@ fn read_blocks(bytes: &[u8]) -> Result<Vec<Block>, Broken> {
     Ok(blocks)
 }
 
-/// Where each file is, and where the last document ends.
+/// The position of each file, and the end of the last document.
 type Places = (Vec<(u32, DocId, u64)>, (DocId, u64));
 
 fn read_places(files: &[u8]) -> Result<Places, Broken> {
@@ -512,7 +515,7 @@ fn read_places(files: &[u8]) -> Result<Places, Broken> {
     Ok((places, (doc, at)))
 }
 
-/// A file, how many documents it has, how many bytes they take, and their checksum.
+/// A file, the number and size of its documents, and their checksum.
 fn take_file<'a>(bytes: &mut Taker<'a>) -> Result<(FileEntry<'a>, DocId, u64, u32), Broken> {
     let path = bytes.text()?;
     let mark = Mark(bytes.array()?);
@@ -524,7 +527,7 @@ fn take_file<'a>(bytes: &mut Taker<'a>) -> Result<(FileEntry<'a>, DocId, u64, u3
     Ok((FileEntry { path, mark, is_settled: is_settled == 1, title }, docs, size, crc))
 }
 
-/// Writes a segment front to back: files with their documents, then terms, then the rest.
+/// Writes a segment front to back: files with their documents, then terms, then the tables.
 pub(crate) struct Sink<'a> {
     out: &'a mut dyn Write,
     at: u64,
@@ -533,7 +536,7 @@ pub(crate) struct Sink<'a> {
     files: Vec<u8>,
     dictionary: Vec<u8>,
     shapes: Vec<u8>,
-    /// The first term of each block, where the block is in the dictionary, and where its postings are.
+    /// The first term of each block, the block's position in the dictionary, and that of its postings.
     blocks: Vec<(String, usize, u64)>,
     terms: usize,
     last: String,
@@ -562,7 +565,7 @@ impl<'a> Sink<'a> {
         self.out.write_all(bytes)
     }
 
-    /// Files come sorted by path, before all terms.
+    /// Adds a file. Files must be added sorted by path, before all terms.
     pub(super) fn file(
         &mut self,
         file: &FileEntry<'_>,
@@ -587,7 +590,7 @@ impl<'a> Sink<'a> {
         self.write(docs)
     }
 
-    /// Terms come sorted.
+    /// Adds a term. Terms must be added in sorted order.
     pub(super) fn term(&mut self, text: &str, postings: &List) -> io::Result<()> {
         if self.terms.is_multiple_of(BLOCK_TERMS) {
             self.blocks.push((text.to_owned(), self.dictionary.len(), self.at));
@@ -598,7 +601,10 @@ impl<'a> Sink<'a> {
         let shared = (0..=same).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         put(&mut self.dictionary, shared as u64);
         put_text(&mut self.dictionary, &text[shared..]);
-        put(&mut self.dictionary, postings.count.into());
+        put(&mut self.dictionary, postings.documents.all.into());
+        for documents in postings.documents.by_field {
+            put(&mut self.dictionary, documents.into());
+        }
         put(&mut self.dictionary, postings.bytes.len() as u64);
         self.dictionary.extend_from_slice(&crc32fast::hash(&postings.bytes).to_le_bytes());
         self.shapes.extend_from_slice(&letters(text).to_le_bytes());
@@ -646,12 +652,12 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Which letters a word has, one bit for each.
+/// The letters of a word, one bit each.
 pub(super) fn letters(word: &str) -> u32 {
     word.bytes().fold(0, |bits, byte| bits | 1 << (byte & 31))
 }
 
-/// Reads one range after the other with few calls.
+/// Reads consecutive ranges with few system calls.
 #[derive(Default)]
 pub(super) struct Ahead {
     at: u64,
@@ -662,7 +668,7 @@ impl Ahead {
     pub(super) fn read<'a>(&'a mut self, blob: &'a Blob, range: Range<u64>) -> Result<&'a [u8], Broken> {
         let end = self.at + self.bytes.len() as u64;
         if range.start < self.at || range.end > end {
-            // What comes after the postings is long enough; if not, there is an end.
+            // If reading ahead would pass the end of the segment, only the requested range is read.
             let wanted = range.start..range.end.max(range.start + AHEAD_BYTES);
             let read = blob.read(wanted).or_else(|Broken| blob.read(range.clone()))?;
             self.bytes = read.into_owned();

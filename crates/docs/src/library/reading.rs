@@ -1,4 +1,4 @@
-//! Reading files into segments, by several threads.
+//! Reads files into segments with several threads.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,18 +13,18 @@ use crate::path::RelPath;
 use crate::refusal::Code;
 use crate::section::{page_title, shortened};
 
-/// So many files are read by one thread.
+/// Up to this many files are read by one thread.
 const FILES_FOR_ONE: usize = 64;
 const MOST_THREADS: usize = 4;
 /// How many files a thread takes at a time.
 const CHUNK: usize = 32;
-/// What a thread gathers before it is written as a segment.
+/// How much a thread collects in memory before it writes a segment.
 const DRAFT_BYTES: usize = 20 * 1024 * 1024;
 
 impl Library {
-    /// Reads files into new segments; whether all of them.
+    /// Reads files into new segments; returns whether all of them were read.
     pub(super) fn read(&mut self, manuals: &Manuals, stale: &[RelPath], is_gone: &dyn Fn() -> bool) -> bool {
-        // To ask is to read several files of the system.
+        // Cached, because determining it reads several system files.
         static THREADS: LazyLock<usize> =
             LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
         let threads = if stale.len() <= FILES_FOR_ONE { 1 } else { *THREADS };
@@ -55,17 +55,17 @@ impl Library {
     }
 }
 
-/// Files that several threads read.
+/// Files read by several threads.
 struct Work<'a> {
     manuals: &'a Manuals,
-    /// Sorted, so that each thread's are.
+    /// Sorted, so that each thread's files are sorted too.
     stale: &'a [RelPath],
     chunk: usize,
     next: AtomicUsize,
     is_stopped: AtomicBool,
     cache: Option<&'a Cache>,
     made: Mutex<Vec<Segment>>,
-    /// What may work the next time.
+    /// Files to try again at the next refresh.
     again: Mutex<Vec<RelPath>>,
 }
 
@@ -93,7 +93,8 @@ impl Work<'_> {
         self.make(&draft, false);
     }
 
-    /// What is no text or too large has nothing to be found, until it changes. What fails otherwise may work the next time.
+    /// A file that is not text or too large is indexed as empty until it changes. Other errors are retried at
+    /// the next refresh.
     fn read(&self, path: &RelPath, draft: &mut Draft) {
         let refusal = match self.manuals.reopen(path).and_then(|source| self.manuals.text(source)) {
             Ok(reading) => return draft.add(new_file(&reading), &reading.text),
@@ -136,7 +137,8 @@ impl Work<'_> {
     }
 }
 
-/// A file's sections, each by its own text: a word counts for the section it stands in, not for all those around.
+/// A file's sections, each with only its own text: a word counts for its own section, not for the enclosing
+/// ones.
 fn new_file(Reading { source, text, is_settled }: &Reading) -> NewFile {
     let path = source.path.as_str();
     let (title, docs) = match source.file_type {

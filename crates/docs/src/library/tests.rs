@@ -1,4 +1,4 @@
-//! That an index says the same whether it was just made, kept on the disk, or followed every change.
+//! An index gives the same answers whether it is newly built, loaded from disk, or updated after changes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -49,7 +49,7 @@ impl Desk {
         Cache::new(self.path("cache"), &self.path("manuals"), true)
     }
 
-    /// A search that keeps its index.
+    /// A search that stores its index.
     fn keeping(&self) -> Search {
         Search::new(Some(self.cache()))
     }
@@ -66,19 +66,20 @@ impl Desk {
         queries.iter().map(find).collect()
     }
 
-    /// What is found by an index that was just made.
+    /// What a newly built index finds.
     fn truth(&self) -> Vec<Value> {
         self.answers(&Search::default())
     }
 
-    /// Waits until later changes show in the files' stamps: others are read again at the next start.
+    /// Waits until later changes are visible in the files' stamps: unsettled files are read again at the next
+    /// start.
     fn settle(&self) {
         while !self.manuals.root().walk(None).unwrap().iter().all(|entry| entry.stamp.is_settled()) {
             std::thread::yield_now();
         }
     }
 
-    /// Makes an index, keeps it, and says where it is.
+    /// Builds and stores an index; returns its path.
     fn keep(&self) -> PathBuf {
         self.settle();
         let search = self.keeping();
@@ -99,7 +100,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// A search that follows changes by a watch, however few files there are.
+/// A search that watches for changes even with few files.
 fn watching(cache: Option<Cache>) -> Search {
     let search = Search::new(cache);
     lock(&search.0).watched_from = 0;
@@ -110,7 +111,7 @@ fn refresh(search: &Search, manuals: &Manuals) {
     lock(&search.0).refresh(manuals, &|| false).unwrap();
 }
 
-/// Merges on this thread, whatever is worth it.
+/// Merges on this thread, if there is anything to merge.
 fn merge_now(search: &Search) {
     let mut library = lock(&search.0);
     if let Some(plan) = library.plan() {
@@ -119,7 +120,7 @@ fn merge_now(search: &Search) {
     }
 }
 
-/// Whether all that is known was read from the disk.
+/// Whether the whole index was loaded from disk.
 fn is_loaded(search: &Search) -> bool {
     let library = lock(&search.0);
     library.is_kept && library.parts.len() == 1
@@ -135,7 +136,7 @@ fn a_kept_index_is_used_at_the_next_start_and_says_the_same() {
     let search = desk.keeping();
     assert_eq!(desk.answers(&search), desk.truth());
     assert!(is_loaded(&search), "the files were read again");
-    // It stays in use when it is deleted, and is there again at the next start.
+    // A deleted index file stays in use, and is written again at the next start.
     fs::remove_dir_all(desk.path("cache")).unwrap();
     assert_eq!(desk.answers(&search), desk.truth());
     assert_eq!(desk.keep(), file);
@@ -159,13 +160,13 @@ fn a_kept_index_with_any_wrong_byte_or_of_any_other_length_changes_no_answer() {
     let desk = Desk::new();
     let file = desk.keep();
     let whole = fs::read(&file).unwrap();
-    // Together they read every part of it.
+    // Together these queries read every part of the index.
     let queries = ["red dor", "zzzz"];
     let truth = desk.answers_to(&Search::default(), &queries);
     let check = |bytes: &[u8], what: &str| {
         fs::write(&file, bytes).unwrap();
         let search = desk.keeping();
-        // Nothing is kept, so that the file stays as it is.
+        // Prevent storing the index, so that the file stays unchanged.
         lock(&search.0).is_merging = true;
         assert_eq!(desk.answers_to(&search, &queries), truth, "{what}");
         search
@@ -211,7 +212,7 @@ fn an_index_of_other_manuals_another_version_or_that_others_can_write_to_is_not_
             assert!(!is_used(), "{} {mode:o}", path.display());
         }
         fs::set_permissions(path, before).unwrap();
-        // Only root can give files away.
+        // Only root can change a file's owner.
         if rustix::process::geteuid().is_root() {
             let user = |id| Some(rustix::fs::Uid::from_raw(id));
             rustix::fs::chown(path, user(12345), None).unwrap();
@@ -220,7 +221,7 @@ fn an_index_of_other_manuals_another_version_or_that_others_can_write_to_is_not_
         }
     }
     assert!(is_used());
-    // Another's under this name, by a link and as it is.
+    // A file of another user under this name: once by a link, once directly.
     let moved = desk.path("moved");
     fs::rename(&file, &moved).unwrap();
     symlink(&moved, &file).unwrap();
@@ -282,7 +283,7 @@ fn small_indexes_are_kept_only_where_a_folder_was_named() {
     assert!(!desk.path("cache").exists());
 }
 
-/// The number of folders that are watched.
+/// The number of watched folders.
 fn watched(search: &Search) -> Option<usize> {
     match &lock(&search.0).watching {
         Watching::Yes(watch) => Some(watch.folders()),
@@ -351,7 +352,7 @@ fn more_changes_than_the_system_remembers_are_all_seen() {
     refresh(&search, &desk.manuals);
     let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let files = ["m/a.md", "m/x.tmp"].map(|name| fs::File::create(desk.path("manuals").join(name)).unwrap());
-    // Two in turns: the same one again is not told again.
+    // Alternate between two files: consecutive identical events are merged into one.
     for _ in 0..most.trim().parse::<usize>().unwrap() {
         for file in &files {
             file.set_len(0).unwrap();
@@ -368,7 +369,8 @@ fn more_changes_than_the_system_remembers_are_all_seen() {
 #[cfg(target_os = "linux")]
 #[test]
 fn without_a_watch_every_search_looks_at_all_files() {
-    // No room for more folders; a filesystem that others change too; the system has no watch at all.
+    // Too many watches; a filesystem that other systems change too; too many watches later; no inotify at
+    // all.
     for (errno, folder) in [(Errno::NOSPC, 1), (Errno::NOTSUP, 1), (Errno::NOSPC, 3), (Errno::MFILE, 0)] {
         let desk = Desk::new();
         let search = watching(None);
@@ -380,7 +382,7 @@ fn without_a_watch_every_search_looks_at_all_files() {
     }
 }
 
-/// Something that happens to a tree of files.
+/// A change to a tree of files.
 #[derive(Debug, Clone)]
 enum Change {
     Write(usize, usize),
@@ -418,14 +420,14 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
-    /// What cannot be done is not done.
+    /// Changes that are impossible are skipped.
     fn happen(&self, root: &Path) {
         let file = |place: usize| root.join(FOLDERS[place / NAMES.len()]).join(NAMES[place % NAMES.len()]);
         let folder = |place: usize| root.join(FOLDERS[place]);
         match *self {
             Self::Write(place, text) => {
                 fs::create_dir_all(file(place).parent().unwrap()).unwrap();
-                // The last one is no text.
+                // The last text stands for invalid UTF-8.
                 let bytes = if TEXTS[text] == "\u{1}" { &b"# red\xff\n"[..] } else { TEXTS[text].as_bytes() };
                 fs::write(file(place), bytes).unwrap();
             }
@@ -444,7 +446,7 @@ impl Change {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// With a watch and without, with an index on the disk and without, started again and not.
+    /// With and without a watch, with and without a stored index, with and without a restart.
     #[test]
     fn after_any_changes_the_answers_are_those_of_a_new_index(changes in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..8)) {
         let desk = Desk::new();

@@ -1,4 +1,4 @@
-//! Merging the parts of an index, so that they do not become many.
+//! Merges the parts of an index, to keep their number small.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -6,23 +6,23 @@ use super::{Library, Parts};
 use crate::cache::Cache;
 use crate::index::{Blob, Broken, Live, Segment, Unmerged, merge};
 
-/// Parts that are together larger than this are merged into the one before, however large that is: they lie in memory, and
-/// are read again at the next start.
+/// Parts that are together larger than this are merged into the previous one, whatever its size: they are
+/// only in memory and would be read again at the next start.
 const MOST_LOOSE_BYTES: u64 = 4 * 1024 * 1024;
 /// Larger segments are merged in the background.
 const MERGED_AT_ONCE_BYTES: u64 = 512 * 1024;
 
-/// What is to be merged.
+/// A planned merge.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// From this part on.
+    /// The first part to merge.
     from: usize,
     parts: Parts,
-    /// Where it goes, if that is the disk.
+    /// Where the result is stored, if on disk.
     cache: Option<Arc<Cache>>,
 }
 
-/// Merges what has become many small parts: a little at once, more in the background.
+/// Merges small parts: small amounts immediately, larger ones in the background.
 pub(crate) fn tidy(library: &Arc<Mutex<Library>>) {
     let mut locked = lock(library);
     let Some(plan) = locked.plan() else { return };
@@ -50,7 +50,7 @@ fn merge_for(library: &Weak<Mutex<Library>>, plan: &Plan) {
     }
 }
 
-/// A panic has left it half done: then it begins anew.
+/// Locks the index. After a panic it may be incomplete, so it is built again.
 pub(crate) fn lock(library: &Mutex<Library>) -> MutexGuard<'_, Library> {
     library.lock().unwrap_or_else(|half_done| {
         library.clear_poison();
@@ -62,7 +62,8 @@ pub(crate) fn lock(library: &Mutex<Library>) -> MutexGuard<'_, Library> {
 }
 
 impl Library {
-    /// What is worth to be merged: parts that are together as large as half of the one before, or of which half is dead.
+    /// Plans a merge if the later parts together are at least half as large as the one before, or if half of
+    /// a part is dead.
     pub(super) fn plan(&mut self) -> Option<Plan> {
         if self.is_merging {
             return None;
@@ -90,7 +91,7 @@ impl Library {
         Some(Plan { from, parts: parts[from..].to_vec(), cache })
     }
 
-    /// Takes what was merged in the place of its parts. What has died meanwhile is dead in it.
+    /// Replaces the merged parts by the result. Files that died in the meantime are marked dead in it.
     pub(super) fn take(&mut self, plan: &Plan, merged: Result<Segment, Unmerged>) {
         let segment = match merged {
             Ok(segment) => segment,

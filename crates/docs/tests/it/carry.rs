@@ -1,4 +1,5 @@
-//! What goes along with a copy: links, pictures, a line of origin. Nothing, unless the call asks for it.
+//! Optional extras of a copy: links, pictures, a line of origin. Nothing is added unless the call asks for
+//! it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -25,7 +26,7 @@ Text.
 [other]: https://example.com/other
 ";
 
-/// The first section of it, as far as `## Part`.
+/// A workspace with that page, whose first section ends at `## Part`.
 fn page() -> Workspace {
     let workspace = Workspace::new();
     workspace.manual("b/a.md", PAGE);
@@ -67,10 +68,10 @@ fn links_lead_where_they_led() {
     );
     assert_eq!(copied.get("links_left"), None);
     assert_eq!(copied["written_bytes"], workspace.text("deep/x.md").len());
-    // The way is one of the disk.
+    // The relative path is valid on disk.
     let link = workspace.path("vault/deep").join("../../manuals/m/b/img/plan.png");
     assert_eq!(fs::read(link).unwrap(), b"\x89PNG one");
-    // What leaves the manuals leads nowhere.
+    // Links that leave the manuals are broken.
     workspace.manual("out.md", "# A\n[a](../../../etc/passwd) [b](%2e%2e/%2e%2e/x)\n");
     let copied =
         client.ok("bridge_copy_section", &with(copy("out.md", 1, "o.md", "overwrite"), json!(["links"])));
@@ -80,7 +81,7 @@ fn links_lead_where_they_led() {
     );
 }
 
-/// Each of two files may have its own meaning of a name.
+/// Two files may define the same name differently.
 #[test]
 fn definitions_of_several_sources_do_not_get_into_each_others_way() {
     let workspace = Workspace::with("# A\n[x] and[^1]\n# End\n[x]: https://a.example\n[^1]: One.\n");
@@ -104,7 +105,7 @@ fn where_the_two_folders_have_no_workspace_in_common_links_are_left() {
     assert!(text.contains("[other](https://example.com/other) and [near](near.md#x)"), "{text}");
     assert!(text.contains("![plan](pictures/plan.png)"), "{text}");
     assert_eq!((&copied["links_left"], &copied["pictures"]), (&json!(3), &json!(1)));
-    // The folders may be called anything, and be links.
+    // The folders may have any name, and be links.
     let odd = page();
     fs::create_dir_all(odd.path("my notes/vault")).unwrap();
     symlink("my notes", odd.path("linked")).unwrap();
@@ -126,7 +127,7 @@ fn pictures_are_copied_beside_the_note_once() {
     assert!(text.contains("[other] and [near](near.md#x)"), "{text}");
     client.ok("bridge_copy_section", &call);
     assert_eq!(workspace.vault(), ["deep", "deep/pictures", "deep/pictures/plan.png", "deep/x.md"]);
-    // Another picture of the same name does not replace it.
+    // A different picture of the same name does not replace it.
     workspace.manual("b/img/plan.png", b"\x89PNG two");
     client.ok("bridge_copy_section", &call);
     assert_eq!(workspace.read("deep/pictures/plan.png"), b"\x89PNG one");
@@ -162,7 +163,7 @@ fn only_pictures_of_the_manuals_are_copied_and_nothing_is_followed() {
     let copied = client.ok("bridge_copy_section", &call);
     assert_eq!((&copied["pictures"], &copied["links_left"]), (&json!(1), &json!(7)));
     assert_eq!(workspace.vault(), ["pictures", "pictures/fine.svg", "x.md"]);
-    // Daily notes have no folder for them.
+    // The folder of daily notes accepts no pictures.
     let call = with(copy("a.md", 1, "daily/2025-01-31.md", "append"), json!(["pictures"]));
     assert_eq!(client.ok("bridge_copy_section", &call)["links_left"], 8);
     // A link in the place of the folder is not followed either.
@@ -197,7 +198,7 @@ fn a_copy_that_fails_leaves_no_picture() {
     (call["mode"], call["under"]) = (json!("append"), json!("None"));
     assert_eq!(client.code("bridge_copy_section", &call), "not_found");
     assert_eq!(workspace.vault(), ["deep", "deep/x.md"]);
-    // What was there before stays.
+    // Files that existed before stay.
     workspace.note("deep/pictures/plan.png", b"\x89PNG one");
     assert_eq!(client.code("bridge_copy_section", &call), "not_found");
     assert_eq!(workspace.vault(), ["deep", "deep/pictures", "deep/pictures/plan.png", "deep/x.md"]);
@@ -221,7 +222,7 @@ fn a_line_says_where_it_is_from() {
     let mut call = with(copy_file("crlf.md", "y.md", "overwrite"), json!(["origin"]));
     client.ok("bridge_copy_file", &call);
     assert_eq!(workspace.text("y.md"), "# A\r\n\r\n> From m/crlf.md\r\n\r\ntext\r\n");
-    // What goes on has said so already.
+    // A continuation does not repeat the line of origin.
     call["limits"]["max_chars"] = json!(5);
     let copied = client.ok("bridge_copy_file", &call);
     (call["from_path"], call["mode"], call["limits"]["max_chars"]) =

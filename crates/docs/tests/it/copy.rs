@@ -1,4 +1,4 @@
-//! Copying: the fixed rules of the two bridges.
+//! Copying: the specified rules of the two bridges.
 
 use std::os::unix::fs::symlink;
 
@@ -124,7 +124,7 @@ fn a_long_section_is_cut_between_characters_and_says_so() {
         assert_eq!(copied.chars().count(), chars);
         assert_eq!(answer["written_bytes"], copied.len());
     }
-    // Exactly at the limit nothing is cut.
+    // Exactly at the limit, nothing is cut.
     workspace.manual("b.md", format!("# B\n{}", "あ".repeat(4)));
     let answer = client.ok(
         "bridge_copy_section",
@@ -220,7 +220,7 @@ fn the_byte_order_mark_is_kept_by_a_whole_overwrite_only() {
     assert_eq!(workspace.text("a.json"), "\u{feff}{}");
 }
 
-/// The mark of a `.json` is one of its characters, as it is copied too.
+/// The byte order mark of a `.json` counts as a character, because it is copied too.
 #[test]
 fn the_byte_order_mark_of_a_json_counts() {
     let workspace = Workspace::new();
@@ -283,7 +283,7 @@ fn every_bad_source_has_its_code_and_leaves_no_target() {
     assert_eq!(workspace.vault(), Vec::<String>::new());
 }
 
-/// What a reference names must be something that a file of its kind has.
+/// A reference must fit the kind of file.
 #[test]
 fn a_reference_that_does_not_fit_the_kind_of_file_has_its_code() {
     let workspace = Workspace::with("# A\na\n# B\n");
@@ -304,7 +304,7 @@ fn a_reference_that_does_not_fit_the_kind_of_file_has_its_code() {
         (section("a.md", json!(2.5), none.clone()), Some("invalid_parameter")),
         (section("a.md", json!(1), json!("$.a")), Some("invalid_scope")),
         (section("a.md", none.clone(), json!("$.a")), Some("invalid_scope")),
-        // A file begins at line 1, and a `.json` is one whole.
+        // A file begins at line 1, and a `.json` is only copied whole.
         (section("a.json", none.clone(), none.clone()), None),
         (section("a.json", json!(1), none.clone()), None),
         (section("a.json", json!(2), none.clone()), Some("invalid_scope")),
@@ -385,7 +385,7 @@ fn max_sections_limits_the_headings_that_are_copied() {
             "{most}"
         );
     }
-    // A `.json` is one.
+    // A `.json` counts as one section.
     for (tool, call) in [
         ("bridge_copy_section", copy("a.json", Value::Null, "x.json", "overwrite")),
         ("bridge_copy_file", copy_file("a.json", "x.json", "overwrite")),

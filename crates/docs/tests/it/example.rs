@@ -1,4 +1,4 @@
-//! The example workspace of the project, from search to copy.
+//! The project's example workspace, from search to copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Searching: what is found, in which order, and that it is always up to date.
+//! Searching: the results, their order, and that they are always up to date.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -63,7 +63,7 @@ fn words_are_found_in_every_form() {
     ] {
         assert_eq!(titles(&client, query), [want], "{query}");
     }
-    // And the other way round.
+    // And in the other direction.
     let workspace =
         Workspace::with("# classes\n\n# cache\n\n# processes\n\n# match\n\n# indexes\n\n# alias\n");
     let client = workspace.open();
@@ -126,13 +126,13 @@ fn a_search_can_be_limited_to_a_manual_and_a_number() {
     };
     assert_eq!(count(&json!({ "query": "key" })), (10, 31));
     assert_eq!(count(&json!({ "query": "key", "limit": 3.0 })), (3, 31));
-    // Lowered to the hard limit of sections.
+    // Limited by the hard limit of sections.
     assert_eq!(count(&json!({ "query": "key", "limit": 1000 })), (20, 31));
     assert_eq!(count(&json!({ "query": "key", "manual_id": "other" })), (1, 1));
     for (id, code) in [("none", "not_found"), ("..", "out_of_scope"), ("/etc", "out_of_scope")] {
         assert_eq!(client.code("manual_find", &json!({ "query": "key", "manual_id": id })), code);
     }
-    // Equally good ones come in the order of the manual.
+    // Equal scores are in the order of the manual.
     let found = client.ok("manual_find", &json!({ "query": "key", "manual_id": "m", "limit": 3 }));
     let places: Vec<_> = found["items"].as_array().unwrap().iter().map(|item| place(&item["ref"])).collect();
     assert_eq!(places, ["m/a.md#L1", "m/a.md#L2", "m/a.md#L3"]);
@@ -145,7 +145,7 @@ fn the_index_follows_every_change() {
     assert_eq!(titles(&client, "apple"), ["apple"]);
     workspace.manual("b.md", "# banana\n");
     assert_eq!(titles(&client, "banana"), ["banana"]);
-    // Same size, same moment.
+    // The same size at the same time.
     workspace.manual("a.md", "# grape\n");
     assert_eq!((titles(&client, "apple").len(), titles(&client, "grape").len()), (0, 1));
     fs::remove_file(workspace.path("manuals/m/b.md")).unwrap();
@@ -197,7 +197,7 @@ fn what_cannot_be_read_is_skipped_and_nothing_is_written() {
     assert_eq!(names(workspace.dir.path()), before);
 }
 
-/// What a model pays for each search and each look at the contents, in our own manual.
+/// The size of the answers that a model pays for, in our own manual.
 #[test]
 fn hits_and_lines_of_contents_are_short() {
     let workspace = Workspace::new();
@@ -225,7 +225,7 @@ fn hits_and_lines_of_contents_are_short() {
     assert!(bytes <= 60, "{bytes} bytes for each of {lines} lines");
 }
 
-/// The benchmark has the figures.
+/// The benchmark has the exact figures.
 #[test]
 fn ten_thousand_sections_are_read_once_and_searched_often() {
     let workspace = Workspace::new();
@@ -246,7 +246,7 @@ fn ten_thousand_sections_are_read_once_and_searched_often() {
         started.elapsed()
     };
     let first = time("needle7");
-    // On a busy machine one may take longer, but not all of them.
+    // On a busy machine some searches may take longer, but not all of them.
     let later = (8..40).map(|needle| time(&format!("needle{needle}"))).min().unwrap();
     assert!(later * 2 < first, "{first:?} for the first, {later:?} for the quickest of the others");
 }

@@ -1,4 +1,4 @@
-//! One line of JSON for each call, and no body text in any of them.
+//! One line of JSON for each call, without any body text.
 
 use serde_json::{Value, json};
 use toolbridge_docs::LogLevel;
@@ -58,11 +58,11 @@ fn the_level_says_which_lines_are_written() {
     }
 }
 
-/// Whatever happens to a text, neither a log line nor an answer of a bridge shows any of it.
+/// In no case does a log line or an answer of a bridge contain body text.
 #[test]
 fn no_body_text_is_in_a_log_line_or_a_bridges_answer() {
     let secret = "correct-horse-battery";
-    // A title is named, what stands below it is not.
+    // Titles are shown, the text below them is not.
     let workspace = Workspace::with(format!("# Title\n\n{secret}\n\n## Another\n\n{secret}\n"));
     workspace.manual("big.json", format!("[\"{secret}{}\"]", "x".repeat(30_000)));
     workspace.manual("bad.md", [secret.as_bytes(), b"\xff"].concat());

@@ -1,4 +1,4 @@
-//! The document tools as a client sees them: calls in, results, files and log lines out.
+//! The document tools from a client's view: calls in; results, files and log lines out.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(
     clippy::print_stderr,

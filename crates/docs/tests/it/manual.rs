@@ -36,7 +36,7 @@ fn manuals_and_files_are_listed_sorted() {
     assert_eq!(client.ok("manual_ls", &json!({})), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "m" })), files);
     assert_eq!(client.ok("manual_ls", &json!({ "manual_id": "a-first" })), json!({ "items": [] }));
-    // Manual by manual, as in the list of manuals; folder by folder.
+    // Ordered by manual, as in the list of manuals, and by folder.
     fs::create_dir(workspace.path("manuals/m-ja")).unwrap();
     for path in ["m-ja/a.md", "m/b.md", "m/b-c.md"] {
         fs::write(workspace.path("manuals").join(path), "# key\n").unwrap();
@@ -98,7 +98,7 @@ fn the_table_of_contents_has_every_node_with_a_reference_that_works() {
     assert_eq!(toc["items"], want);
 }
 
-/// The lines of a short table of contents, each with its file, without what sections are known by.
+/// The lines of a short table of contents, each with its file, without fingerprints.
 fn lines(toc: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     for file in toc["items"].as_array().unwrap() {
@@ -168,7 +168,7 @@ fn a_line_of_the_table_of_contents_is_a_reference() {
     }
 }
 
-/// Two more endings of Markdown, as Docusaurus and others have them; and what is left out is counted.
+/// Two more endings of Markdown, as Docusaurus and others use; files that are left out are counted.
 #[test]
 fn markdown_has_more_than_one_ending() {
     let workspace = Workspace::new();
@@ -187,7 +187,7 @@ fn markdown_has_more_than_one_ending() {
     assert_eq!(client.ok("manual_find", &json!({ "query": "long ending" }))["total"], 1);
 }
 
-/// Imports and front matter of MDX stand before the first heading, and what looks like one in code is none.
+/// Imports and front matter of MDX are before the first heading, and headings in code do not count.
 #[test]
 fn mdx_has_imports_and_front_matter() {
     let text = "---\ntitle: Tabs\n---\n\nimport X from 'x'\n\nexport const a = `\n# no\n`\n\n## Use\n\n<X>\n# not here\n</X>\n\n{/* # nor here */}\n";
@@ -232,10 +232,10 @@ fn other_formats_have_sections_too() {
             "m/readme.TXT#L1 0 readme.TXT",
         ]
     );
-    // The sources' own bytes; a notebook's text is Markdown.
+    // The source's own bytes; a notebook is converted to Markdown.
     let plot =
         "# Plot\nDraw a giraffe: [how](guide.rst).\n\n```python\ndraw()\n# no heading\n```\n\n## Colours\n";
-    // Twice: the second time its sections are known already.
+    // Twice: the second time its outline is cached.
     std::thread::sleep(std::time::Duration::from_millis(150));
     for _ in 0..2 {
         for (path, line, want) in [
@@ -266,7 +266,7 @@ fn other_formats_have_sections_too() {
     }
     // Outputs are left out.
     assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
-    // What goes on after a cut is of the same text.
+    // A continuation after a cut refers to the same converted text.
     let mut part = crate::support::copy("plot.ipynb", 1, "part.md", "overwrite");
     part["limits"] = json!({ "max_chars": 50 });
     let copied = client.ok("bridge_copy_section", &part);
@@ -277,7 +277,7 @@ fn other_formats_have_sections_too() {
     assert_eq!(workspace.text("part.md"), plot);
     let error = client.refused("manual_read", &json!({ "ref": "m/broken.ipynb" }));
     assert_eq!(error["code"], "io_error");
-    // Links are Markdown's.
+    // Links are parsed as Markdown.
     assert_eq!(client.copy("plot.ipynb", 1, "x", "overwrite")["links_left"], 1);
     let call = json!({ "from_ref": "m/guide.rst", "to_path": "x", "mode": "overwrite", "with": ["links"] });
     assert_eq!(client.code("bridge_copy_section", &call), "invalid_scope");
@@ -396,7 +396,7 @@ fn a_long_list_of_files_has_pages() {
     assert_eq!((few["items"].as_array().unwrap().len(), few.get("next")), (1, None));
 }
 
-/// Two sections change places, and a reference to one of them is used by each of its forms.
+/// Two sections swap places, and a reference to one of them is used in each of its forms.
 #[test]
 fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
     let (one, two, three) = ("## One\nfirst\n", "## Two\nsecond\n", "## Three\nthird\n");
@@ -420,7 +420,7 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
                 json!(format!("m/a.md{}", line.split(' ').next().unwrap()))
             }
             "full" => toc["items"][1]["ref"].clone(),
-            // What a model that drops the rest makes of it, as the specification writes it.
+            // The specification's form, if a model drops the fingerprint.
             _ => reference("a.md", 2),
         };
         assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}");
@@ -428,14 +428,14 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
         assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}: moved");
         write(format!("# A\nmore\n{two}{three}{one}"));
         assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}: moved to the end");
-        // Gone: nothing else is copied in its place.
+        // Removed: nothing else is copied in its place.
         write(format!("# A\n{two}{three}"));
         let copy = json!({ "from_ref": reference_, "to_path": "x.md", "mode": "overwrite" });
         let error = client.refused("bridge_copy_section", &copy);
         assert_eq!(error["code"], "not_found", "{give}: {error}");
         assert!(place(&error["details"]["nearest"]["ref"]).starts_with("m/a.md#L"), "{error}");
         assert_eq!(workspace.text("x.md"), one, "{give}: nothing is written");
-        // Changed, elsewhere.
+        // Changed and moved.
         write(format!("# A\n{two}## One\nchanged\n{three}"));
         let error = client.refused("bridge_copy_section", &copy);
         assert_eq!(
@@ -444,13 +444,13 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
             "{give}"
         );
         assert_eq!(place(&error["details"]["nearest"]["ref"]), "m/a.md#L4", "{give}");
-        // What the refusal names is taken, also by its line alone.
+        // The section that the refusal cites can be used, also by its line alone.
         assert_eq!(copied(&client, &error["details"]["nearest"]["ref"]).1, "## One\nchanged\n");
         assert_eq!(copied(&client, &reference("a.md", 4)).1, "## One\nchanged\n");
     }
 }
 
-/// What is known of a section that was never shown is its line alone, as the specification has it.
+/// A section that was never cited is identified by its line alone, as specified.
 #[test]
 fn a_line_that_was_never_given_out_is_taken_at_its_word() {
     let workspace = Workspace::with("# A\n# B\n");
@@ -458,11 +458,11 @@ fn a_line_that_was_never_given_out_is_taken_at_its_word() {
     assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "B");
     workspace.manual("a.md", "# A\n# C\n");
     assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "C");
-    // Its own words changed, under the same heading: it is still the section at that line.
+    // Its own text changed, under the same heading: it is still the section at that line.
     client.ok("manual_toc", &json!({ "manual_id": "m" }));
     workspace.manual("a.md", "# A\n# C\nmore\n");
     assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["written_bytes"], 9);
-    // A title says which one is meant.
+    // A title identifies the section.
     let mut titled = reference("a.md", 2);
     titled["title"] = json!("A");
     let error = client.refused("manual_read", &json!({ "ref": titled }));
@@ -516,7 +516,7 @@ fn what_was_cut_is_gone_on_with_until_nothing_is_left() {
         assert_eq!(workspace.text("x.md"), section, "{limits}");
         assert!(read.is_empty() || read == section, "{limits}");
     }
-    // A whole file too; and what has changed meanwhile is not mixed with what was there.
+    // The same for a whole file; a changed file is not mixed with its old version.
     let (mut from, mut mode) = (json!("a.md"), "overwrite");
     let limits = json!({ "max_chars": 7000, "allow_file": true });
     let copy = |from: &Value, mode: &str| json!({ "from_path": from, "manual_id": "m", "to_path": "y.md", "mode": mode, "limits": limits });
@@ -541,7 +541,7 @@ fn copies_have_a_limit_of_their_own() {
     assert_eq!(client.copy("a.md", 1, "x.md", "overwrite")["truncated"], false);
     assert_eq!(workspace.text("x.md"), text);
     client.copy("a.json", Value::Null, "x.json", "overwrite");
-    // Reading is as before.
+    // Reading is unchanged.
     let read = client.ok("manual_read", &read("a.md", 1, "section"));
     assert_eq!((&read["truncated"], &read["applied"]["max_chars"]), (&json!(true), &json!(8000)));
     let low = Client::new(workspace.builder().hard_max_copy_chars(100));
@@ -580,7 +580,7 @@ fn a_line_at_which_no_section_starts_is_not_found() {
     for line in [json!(2), json!(4), json!(1_000_000)] {
         let mut arguments = read("a.md", line.clone(), "section");
         assert_eq!(client.code("manual_read", &arguments), "not_found", "{line}");
-        // Of the whole file too, the reference must be right.
+        // The reference must also be valid if the whole file is read.
         arguments["scope"] = json!("file");
         arguments["limits"] = json!({ "allow_file": true });
         assert_eq!(whole.code("manual_read", &arguments), "not_found", "{line}");
@@ -588,14 +588,14 @@ fn a_line_at_which_no_section_starts_is_not_found() {
         assert_eq!(client.code("bridge_copy_section", &copy), "not_found", "{line}");
     }
     assert_eq!(workspace.vault(), Vec::<String>::new());
-    // Null or missing is the first one.
+    // Null or missing means the first section.
     assert_eq!(client.ok("manual_read", &read("a.md", Value::Null, "section"))["text"], "# A\na\n");
     let missing = json!({ "ref": { "target": "manual", "manual_id": "m", "path": "a.md" } });
     assert_eq!(client.ok("manual_read", &missing)["text"], "# A\na\n");
     assert_eq!(client.ok("manual_read", &read("a.md", 3.0, "section"))["text"], "# B\n");
 }
 
-/// Whatever the file is: a number that is no line is no question of what the file has.
+/// For any file: an invalid line number is an argument error, before the file is looked at.
 #[test]
 fn a_line_that_is_no_line_is_an_invalid_parameter() {
     let workspace = Workspace::with("# A\na\n# B\n");
@@ -739,10 +739,10 @@ fn a_file_that_changed_is_read_anew() {
         client.call("manual_read", &read("a.md", line, "section"))["structuredContent"]["text"].clone()
     };
     assert_eq!(text(3), "# B\n");
-    // Of the same size and at once: the clock of the filesystem may not have moved.
+    // Same size, immediately: the filesystem clock may not have advanced.
     fs::write(&path, "# A\n# B\nnew\n").unwrap();
     assert_eq!((text(1), text(2), text(3)), (json!("# A\n"), json!("# B\nnew\n"), Value::Null));
-    // Long ago, so that its sections are remembered; then changed in place, with the old time put back.
+    // An old file, so that its outline is cached; then changed in place, with the old time restored.
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let set_time = || fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
     set_time();

@@ -1,4 +1,4 @@
-//! Notes as a whole: found, outlined, moved, deleted, brought back.
+//! Operations on whole notes: find, outline, move, delete, undo.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -33,7 +33,7 @@ fn the_vault_is_searched_as_manuals_are() {
             { "path": "deep/er/x.md", "line": 3, "title": "Lock", "in": "Doors", "snippet": "…e key." },
         ])
     );
-    // What is overwritten or deleted is not found, though the trash has it.
+    // Overwritten or deleted text is not found, although it is in the trash.
     client.ok("vault_delete", &path("top.md"));
     client.ok("vault_write", &json!({ "path": "deep/er/x.md", "content": "# Gate\n", "mode": "overwrite" }));
     assert_eq!(client.ok("vault_find", &json!({ "query": "key" }))["total"], 0);
@@ -101,7 +101,7 @@ fn a_note_is_moved_with_all_it_has_and_never_onto_another() {
         json!({ "written_path": "a.md", "undone": "move" })
     );
     assert_eq!((workspace.text("a.md"), workspace.trash()), ("text".into(), Vec::<String>::new()));
-    // What has taken its place stays there.
+    // A note that has taken its place is not overwritten.
     client.ok("vault_move", &moved("a.md", "b.md"));
     workspace.note("a.md", "another");
     assert_eq!(client.code("vault_undo", &path("b.md")), "conflict");
@@ -157,7 +157,7 @@ fn every_overwrite_can_be_undone_and_redone() {
             assert_eq!(workspace.text("x.md"), want, "{tool}");
         }
     }
-    // What was not there has nothing to go back to; what is only added to is not overwritten.
+    // A created note has no earlier state; an append is not an overwrite.
     client.ok("vault_create", &json!({ "path": "new.md", "content": "a" }));
     client.ok("vault_write", &json!({ "path": "new.md", "content": "b", "mode": "append" }));
     client.copy("a.md", 1, "other.md", "overwrite");
@@ -166,7 +166,7 @@ fn every_overwrite_can_be_undone_and_redone() {
     }
 }
 
-/// Daily notes only grow, whatever the tool.
+/// Daily notes are append-only for all tools.
 #[test]
 fn notes_of_a_day_and_what_is_reserved_are_neither_moved_nor_deleted() {
     let workspace = Workspace::new();
@@ -186,7 +186,7 @@ fn notes_of_a_day_and_what_is_reserved_are_neither_moved_nor_deleted() {
     assert_eq!(workspace.text("daily/2025-02-01.md"), "a");
 }
 
-/// A hundred of them, 64 MiB in all; the oldest go first.
+/// At most 100 entries and 64 MiB in total; the oldest are removed first.
 #[test]
 fn the_trash_is_bounded() {
     let workspace = Workspace::new();
@@ -198,7 +198,7 @@ fn the_trash_is_bounded() {
     assert_eq!(workspace.trash().len(), 100);
     assert_eq!(client.code("vault_undo", &path("2.md")), "not_found");
     client.ok("vault_undo", &path("3.md"));
-    // One that is overwritten all the time drives nothing else out.
+    // Frequent overwrites of one note do not push out the others.
     workspace.note("often.md", "x");
     for number in 0..20 {
         client.ok(
@@ -208,7 +208,7 @@ fn the_trash_is_bounded() {
     }
     assert_eq!(workspace.trash().iter().filter(|name| name.ends_with("-often.md")).count(), 10);
     client.ok("vault_undo", &path("20.md"));
-    // Holes: they cost nothing.
+    // Sparse files, which use no disk space.
     let size = |name: &str, bytes: u64| {
         fs::File::create(workspace.path("vault").join(name)).unwrap().set_len(bytes).unwrap();
     };
@@ -222,7 +222,7 @@ fn the_trash_is_bounded() {
     size("large.md", (64 << 20) + 1);
     let error = client.refused("vault_delete", &path("large.md"));
     assert_eq!((&error["code"], &error["details"]["limit_bytes"]), (&json!("forbidden"), &json!(64 << 20)));
-    // What is too large to be kept can be overwritten all the same, and nothing older is taken for it.
+    // A note that is too large for the trash can still be overwritten, and no older text is restored instead.
     workspace.note("a.md", "first");
     client.ok("vault_write", &json!({ "path": "a.md", "content": "second", "mode": "overwrite" }));
     size("a.md", (64 << 20) + 1);
@@ -242,7 +242,7 @@ fn a_trash_that_is_a_link_or_no_folder_is_not_used() {
         let client = workspace.open();
         client.refused("vault_delete", &path("a.md"));
         assert_eq!(workspace.text("a.md"), "old");
-        // Writing does not depend on it.
+        // Writing works without the trash.
         client.ok("vault_write", &json!({ "path": "a.md", "content": "new", "mode": "overwrite" }));
         client.ok("vault_move", &moved("a.md", "b.md"));
         client.refused("vault_undo", &path("b.md"));
@@ -251,7 +251,7 @@ fn a_trash_that_is_a_link_or_no_folder_is_not_used() {
     }
 }
 
-/// The names of others cannot be brought back by asking for a note.
+/// Links that other programs put into the trash are not restored as notes.
 #[test]
 fn what_others_put_into_the_trash_is_not_followed() {
     let workspace = Workspace::new();
@@ -273,7 +273,7 @@ fn what_others_put_into_the_trash_is_not_followed() {
     assert_eq!(fs::read_to_string(trash.join("notes.txt")).unwrap(), "mine");
 }
 
-/// Two servers on one vault: what is appended while a note is moved to and fro is in one of the two places.
+/// Two servers on one vault: text appended while a note is moved back and forth is in one of the two places.
 #[test]
 fn nothing_that_is_appended_is_lost_while_a_note_moves() {
     let workspace = Workspace::new();
@@ -323,7 +323,7 @@ fn whoever_moves_or_deletes_a_note_is_told_how_many_link_to_it() {
         ("sub/near.md", "![a][r]\n\n[r]: <the note.md>\n"),
         ("sub/deep/wiki.md", "[[the note|alias]]"),
         ("html.md", "<a href=\"./sub/the note.md\">x</a>"),
-        // None of these leads there.
+        // None of these links to it.
         ("other.md", "[a](the%20note.md) the note.md `[a](sub/the%20note.md)` https://a.b/sub/the%20note.md"),
         (".system/hidden.md", "[a](../sub/the%20note.md)"),
     ] {

@@ -1,4 +1,4 @@
-//! Several processes, killed processes, full disks. The test binary starts itself again as a child.
+//! Several processes, killed processes, full disks. The test binary starts itself as a child process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ fn command(before: &[&str], job: &Value) -> Command {
     command
 }
 
-/// Not a test by itself: what the others start.
+/// Not a test by itself: the child process of the other tests.
 #[test]
 fn child() {
     let Ok(job) = std::env::var(JOB) else { return };
@@ -114,7 +114,7 @@ fn overwrite_for_ever(workspace: &Path) {
         call["limits"] = json!({ "max_chars": 10_000_000 });
         client.ok("bridge_copy_section", &call);
     };
-    // Both are known from now on, so that most of the time goes into writing.
+    // Both are cached from now on, so that most of the time is spent writing.
     VERSIONS.into_iter().for_each(copy);
     eprintln!("ready");
     loop {
@@ -133,7 +133,7 @@ fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
     let mut left_behind = 0;
     let mut kills = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Often enough, and until one was killed while it wrote.
+    // At least 50 times, and until one was killed while it wrote.
     while kills < 50 || left_behind == 0 && Instant::now() < deadline {
         kills += 1;
         let job = json!({ "name": "overwrite", "workspace": workspace.dir.path() });
@@ -145,7 +145,7 @@ fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
             said.last().is_some_and(|line| line == "ready")
         });
         assert!(is_ready, "the child does not start: {said:#?}");
-        // A random moment of the next 50 ms.
+        // A random time within the next 50 ms.
         std::thread::sleep(Duration::from_micros(RandomState::new().build_hasher().finish() % 50_000));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -166,7 +166,7 @@ fn numbered(number: usize) -> String {
     format!("# {number}\n{}end of {number}\n", format!("{number}\n").repeat(100_000))
 }
 
-/// Appends one numbered section after the other, and says which have been confirmed.
+/// Appends numbered sections in a loop, and prints which ones were confirmed.
 fn append_for_ever(workspace: &Path) {
     let client = open(workspace);
     for number in 0.. {
@@ -182,7 +182,7 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
     let mut killed_in_the_middle = 0;
     let mut kills = 0;
     let deadline = Instant::now() + Duration::from_secs(120);
-    // Often enough, and until some were killed while they wrote.
+    // At least 60 times, and until some were killed while they wrote.
     while kills < 60 || killed_in_the_middle < 5 && Instant::now() < deadline {
         kills += 1;
         workspace.note("log.md", "# before\n");
@@ -197,11 +197,11 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
             confirmed(&line)
         });
         assert!(last.is_some(), "the child does not start: {said:#?}");
-        // A random moment of the next 20 ms.
+        // A random time within the next 20 ms.
         std::thread::sleep(Duration::from_micros(RandomState::new().build_hasher().finish() % 20_000));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it was killed.
+        // The last confirmation before it was killed.
         last = lines.filter_map(|line| confirmed(&line)).last().or(last);
         let text = workspace.text("log.md");
         let mut rest = text.strip_prefix("# before\n").expect("what was there is there");
@@ -226,8 +226,8 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
     assert_eq!(workspace.vault(), ["log.md"]);
 }
 
-/// What gives a process mounts of its own. Who is not root becomes root of a user namespace first, which may
-/// mount a tmpfs too.
+/// The command that gives a process its own mounts. Without root it first becomes root of a user namespace,
+/// where it may mount a tmpfs.
 fn own_mounts() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() {
         &["unshare", "--mount"]
@@ -236,14 +236,14 @@ fn own_mounts() -> &'static [&'static str] {
     }
 }
 
-/// Runs a job with its vault on a tmpfs of its own.
+/// Runs a job with its vault on a separate tmpfs.
 fn on_tmpfs(options: &str, job: &str) {
     let workspace = Workspace::with(format!("# A\n{}", "x".repeat(300_000)));
     workspace.manual("small.md", "# S\n");
     mounted_on_tmpfs(&workspace, "vault", options, job);
 }
 
-/// Runs a job with a folder on a tmpfs of its own.
+/// Runs a job with a folder on a separate tmpfs.
 fn mounted_on_tmpfs(workspace: &Workspace, folder: &str, options: &str, job: &str) {
     let script =
         format!("mount -t tmpfs -o {options} none '{}' && exec \"$@\"", workspace.path(folder).display());
@@ -296,14 +296,14 @@ fn write_to_a_full_disk(workspace: &Path) {
         assert_eq!(names(&vault), ["old.md"], "{tool}");
         assert_eq!(fs::read_to_string(vault.join("old.md")).unwrap(), "old", "{tool}");
     }
-    // What fits still works: it goes before keeping what it replaces.
+    // What fits is still written, even if the replaced text cannot be kept.
     let [old, new] = ["a", "b"].map(|letter| letter.repeat(100_000));
     fs::write(vault.join("kept.md"), &old).unwrap();
     client.ok("vault_write", &json!({ "path": "kept.md", "content": new, "mode": "overwrite" }));
     assert_eq!(fs::read_to_string(vault.join("kept.md")).unwrap(), new);
     assert_eq!(client.code("vault_undo", &json!({ "path": "kept.md" })), "not_found");
     assert_eq!(names(&vault), ["kept.md", "old.md"]);
-    // A delete needs no room but for a name, and gives none back.
+    // A delete needs space only for a name, and frees none.
     client.ok("vault_delete", &json!({ "path": "kept.md" }));
     client.ok("vault_undo", &json!({ "path": "kept.md" }));
     fs::remove_file(vault.join("kept.md")).unwrap();
@@ -353,7 +353,7 @@ fn a_full_disk_leaves_what_was_there() {
 
 #[test]
 fn a_disk_without_inodes_leaves_what_was_there() {
-    // The root and one file.
+    // Enough for the root and one file.
     on_tmpfs("size=1m,nr_inodes=2", "no inodes");
 }
 
@@ -382,7 +382,7 @@ fn with_cache(workspace: &Path) -> Client {
     Client::new(Documents::builder().workspace(workspace).cache(workspace.join("cache")))
 }
 
-/// The files of an index, but for those that are being written.
+/// The files of an index, without those that are being written.
 fn kept(cache: &Path) -> Vec<String> {
     if !cache.exists() {
         return Vec::new();
@@ -398,7 +398,7 @@ fn wait_until_kept(cache: &Path) {
     }
 }
 
-/// Makes an index and keeps it; then again and again, if that is wanted.
+/// Builds and stores an index; repeatedly, if `again` is set.
 fn index_and_search(workspace: &Path, again: bool) {
     eprintln!("ready");
     loop {
@@ -424,7 +424,7 @@ fn a_process_killed_while_it_keeps_an_index_changes_no_answer() {
     let mut left_behind = 0;
     let mut kills = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Often enough, and until one was killed while it wrote.
+    // At least 5 times, and until one was killed while it wrote.
     while kills < 5 || left_behind == 0 && Instant::now() < deadline {
         kills += 1;
         let unfinished = || cache.exists() && names(&cache).len() > kept(&cache).len();
@@ -433,7 +433,7 @@ fn a_process_killed_while_it_keeps_an_index_changes_no_answer() {
         let mut child = command(&[], &job).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "ready"), "the child does not start");
-        // When it writes, or as soon after that as we come to see it.
+        // While it writes, or as soon as possible after that.
         while !(unfinished() && names(&cache) != before) {
             assert!(child.try_wait().unwrap().is_none(), "the child has ended");
         }
@@ -445,7 +445,7 @@ fn a_process_killed_while_it_keeps_an_index_changes_no_answer() {
         assert_eq!(found(&with_cache(workspace.dir.path())), want, "after {kills} kills");
     }
     assert!(left_behind > 0, "no process was killed while it wrote");
-    // Who writes the next one removes what they left.
+    // The next writer removes what they left.
     _ = fs::remove_dir_all(&cache);
     fs::create_dir(&cache).unwrap();
     let left = cache.join(".toolbridge-00000000000000000000000000000000.tmp");

@@ -1,4 +1,4 @@
-//! How well the right section is found: questions and judgements of our own, over this project's own pages.
+//! Search quality: our own questions and judgements, over this project's own pages.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::Workspace;
 
 const QUESTIONS: &str = include_str!("../questions.tsv");
 
-/// What no change may fall below. The figures themselves are printed.
+/// The minimum values. The actual figures are printed.
 const LEAST_MRR: f64 = 0.65;
 
 fn pages() -> Vec<(String, String)> {

@@ -1,4 +1,4 @@
-//! Nothing outside the two roots is ever read or written, whatever stands in the way.
+//! Nothing outside of the two roots is ever read or written, whatever links or special files there are.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -66,7 +66,7 @@ fn a_link_is_never_followed_not_in_the_middle_not_at_the_end_not_dangling() {
             assert_eq!(client.code(tool, &arguments), "out_of_scope", "{tool} {arguments}");
         }
     }
-    // Nor is it the target of a move.
+    // It is not the target of a move either.
     for path in ["away/secret.md", "near/new.md", "secret.md", "dangling.md", "loop.md", "away/sub/new.md"] {
         workspace.note("plain.md", "plain");
         let code = client.code("vault_move", &json!({ "from": "plain.md", "to": path }));
@@ -112,7 +112,7 @@ fn a_hard_link_at_the_target_leaves_the_outside_file_as_it_is() {
         assert_eq!(client.code(tool, &arguments), "forbidden", "{tool}");
     }
     assert_eq!(workspace.text("x.md"), SECRET);
-    // An overwrite replaces the name; the other name keeps the old file.
+    // An overwrite replaces this name; the other hard link keeps the old file.
     client.copy("a.md", 1, "x.md", "overwrite");
     assert_eq!(workspace.text("x.md"), "# A\ninside\n");
     client.copy("a.md", 1, "x.md", "append");
@@ -154,7 +154,7 @@ fn only_regular_files_are_read_or_written() {
     let started = Instant::now();
     for path in irregular {
         for (tool, arguments) in reading(path).into_iter().chain(writing(path)) {
-            // Whatever it is, the name is taken.
+            // The name is taken by any kind of file.
             let want = if tool == "vault_create" { "conflict" } else { "forbidden" };
             assert_eq!(client.code(tool, &arguments), want, "{tool} {arguments}");
         }
@@ -185,7 +185,7 @@ fn a_source_over_64_mib_is_refused_before_it_is_read() {
             assert_eq!(client.refused(tool, &arguments)["details"]["size_bytes"], size, "{tool}");
         }
         assert!(started.elapsed() < Duration::from_secs(120), "{name}: {:?}", started.elapsed());
-        // Lists and search go on without it.
+        // Lists and searches skip it.
         let listed = client.ok("manual_ls", &json!({}));
         assert_eq!((&listed["items"], &listed["left_out"]), (&json!([]), &json!({ "too large": files })));
         assert_eq!(client.ok("manual_toc", &json!({ "manual_id": "m" })), json!({ "items": [] }));
@@ -199,7 +199,7 @@ fn exchange(one: &Path, other: &Path) {
 
 /// Links are swapped in and out as fast as possible while the tools read and write there.
 ///
-/// Two seconds, or until both have won often enough; `TOOLBRIDGE_RACE_SECONDS` makes it longer.
+/// Two seconds, or until both sides have won often enough; `TOOLBRIDGE_RACE_SECONDS` sets a longer time.
 #[test]
 fn a_link_swapped_in_between_check_and_use_is_not_followed() {
     let seconds =
@@ -224,7 +224,7 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
                 exchange(&at("manuals/m/dir"), &at("manuals/m/dir-link"));
                 exchange(&at("manuals/m/file.md"), &at("manuals/m/file-link.md"));
                 exchange(&at("vault/dir"), &at("vault/dir-link"));
-                // An overwrite replaces the link itself, so it has to be made again.
+                // An overwrite replaces the link itself, so it has to be created again.
                 let fresh = at("vault/fresh");
                 symlink(outside.join("secret.md"), &fresh).unwrap();
                 exchange(&fresh, &at("vault/file.md"));

@@ -1,4 +1,4 @@
-//! Settings, where they come from, and what keeps the tools from starting.
+//! Settings, their sources, and why the tools fail to start.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -111,7 +111,7 @@ fn the_roots_themselves_may_be_links_resolved_once() {
     let links =
         Documents::builder().manuals(workspace.path("manuals-link")).vault(workspace.path("vault-link"));
     let client = Client::new(links);
-    // Where the links lead now does not matter any more.
+    // The links may point elsewhere now.
     for root in ["manuals-link", "vault-link"] {
         fs::remove_file(workspace.path(root)).unwrap();
         std::os::unix::fs::symlink("/etc", workspace.path(root)).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share: a workspace of its own for each, and calls whose answers are checked.
+//! Shared by the tests: a separate workspace for each, and calls with checked answers.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ impl Workspace {
         Self { dir }
     }
 
-    /// With the manual `m` holding one file, `a.md`.
+    /// A workspace whose manual `m` has one file, `a.md`.
     pub(crate) fn with(text: impl AsRef<[u8]>) -> Self {
         let workspace = Self::new();
         workspace.manual("a.md", text);
@@ -53,7 +53,7 @@ impl Workspace {
         self.dir.path().join(path)
     }
 
-    /// A file of the vault.
+    /// Reads a file of the vault.
     #[track_caller]
     pub(crate) fn read(&self, path: &str) -> Vec<u8> {
         fs::read(self.path("vault").join(path)).unwrap()
@@ -64,7 +64,7 @@ impl Workspace {
         String::from_utf8(self.read(path)).unwrap()
     }
 
-    /// Every file and folder of the vault, sorted, but for the server's own trash.
+    /// Every file and folder of the vault, sorted, without the server's trash.
     pub(crate) fn vault(&self) -> Vec<String> {
         let mut names = names(&self.path("vault"));
         names.retain(|name| !name.starts_with(".system/trash"));
@@ -74,7 +74,7 @@ impl Workspace {
         names
     }
 
-    /// What is in the trash, the oldest first.
+    /// The trash, oldest first.
     pub(crate) fn trash(&self) -> Vec<String> {
         let folder = self.path("vault/.system/trash");
         if folder.exists() { names(&folder) } else { Vec::new() }
@@ -107,7 +107,7 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Calls tools, and checks of every answer what must hold for all of them.
+/// Calls tools, and checks each answer for what must hold for all of them.
 pub(crate) struct Client {
     pub(crate) documents: Documents,
     runtime: Runtime,
@@ -137,8 +137,8 @@ impl Client {
         Self { documents, runtime, log }
     }
 
-    /// The whole result. Text and structured content are the same JSON, and what is no error fits the tool's
-    /// output schema.
+    /// The whole result. Text and structured content are the same JSON, and a success fits the tool's output
+    /// schema.
     #[track_caller]
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Value {
         let call = ToolCall::new(tool, RawJson::from(arguments));
@@ -158,7 +158,7 @@ impl Client {
         result
     }
 
-    /// The answer of a call that works.
+    /// The answer of a call that must succeed.
     #[track_caller]
     pub(crate) fn ok(&self, tool: &str, arguments: &Value) -> Value {
         let result = self.call(tool, arguments);
@@ -166,7 +166,7 @@ impl Client {
         result["structuredContent"].clone()
     }
 
-    /// The error of a call that does not.
+    /// The error of a call that must fail.
     #[track_caller]
     pub(crate) fn refused(&self, tool: &str, arguments: &Value) -> Value {
         let result = self.call(tool, arguments);
@@ -190,7 +190,7 @@ impl Client {
         self.ok("bridge_copy_section", &copy(path, line, to, mode))
     }
 
-    /// The log lines since the last time.
+    /// The log lines since the last call.
     pub(crate) fn lines(&self) -> Vec<Value> {
         let bytes = std::mem::take(&mut *self.log.0.lock().unwrap());
         let text = String::from_utf8(bytes).unwrap();
@@ -199,7 +199,7 @@ impl Client {
     }
 }
 
-/// Tells other threads to end, also when a check fails.
+/// Stops other threads, also when a check fails.
 pub(crate) struct OnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for OnDrop<'_> {
@@ -208,7 +208,7 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// A reference that an answer gave, without what the section is known by.
+/// A reference from an answer, without its fingerprint.
 #[track_caller]
 pub(crate) fn place(reference: &Value) -> String {
     let reference = reference.as_str().unwrap_or_else(|| panic!("{reference} is no short reference"));
@@ -231,7 +231,7 @@ pub(crate) fn copy(path: &str, line: impl Into<Value>, to: &str, mode: &str) -> 
     json!({ "from_ref": reference(path, line), "to_path": to, "mode": mode })
 }
 
-/// Arguments of `bridge_copy_file`, with the call's own permission.
+/// Arguments of `bridge_copy_file`, with `allow_file` set.
 pub(crate) fn copy_file(path: &str, to: &str, mode: &str) -> Value {
     json!({ "from_path": path, "manual_id": "m", "to_path": to, "mode": mode, "limits": { "allow_file": true } })
 }

@@ -1,4 +1,4 @@
-//! What a model is told about the tools, and what happens to arguments that do not fit.
+//! The tools' descriptions for the model, and the handling of invalid arguments.
 
 use serde_json::{Value, json};
 use toolbridge_core::{RawJson, ToolSource as _};
@@ -43,7 +43,7 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
         assert_eq!(hints["readOnlyHint"], reads, "{}", tool.name);
         assert_eq!(hints["openWorldHint"], false, "{}", tool.name);
         if !reads {
-            // What is not said is the protocol's default: it may destroy something, and twice is not once.
+            // Without hints the protocol's defaults apply: destructive, and not idempotent.
             let adds = (tool.name == "vault_create").then_some(&Value::Bool(false));
             assert_eq!(hints.get("destructiveHint"), adds, "{}", tool.name);
             assert_eq!(hints.get("idempotentHint"), None, "{}", tool.name);
@@ -60,7 +60,7 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
     }
 }
 
-/// What every conversation pays for, whatever it is about.
+/// The size that every conversation pays for.
 #[test]
 fn the_tools_are_described_in_ten_kilobytes() {
     let documents = Workspace::new().open().documents;
@@ -81,13 +81,13 @@ fn the_tools_are_described_in_ten_kilobytes() {
     assert!(bytes <= 10_000, "{bytes} bytes");
 }
 
-/// Every argument says what it is for.
+/// Every argument has a description.
 #[test]
 fn every_argument_is_described() {
     fn check(tool: &str, schema: &Value) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             assert!(property["description"].is_string(), "{tool}: {name}: {property}");
-            // What is in it is described with it.
+            // Inner members are described with their object.
             for inner in property["properties"].as_object().into_iter().flat_map(|inner| inner.keys()) {
                 let said = property["description"].as_str().unwrap();
                 assert!(said.contains(inner) || inner.ends_with("_line"), "{tool}: {name}: {inner}");
@@ -133,7 +133,7 @@ fn the_bridges_take_and_give_what_the_specification_says() {
         assert_eq!(sorted(keys(&input)), takes, "{name}");
         assert_eq!(required(&input), needs, "{name}");
         assert_eq!(sorted(keys(&output)), gives, "{name}");
-        // What the specification has is always there; there may be more.
+        // The specified members are always there; there may be more.
         assert_eq!(sorted(required(&output)), gives, "{name}");
         let limits = &input["properties"]["limits"];
         assert_eq!(sorted(keys(limits)), ["allow_file", "max_chars", "max_sections"], "{limits}");
@@ -161,7 +161,7 @@ fn the_input_schemas_take_what_the_tools_take() {
         ("manual_find", json!({ "query": "a", "limit": 1.0 })),
         ("vault_ls", json!({})),
     ];
-    // Not offered, but taken.
+    // Accepted, although not in the schema.
     client.ok("manual_find", &json!({ "query": "a", "manual_id": null, "limit": null }));
     for (tool, arguments) in rows {
         let schema = json_of(Some(&client.documents.tools().get(tool).unwrap().input_schema));
@@ -272,7 +272,7 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
     assert_eq!(workspace.vault(), Vec::<String>::new());
 }
 
-/// What serde would take, and no schema allows.
+/// Values that serde would accept, but no schema allows.
 #[test]
 fn a_list_is_no_object_and_an_object_is_no_name() {
     let workspace = Workspace::with("# A\n");

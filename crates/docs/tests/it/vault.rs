@@ -1,4 +1,4 @@
-//! The vault: listing, reading, writing, and what it does not take.
+//! The vault: listing, reading, writing, and what it refuses.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,7 +94,7 @@ fn going_on_at_next_offset_reads_everything() {
             "vault_read",
             &json!({ "path": "a.md", "range": { "start_line": line }, "limits": { "max_chars": 100 } }),
         );
-        // A line that was cut comes again as a whole.
+        // A line that was cut is returned again as a whole.
         let kept = answer["text"].as_str().unwrap();
         let whole = kept.rfind('\n').map_or(0, |end| end + 1);
         got.push_str(&kept[..whole]);
@@ -140,7 +140,7 @@ fn create_refuses_what_exists_and_write_what_does_not() {
     for mode in ["append", "overwrite"] {
         assert_eq!(client.code("vault_write", &write("new", mode)), "forbidden", "{mode}");
     }
-    // A file where a folder should be, and a folder where a file should be.
+    // A file in the place of a folder, and a folder in the place of a file.
     for (tool, arguments) in writing("new/a.md/b.md") {
         let error = client.refused(tool, &arguments);
         assert_eq!(error["code"], "conflict", "{tool}");
@@ -189,7 +189,7 @@ fn replace_changes_the_first_places() {
     assert_eq!(workspace.text("a.md"), "日 日 日");
 }
 
-/// Two servers on one vault, as two processes would be: they share no lock but the file's.
+/// Two servers on one vault, like two processes: they share only the file's lock.
 #[test]
 fn a_replacement_loses_nothing_that_others_append_meanwhile() {
     let workspace = Workspace::new();
@@ -225,7 +225,7 @@ fn a_replacement_loses_nothing_that_others_append_meanwhile() {
     assert_eq!(lines, want);
 }
 
-/// Whatever the replacement was made from, it does not come back over a later overwrite.
+/// A replacement based on old text never undoes a later overwrite.
 #[test]
 fn a_replacement_undoes_no_overwrite_of_others() {
     let workspace = Workspace::new();
@@ -249,7 +249,7 @@ fn a_replacement_undoes_no_overwrite_of_others() {
             generation += 1;
             let content = format!("gen {generation} toggle\n");
             client.ok("vault_write", &json!({ "path": "a.md", "content": content, "mode": "overwrite" }));
-            // What is lost shows at once, or when a replacement that has begun is finished.
+            // A lost write is visible immediately, or when a running replacement has finished.
             for _ in 0..5 {
                 let text = workspace.text("a.md");
                 assert!(text.starts_with(&format!("gen {generation} ")), "{generation}: {text}");
@@ -275,7 +275,7 @@ fn a_replacement_that_would_be_too_large_is_not_made() {
     client.ok("vault_replace", &call(2));
 }
 
-/// A program that locks a file and forgets it.
+/// A program that locks a file and never releases it.
 #[test]
 fn a_lock_on_one_file_holds_up_no_other() {
     let workspace = Workspace::new();
@@ -390,7 +390,7 @@ fn system_is_neither_read_nor_written_in_any_spelling() {
     assert_eq!(workspace.vault(), [".system", ".system/a.md"]);
 }
 
-/// Names are stored as they were given: a composed and a decomposed one are two files.
+/// Names are stored as given: a composed and a decomposed one are two files.
 #[test]
 fn names_are_stored_as_given() {
     let workspace = Workspace::new();
@@ -404,7 +404,7 @@ fn names_are_stored_as_given() {
     }
 }
 
-/// Every tool has the same words for the same path.
+/// Every tool reports the same message for the same path.
 #[test]
 fn paths_that_are_not_plain_are_invalid_for_every_tool() {
     let workspace = Workspace::with("# A\n");
@@ -455,7 +455,7 @@ fn paths_that_are_not_plain_are_invalid_for_every_tool() {
     assert_eq!(workspace.vault(), before);
 }
 
-/// They could not be asked for, and would look like something else.
+/// Callers could not ask for them, and they would look like something else.
 #[test]
 fn files_with_control_characters_in_their_names_are_not_listed() {
     let workspace = Workspace::with("# A\n");
@@ -476,14 +476,14 @@ fn files_with_control_characters_in_their_names_are_not_listed() {
     assert_eq!(client.ok("manual_find", &json!({ "query": "hidden" }))["total"], 0);
 }
 
-/// 64 MiB, and not one byte more.
+/// The limit is exactly 64 MiB.
 #[test]
 fn no_write_makes_a_file_that_could_not_be_read() {
     let workspace = Workspace::with(format!("# A\n{}", "x".repeat(1000)));
     let limit = 64 << 20;
     let client = Client::new(workspace.builder().allow_file_scope(true).hard_max_chars(100_000_000));
     let append = |content: &str| json!({ "path": "big.md", "content": content, "mode": "append" });
-    // A hole: it costs nothing. Its last byte is no line end, so one more goes before an append.
+    // A sparse file, which uses no disk space. Its last byte is not a line break, so an append adds one.
     let big = fs::File::create(workspace.path("vault/big.md")).unwrap();
     big.set_len(limit - 100).unwrap();
     let copied = limit - 100 + 1 + 1004;
@@ -500,7 +500,7 @@ fn no_write_makes_a_file_that_could_not_be_read() {
     assert_eq!(client.ok("vault_write", &append(&"y".repeat(99)))["written_bytes"], 100);
     assert_eq!(fs::metadata(workspace.path("vault/big.md")).unwrap().len(), limit);
     assert_eq!(client.code("vault_write", &append("z")), "forbidden");
-    // Nothing is no growth.
+    // An empty append adds nothing.
     assert_eq!(client.ok("vault_write", &append(""))["written_bytes"], 0);
     assert_eq!(workspace.vault(), ["big.md"]);
 }

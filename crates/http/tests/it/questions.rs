@@ -1,4 +1,4 @@
-//! Questions of tools: on the stream of a call in a session, and by a result that asks for input.
+//! Questions of tools: on the stream of a call in a session, and by a result that requests input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use toolbridge_http::{Builder, service};
 
 use crate::client::{Client, Events, Server, until};
 
-/// How many handlers run, and have run.
+/// How many handlers have started and ended.
 #[derive(Default)]
 struct Watch {
     runs: AtomicUsize,
@@ -48,7 +48,7 @@ fn accept(value: impl Into<Value>) -> Value {
 }
 
 impl Client {
-    /// A session of a client that can ask.
+    /// Opens a session of a client that supports questions.
     async fn can_ask(&mut self) {
         let hello = json!({
             "protocolVersion": "2025-11-25", "capabilities": { "elicitation": { "form": {} } },
@@ -61,7 +61,7 @@ impl Client {
         self.set("mcp-protocol-version", "2025-11-25");
     }
 
-    /// A call of 2026-07-28, of a client that can ask.
+    /// A call according to 2026-07-28, of a client that supports questions.
     async fn required(&mut self, tool: &str, mut params: Value) -> crate::client::Answer {
         params["name"] = json!(tool);
         let mut message = self.stateless("tools/call", params);
@@ -86,7 +86,7 @@ async fn a_session_is_asked_on_the_stream_of_its_call_and_answers_with_a_request
             (&asked["method"], &asked["params"]["message"]),
             (&json!("elicitation/create"), &json!(message))
         );
-        // Another session's answer is none.
+        // An answer from another session is ignored.
         let mut stranger = server.client().await;
         stranger.can_ask().await;
         let reply = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "cancel" } });
@@ -121,7 +121,7 @@ async fn without_a_session_the_call_is_answered_with_the_question_and_goes_on() 
     assert_eq!(first["resultType"], "input_required");
     assert_eq!(first["inputRequests"]["q1"]["params"]["message"], "Really?");
     let state = first["requestState"].as_str().unwrap();
-    // Over another connection: nothing but the state says which call it is.
+    // Over another connection: only the state identifies the call.
     let mut client = server.client().await;
     let again =
         |state: &str, answer: Value| json!({ "requestState": state, "inputResponses": { "q1": answer } });

@@ -1,4 +1,4 @@
-//! Questions on the socket, against bytes that a test writes itself.
+//! Questions on the socket, with a peer that writes raw bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ async fn a_bridge_that_announces_it_is_asked_and_any_other_never_is() {
     let dir = tempfile::TempDir::new().unwrap();
     let (session, _) = session(dir.path()).await;
     let mut wire = UnixStream::connect(session.socket_path()).await.unwrap();
-    // What is not `true` announces nothing.
+    // Anything but `true` announces no support.
     for meta in [
         json!({}),
         json!(null),
@@ -127,7 +127,7 @@ async fn questions_are_answered_in_any_order_and_late_answers_are_passed_over() 
     }
     assert_eq!(receive(&mut wire).await.unwrap(), text("Ok(Accepted(11)) Ok(Accepted(22))"));
 
-    // Its question is taken back; the answer to it has crossed that, or the result.
+    // Its question is cancelled; the answer arrives after that, or after the result.
     send(&mut wire, &request("impatient", &json!({ "canAsk": true }))).await;
     assert_eq!(receive(&mut wire).await.unwrap()["ask"]["message"], "Really?");
     let mut last = receive(&mut wire).await.unwrap();
@@ -162,7 +162,7 @@ async fn while_a_question_is_open_only_an_answer_may_follow_and_a_close_cancels(
     session.stop().await;
 }
 
-/// Calls a tool of a parent that a test plays, as a client that can ask.
+/// Calls a tool of a parent played by the test, as a client that supports questions.
 async fn called(socket: &Path, play: impl AsyncFnOnce(UnixStream, Value)) -> (Vec<String>, String) {
     let listener = UnixListener::bind(socket).unwrap();
     let schema = RawJson::parse(r#"{"type":"object"}"#).unwrap();
@@ -213,7 +213,7 @@ async fn only_a_parent_of_ours_is_told_that_a_bridge_can_ask() {
     let foreign = dir.path().join("claudecode_ipc_0123456789ab4def8123456789abcdef.sock");
     let (asked, result) = called(&foreign, async |mut wire, request| {
         assert_eq!(request, json!({ "method": "call_tool", "params": { "name": "ask", "arguments": {} } }));
-        // Nobody said that it could.
+        // The bridge has not announced support for questions.
         send(&mut wire, &json!({ "ask": { "id": 5, "message": "Really?", "schema": {} } })).await;
         assert_eq!(receive(&mut wire).await, None);
     })

@@ -19,7 +19,7 @@ enum Colour {
     Green,
 }
 
-/// What the handlers say of themselves.
+/// What the handlers record.
 #[derive(Default)]
 struct Watch {
     runs: AtomicUsize,
@@ -76,7 +76,7 @@ impl Client {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result })).await;
     }
 
-    /// A call as from 2026-07-28 on.
+    /// A call according to 2026-07-28.
     async fn call_stateless(&mut self, id: u64, tool: &str, more: Value) {
         let mut params = json!({ "name": tool, "arguments": {}, "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -111,7 +111,7 @@ async fn a_client_that_can_is_asked_by_a_request() {
             "properties": { "answer": { "type": "string", "enum": ["red", "green"] } },
         } })
     );
-    // An answer to nothing, and one more to the same, do no harm.
+    // An answer to an unknown question, and a second one to the same question, are ignored.
     client.answer(&json!("ask-77"), accept("green")).await;
     client.answer(&asked["id"], accept("red")).await;
     client.answer(&asked["id"], accept("green")).await;
@@ -147,7 +147,7 @@ async fn what_a_client_answers_wrongly_is_an_error_that_says_so() {
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert!(text.contains(want) && text.ends_with("(type: QuestionError)"), "{text}");
     }
-    // A client that does not know the method after all has nobody to ask.
+    // A client that turns out not to support the method has no user to ask.
     client.call(9, "impatient").await;
     let asked = client.receive().await;
     let error = json!({ "code": -32601, "message": "what?" });
@@ -231,7 +231,7 @@ async fn from_2026_on_the_call_is_answered_with_the_question_and_goes_on_with_th
     let (requests, second) = client.required(2).await;
     assert_eq!(requests["q1"]["params"]["message"], "Sure?");
     assert_ne!(state, second);
-    // What is left out is asked again.
+    // A missing answer is requested again.
     client.call_stateless(3, "paint", json!({ "requestState": second })).await;
     let (requests, third) = client.required(3).await;
     assert_eq!(requests["q1"]["params"]["message"], "Sure?");
@@ -273,7 +273,7 @@ async fn a_state_that_is_not_the_calls_own_is_refused() {
             "{text}"
         );
     }
-    // None of that has cost the call anything; and each state is good for once.
+    // None of this has affected the call; and each state is valid only once.
     client.call_stateless(5, "paint", with(&state)).await;
     client.required(5).await;
     client.call_stateless(6, "paint", with(&state)).await;
@@ -286,7 +286,7 @@ async fn a_call_that_goes_on_can_be_cancelled_under_its_new_id() {
     let (tools, watch) = tools();
     let mut client = Client::start_with(tools, 1 << 16, json!({})).await;
     client.call_stateless(1, "impatient", json!({})).await;
-    // It has ended meanwhile, and its result waits for whoever calls again.
+    // The call has ended meanwhile; its result is returned to the next retry.
     let (_, state) = client.required(1).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
     client.call_stateless(2, "impatient", json!({ "requestState": state })).await;
@@ -302,7 +302,7 @@ async fn a_call_that_goes_on_can_be_cancelled_under_its_new_id() {
         )
         .await;
     let (_, state) = client.required(4).await;
-    // Nothing of it is under way, so there is nothing to cancel; it still waits.
+    // No request of the call is open, so there is nothing to cancel; it still waits.
     for id in [3, 4] {
         client
             .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }))

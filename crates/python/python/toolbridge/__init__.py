@@ -1,9 +1,9 @@
 """Lets a model in the Claude Code CLI call functions inside your running Python process.
 
 `ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that another program starts;
-`Documents` are tools for either that move text without showing it to the model; an `McpServer` is any other
-MCP server, for a session; `NatsTools` are those of other machines, for either. pydantic-ai knows the model by
-names such as `claude-code:sonnet`, too; see `model_names`.
+`Documents` are tools for both that copy text without showing it to the model; an `McpServer` is any other MCP
+server, for a session; `NatsTools` are tools of other machines, for both. pydantic-ai also finds the model by
+names such as `claude-code:sonnet`; see `model_names`.
 """
 
 from . import model_names

@@ -14,7 +14,7 @@ BRIDGE = _FOLDER / "toolbridge-bridge"
 
 
 def bundled_cli() -> Path | None:
-    """The CLI that comes with the package `claude-agent-sdk`, if that is installed beside this one."""
+    """The CLI from the package `claude-agent-sdk`, if that is installed."""
     spec = find_spec("claude_agent_sdk")
     places = (spec and spec.submodule_search_locations) or []
     found = (Path(place) / "_bundled" / "claude" for place in places)
@@ -22,6 +22,6 @@ def bundled_cli() -> Path | None:
 
 
 def main() -> NoReturn:
-    """Becomes `toolbridge`."""
+    """Replaces this process by `toolbridge`."""
     toolbridge = _FOLDER / "toolbridge"
     os.execv(toolbridge, [str(toolbridge), *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""What the Rust crates do for this package."""
+"""The native module, implemented in Rust."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -32,13 +32,13 @@ _T_contra = TypeVar("_T_contra", contravariant=True)
 
 @type_check_only
 class Done(Protocol[_T_contra]):
-    """Is told how a task ended: with a value, or with an exception."""
+    """Called with the outcome of a task: a value or an exception."""
 
     def __call__(self, value: _T_contra | None, error: BaseException | None, /) -> None: ...
 
 @final
 class Task:
-    """Work that goes on; its outcome is delivered on the event loop."""
+    """Work in the background; its outcome is delivered on the event loop."""
 
     def cancel(self) -> None: ...
 
@@ -51,7 +51,7 @@ class Calls:
 
 @final
 class Call:
-    """A question to Python: a tool to call, a permission to give, or an answer."""
+    """A call into Python: a tool call, a permission request, or a question to the user."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +73,7 @@ class Call:
 
 @final
 class Documents:
-    """Tools over two folders: manuals, which are only read, and a vault, which is written to."""
+    """Tools over two folders: manuals, which are read-only, and a vault, which is written to."""
 
     def __new__(
         cls,
@@ -99,7 +99,7 @@ class Documents:
 
 @final
 class McpServer:
-    """Any MCP server, a child process or a URL, whose tools a session offers beside its own."""
+    """Any MCP server, a child process or a URL, whose tools a session offers in addition to its own."""
 
     def __new__(
         cls,
@@ -123,7 +123,7 @@ class McpServer:
 
 @final
 class NatsTools:
-    """The tools that hosts offer over NATS, for a session or a model beside its own."""
+    """Tools that other hosts offer over NATS, for a session or a model in addition to its own."""
 
     def __new__(
         cls,
@@ -142,7 +142,7 @@ class NatsTools:
 
 @final
 class RunningServer:
-    """A server that has been started, or the tools of other machines."""
+    """A running server, or the tools of other machines."""
 
     @property
     def tool_names(self) -> list[str]: ...
@@ -159,7 +159,7 @@ class Stream:
 
 @final
 class Chat:
-    """A conversation that stays open. Closing it ends the CLI."""
+    """A conversation that stays open. Closing it stops the CLI."""
 
     def stream(self, prompt_json: bytes) -> Stream: ...
     @property
@@ -175,14 +175,14 @@ class Chat:
 
 @final
 class Ending:
-    """Ends a request from within, with what was said until then as its answer."""
+    """Ends a request early; its answer is what was received so far."""
 
     def __new__(cls) -> Ending: ...
     def now(self) -> None: ...
 
 @final
 class Model:
-    """A model; each request brings its tools and callbacks along."""
+    """A model; each request has its own tools and callbacks."""
 
     def __new__(cls, config: bytes) -> Model: ...
     def request(self, request_json: bytes, host: Host, done: Done[bytes]) -> Task: ...
@@ -194,7 +194,7 @@ class Model:
 
 @final
 class Session:
-    """Tools of this process on a socket."""
+    """Serves tools of this process on a socket."""
 
     def __new__(
         cls,
@@ -218,7 +218,7 @@ class Session:
 
 @final
 class Scripted:
-    """A model on loopback that answers by a script."""
+    """A scripted model server on loopback."""
 
     def __new__(cls, script: str) -> Scripted: ...
     @property

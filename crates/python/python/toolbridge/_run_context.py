@@ -1,4 +1,4 @@
-"""The agent's run that a request belongs to."""
+"""The agent run that a request belongs to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_ai import RunContext
 
-# A version that makes it public is preferred; so far all have it in a private module only.
+# Prefer a public name if a version has one; so far it is only in a private module.
 _PLACES = ("pydantic_ai", "pydantic_ai._run_context")
 
 _Find = Callable[[], RunContext[Any] | None]
@@ -29,7 +29,7 @@ _find = _found()
 
 
 def current_run_context() -> RunContext[Any] | None:
-    """The run that this task works for. `None` without an agent, and where pydantic-ai does not say.
+    """The agent run of this task. `None` without an agent, or if pydantic-ai does not expose it.
 
     In the latter case tools have to be registered with `set_agent_toolsets`.
     """
@@ -37,5 +37,5 @@ def current_run_context() -> RunContext[Any] | None:
 
 
 def knows_runs() -> bool:
-    """Whether pydantic-ai says which run a task works for."""
+    """Whether pydantic-ai exposes the run of a task."""
     return _find is not None

@@ -1,4 +1,4 @@
-"""Waiting for the native module without holding up the event loop."""
+"""Waiting for the native module without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# While the interpreter is whole: whatever is still under way is given back, and no thread comes back later.
+# Before the interpreter is torn down: stops all running work, so that no native thread calls back later.
 atexit.register(_native.shutdown)
 
 
 def check_asyncio() -> None:
-    """Refuses to run where there is no event loop of asyncio's.
+    """Raises if no asyncio event loop is running.
 
     Raises:
-        InvalidRequestError: When there is none.
+        InvalidRequestError: If there is none.
     """
     try:
         asyncio.get_running_loop()
@@ -36,7 +36,7 @@ def check_asyncio() -> None:
 
 
 class Stop:
-    """Ends a request from within: what waits for it, now or next, gets the error."""
+    """Ends a request early: the current or next wait for it raises the error."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -59,14 +59,14 @@ class Stop:
 async def completed(
     start: Callable[[*Ts, Done[T]], _native.Task], *arguments: *Ts, stop: Stop | None = None
 ) -> T:
-    """Starts a task and waits for it. Cancelling the wait cancels the task, there and then."""
+    """Starts a task and waits for it. Cancelling the wait cancels the task immediately."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     if stop is not None:
         stop.add(future)
 
     def done(value: T | None, error: BaseException | None) -> None:
         if future.done():
-            return  # cancelled; the outcome was on its way
+            return  # cancelled while the outcome was being delivered
         if error is None:
             future.set_result(cast(T, value))
         else:

@@ -1,4 +1,4 @@
-"""The native module's answers as pydantic-ai's messages."""
+"""Converts the native module's answers to pydantic-ai's messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pydantic_core import from_json, to_json
 from .output import CLI_TOOL, Wanted
 
 SYSTEM = "claude-code"
-"""The name of the provider in messages."""
+"""The provider's name in messages."""
 
 _FINISHED: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -32,7 +32,7 @@ _FINISHED: dict[str, FinishReason] = {
     "refusal": "content_filter",
 }
 
-# Older versions of pydantic-ai have no place for it.
+# Older versions of pydantic-ai have no field for it.
 _HAS_COST = any(one.name == "cost" for one in fields(RequestUsage))
 
 
@@ -43,17 +43,17 @@ class Reader:
     server_name: str
     wanted: Wanted
     native_tools: Mapping[str, str] = field(default_factory=dict)
-    """The CLI's own tools that pydantic-ai has a name for, and that name."""
+    """The CLI's own tools that pydantic-ai has a name for, with that name."""
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
-        """One part; `None` if pydantic-ai has none of the kind."""
+        """Converts one part; `None` if pydantic-ai has no such kind."""
         match part:
             case {"type": "text", "text": text}:
                 return TextPart(text)
             case {"type": "thinking", "text": text, "signature": signature}:
                 return ThinkingPart(text, signature=signature, provider_name=SYSTEM)
             case {"type": "tool_call", "id": call_id, "name": name, "input": given}:
-                # The model's own way of calling tools: the agent must not run it again.
+                # The CLI has already run this call: the agent must not run it again.
                 args = to_json(given).decode()
                 return NativeToolCallPart(self.tool_name(name), args, call_id, provider_name=SYSTEM)
             case {"type": "tool_result", "id": call_id, "name": name, "content": content}:
@@ -64,10 +64,10 @@ class Reader:
                     outcome="failed" if part["is_error"] else "success",
                     provider_name=SYSTEM,
                 )
-        return None  # a block that the CLI knows, and we do not
+        return None  # a kind of block that is not known here
 
     def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
-        """What a call came to, where the CLI has not said so."""
+        """The result of a call, if the CLI has not reported one."""
         said = from_json(result)
         return NativeToolReturnPart(
             call.tool_name,
@@ -82,26 +82,26 @@ class Reader:
         return self.native_tools.get(name) or name.removeprefix(f"mcp__{self.server_name}__")
 
     def is_output(self, part: ModelResponsePart) -> bool:
-        """Whether the part is the model handing in its output to the CLI."""
+        """Whether the part is the call with which the model submits its output to the CLI."""
         if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
             return False
         return self.is_for_output(part.tool_name)
 
     def is_for_output(self, tool_name: str) -> bool:
-        """Whether the model hands in its output with that tool."""
+        """Whether the model submits its output with that tool."""
         return self.wanted.schema is not None and tool_name == CLI_TOOL
 
     def output(self, handed_in: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
-        """The last parts of an answer with an output: how it was handed in, and the output.
+        """The last parts of an answer with an output: the call that submitted it, and the output.
 
-        pydantic-ai takes text before a tool call for thoughts, so whatever was said comes before this.
+        pydantic-ai treats text before a tool call as thoughts, so all other text comes before these parts.
         """
         call = NativeToolCallPart(CLI_TOOL, output, provider_name=SYSTEM)
         return [*(handed_in or [call]), self.wanted.part(output)]
 
 
 def _content(content: Any) -> Any:
-    """What a tool gave the model: text, or blocks if they are not all text."""
+    """A tool's result for the model: text, or blocks if they are not all text."""
     if isinstance(content, list) and all(block.get("type") == "text" for block in content):
         return "\n".join(block["text"] for block in content)
     return content
@@ -116,7 +116,7 @@ def output_of(response: dict[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class CLIUsage:
-    """How many tokens a request took."""
+    """The token counts of a request."""
 
     input_tokens: int
     output_tokens: int
@@ -126,7 +126,7 @@ class CLIUsage:
 
 @dataclass(frozen=True)
 class CLIResponse:
-    """What the CLI says about a request besides the answer."""
+    """What the CLI reports about a request besides the answer."""
 
     total_cost_usd: float | None
     num_turns: int | None
@@ -154,7 +154,7 @@ class CLIResponse:
 
     @property
     def request_usage(self) -> RequestUsage:
-        """For `ModelResponse.usage`, where the input includes what the cache had."""
+        """For `ModelResponse.usage`, where the input includes cached tokens."""
         counted = RequestUsage(**vars(self.usage))
         counted.input_tokens += counted.cache_write_tokens + counted.cache_read_tokens
         if _HAS_COST and self.total_cost_usd is not None:
@@ -164,14 +164,14 @@ class CLIResponse:
 
 @dataclass(frozen=True)
 class RequestWithMetadata:
-    """An answer, and what the CLI says about it."""
+    """An answer, and what the CLI reports about it."""
 
     response: ModelResponse
     cli_response: CLIResponse
 
 
 def answer_of(json: bytes, reader: Reader, model_name: str) -> RequestWithMetadata:
-    """Reads an answer of the native module."""
+    """Parses an answer of the native module."""
     answer = from_json(json)
     said = answer["response"]
     read = [part for one in said["parts"] if (part := reader.part(one)) is not None]

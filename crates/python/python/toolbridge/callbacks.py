@@ -1,4 +1,4 @@
-"""Functions of the user that a request calls: for permissions, and for messages of the CLI."""
+"""User functions that a request calls: for permissions, and for messages of the CLI."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from .meter import Meter
 
 
 class PermissionRule(TypedDict):
-    """What a rule is about."""
+    """A permission rule."""
 
     toolName: str
     """The tool, such as `Bash` or `mcp__pydantic_tools__add`."""
     ruleContent: NotRequired[str]
-    """Which of its calls, in the CLI's words, such as `git status:*`; all of them without this."""
+    """Which of its calls, in the CLI's syntax, such as `git status:*`; all of them if missing."""
 
 
 class PermissionUpdate(TypedDict):
-    """A change of what is allowed from now on, in the CLI's words."""
+    """A change of the permissions from now on, in the CLI's format."""
 
     type: Literal["addRules", "replaceRules", "removeRules", "setMode", "addDirectories", "removeDirectories"]
     rules: NotRequired[list[PermissionRule]]
-    """The rules that are added, removed, or take the place of others."""
+    """The rules to add, remove or replace."""
     behavior: NotRequired[Literal["allow", "deny", "ask"]]
-    """What the rules say."""
+    """The effect of the rules."""
     mode: NotRequired[str]
-    """The mode that is set, one of `PermissionMode`."""
+    """The mode to set, one of `PermissionMode`."""
     directories: NotRequired[list[str]]
-    """The directories that are added or removed."""
+    """The directories to add or remove."""
     destination: NotRequired[Literal["session", "userSettings", "projectSettings", "localSettings", "cliArg"]]
-    """Where it is kept. By default nowhere: it holds until the CLI ends."""
+    """Where it is stored. By default it is not stored, and applies until the CLI exits."""
 
 
 @dataclass(frozen=True)
 class PermissionRequest:
-    """A tool that the model wants to use, and no rule allows or forbids."""
+    """A tool that the model wants to use, and that no rule allows or forbids."""
 
     tool_name: str
     """The tool, such as `Bash` or `mcp__pydantic_tools__add`."""
@@ -50,20 +50,20 @@ class PermissionRequest:
     tool_use_id: str | None
     """The model's id for the call."""
     suggestions: Sequence[PermissionUpdate] = ()
-    """What would allow this and the like from now on; for `Allow(updates=...)`."""
+    """Updates that would allow this and similar calls from now on; for `Allow(updates=...)`."""
     reason: str | None = None
-    """Why it is asked, in the CLI's words."""
+    """Why permission is requested, in the CLI's words."""
     blocked_path: str | None = None
-    """The path that the tool may not touch yet, if it is that."""
+    """The path that the tool may not access yet, if that is the reason."""
     agent_id: str | None = None
-    """The agent that wants to use it, if it is one."""
+    """The subagent that wants to use it, if it is one."""
 
 
 @dataclass(frozen=True)
 class Allow:
-    """The tool may be used, with other arguments if some are given.
+    """Allows the call, with other arguments if some are given.
 
-    `updates` is what is allowed from now on, besides.
+    `updates` change the permissions from now on.
     """
 
     tool_input: dict[str, Any] | None = None
@@ -72,21 +72,21 @@ class Allow:
 
 @dataclass(frozen=True)
 class Deny:
-    """The tool may not be used; the model reads why."""
+    """Denies the call; the model sees the message."""
 
     message: str
     interrupt: bool = False
-    """Whether the whole request is to end."""
+    """Whether to end the whole request."""
 
 
 Decision: TypeAlias = bool | Allow | Deny
 
 CanUseTool: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decision]]
-"""Decides about a tool. It runs on the event loop of the request."""
+"""Decides whether a tool may be used. It runs on the event loop of the request."""
 
 
 async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
-    """Asks, and writes the decision as the native module reads it."""
+    """Calls the function, and serialises its decision for the native module."""
     asked = from_json(call.arguments)
     suggestions = asked.pop("suggestions")
     decision = can_use_tool(
@@ -108,16 +108,16 @@ async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
 
 
 MessageCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
-"""Is called with each message of the CLI, on the event loop of the request."""
+"""Called with each message of the CLI, on the event loop of the request."""
 
 
 StderrCallback: TypeAlias = Callable[[str], object]
-"""Is called with each line that the CLI writes to its stderr, on the event loop of the request."""
+"""Called with each line that the CLI writes to its stderr, on the event loop of the request."""
 
 
 @dataclass
 class Listeners:
-    """The callbacks for messages in one request. What one raises is reported by the event loop."""
+    """The message callbacks of one request. Exceptions they raise are reported by the event loop."""
 
     callbacks: Sequence[MessageCallback]
     meter: Meter | None = None
@@ -140,7 +140,7 @@ class Listeners:
             task.get_loop().call_exception_handler(what)
 
     async def end(self, _kind: object, error: object, _traceback: object) -> None:
-        """Waits for callbacks that still run; cancels them when the request was given up."""
+        """Waits for callbacks that are still running; cancels them if the request was cancelled."""
         running = list(self._running)
         if error is not None:
             for task in running:

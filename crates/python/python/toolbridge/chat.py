@@ -1,4 +1,4 @@
-"""Conversations that stay open: several prompts, one CLI."""
+"""Conversations with several prompts on one CLI process."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True)
 class ChatAnswer(Generic[OutputT]):
-    """What the model answered to one prompt."""
+    """The model's answer to one prompt."""
 
     output: OutputT
-    """Its text, or what the conversation's `output_type` makes of it."""
+    """Its text, or the value for the conversation's `output_type`."""
     response: ModelResponse
-    """All that it said and did."""
+    """The whole response, with tool calls."""
     cli_response: CLIResponse
-    """What the CLI says about it."""
+    """What the CLI reports about it."""
 
 
 @dataclass(frozen=True)
 class McpServerStatus:
-    """How an MCP server is doing."""
+    """The status of an MCP server."""
 
     name: str
     status: str
-    """`connected`, `failed`, `pending`, or another word of the CLI's."""
+    """`connected`, `failed`, `pending`, or another status of the CLI."""
     error: str | None = None
-    """Why it failed, where the CLI says."""
+    """Why it failed, if the CLI reports it."""
 
 
 class Output(Generic[OutputT]):
-    """What answers are made into."""
+    """Converts answers to the output type."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
         self.wanted = Wanted()
@@ -63,7 +63,7 @@ class Output(Generic[OutputT]):
         self._adapter = TypeAdapter(output_type)
         schema = self._adapter.json_schema()
         if schema.get("type") != "object":
-            # The CLI wants an object.
+            # The CLI requires a schema of an object.
             self._adapter, self._is_wrapped = (
                 TypeAdapter(create_model("Output", response=(output_type, ...))),
                 True,
@@ -80,7 +80,7 @@ class Output(Generic[OutputT]):
 
 
 def _text(response: ModelResponse) -> str:
-    """What was said after the last tool call."""
+    """The text after the last tool call."""
     texts: list[str] = []
     for part in response.parts:
         if part.part_kind == "text":
@@ -92,11 +92,10 @@ def _text(response: ModelResponse) -> str:
 
 @dataclass(eq=False, repr=False)
 class Chat(Generic[OutputT]):
-    """A conversation on one CLI process, made by `ClaudeCodeModel.conversation`.
+    """A conversation on one CLI process, created by `ClaudeCodeModel.conversation`.
 
-    Prompts follow each other: one that is sent before the last answer has ended waits for that. A time-out or
-    an interrupt ends one answer, and the next prompt works. When the CLI has ended, all further calls are
-    errors.
+    Prompts run one after the other: a prompt sent during an answer waits for its end. A timeout or an
+    interrupt ends one answer, and the next prompt works. After the CLI has exited, all further calls fail.
     """
 
     _native: native.Chat
@@ -109,11 +108,11 @@ class Chat(Generic[OutputT]):
     _stop: Stop
     _messages: list[ModelMessage]
     _known: dict[str, ToolDefinition]
-    """The tools that the CLI is offered, of those that come and go."""
+    """The dynamic tools that the CLI currently knows."""
     _running: list[native.Stream]
 
     async def send(self, prompt: str | Sequence[UserContent]) -> ChatAnswer[OutputT]:
-        """Says something, and waits for the answer. Cancelling the wait interrupts the model."""
+        """Sends a prompt, and waits for the answer. Cancelling the wait interrupts the model."""
         async with self.stream(prompt) as stream:
             async for _ in stream:
                 pass
@@ -123,7 +122,7 @@ class Chat(Generic[OutputT]):
 
     @asynccontextmanager
     async def stream(self, prompt: str | Sequence[UserContent]) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
-        """Says something; the answer comes as it is made. Leaving the context interrupts this answer."""
+        """Sends a prompt and streams the answer. Leaving the context interrupts this answer."""
         content = await said(prompt)
         await self._refresh()
         running = self._native.stream(to_json(content))
@@ -144,22 +143,22 @@ class Chat(Generic[OutputT]):
                 self._messages += [ModelRequest(parts=[UserPromptPart(prompt)]), stream.get()]
 
     def interrupt(self) -> None:
-        """Interrupts the answer under way, and those that wait. They end with a `CLIInterruptedError`."""
+        """Interrupts the current answer and the waiting ones. They end with a `CLIInterruptedError`."""
         for stream in self._running:
             stream.interrupt()
 
     @property
     def messages(self) -> list[ModelMessage]:
-        """What was said, for an agent's `message_history`. Answers that were interrupted are left out."""
+        """The messages so far, for an agent's `message_history`. Interrupted answers are left out."""
         return list(self._messages)
 
     @property
     def session_id(self) -> str | None:
-        """The conversation's id, once the first answer has begun. One that is kept is resumed by it."""
+        """The conversation's id, once the first answer has begun. A stored one can be resumed with it."""
         return self._native.session_id
 
     async def set_model(self, model_name: str | None) -> None:
-        """Has another model answer from the next prompt on; `None` is the CLI's own choice."""
+        """Changes the model from the next prompt on; `None` is the CLI's default."""
         await completed(self._native.set_model, model_name)
 
     async def set_permission_mode(self, mode: PermissionMode | str) -> None:
@@ -172,22 +171,22 @@ class Chat(Generic[OutputT]):
         return [McpServerStatus(**server) for server in servers]
 
     async def context_usage(self) -> dict[str, Any]:
-        """How full the model's context is, as the CLI says it."""
+        """How full the model's context is, as reported by the CLI."""
         usage: dict[str, Any] = from_json(await completed(self._native.context_usage))
         return usage
 
     async def rewind_files(self, prompt_id: str) -> None:
-        """Brings files back that the CLI's tools have changed: as they were before the prompt with that id.
+        """Restores files that the CLI's tools have changed: to their state before the prompt with that id.
 
-        A `message_callback` is told the id, as the `uuid` of the prompt. It needs `enable_file_checkpointing`
-        and `keep_session`.
+        A `message_callback` receives the id, as the `uuid` of the prompt. This needs
+        `enable_file_checkpointing` and `keep_session`.
         """
         await completed(self._native.rewind_files, prompt_id)
 
     def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
         """Adds a function or a tool, from the next prompt on.
 
-        What is added to a toolset of the conversation is there from then on, too.
+        Tools added to a toolset of the conversation are available from then on, too.
         """
         made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
         if made.name in self._known or made.name in self._own.tools:
@@ -199,17 +198,17 @@ class Chat(Generic[OutputT]):
         self._own.add_tool(made)
 
     def remove(self, name: str) -> bool:
-        """Removes a function or a tool, from the next prompt on. Those of toolsets stay.
+        """Removes a function or a tool, from the next prompt on. Tools of toolsets cannot be removed.
 
-        The CLI may go on offering it to the model; its calls are errors.
+        The CLI may still offer it to the model; calls then fail.
 
         Returns:
-            Whether there was one.
+            Whether it existed.
         """
         return self._own.tools.pop(name, None) is not None
 
     async def _refresh(self) -> None:
-        """Tells the CLI which tools have come and gone."""
+        """Tells the CLI which tools were added or removed."""
         manager = self._toolbox.manager
         if manager is None or manager.ctx is None:
             return

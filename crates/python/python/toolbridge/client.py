@@ -1,4 +1,4 @@
-"""Who calls a tool."""
+"""The client that calls a tool."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from .progress import current_call
 class Client:
     """The program that calls a tool, as far as it is known.
 
-    What a client says of itself is for logs and for telling callers apart; only `pid` comes from the system.
+    What a client reports about itself is for logs and for telling callers apart; only `pid` comes from the
+    system.
     """
 
     name: str | None = None
-    """What it calls itself, such as `claude-code`."""
+    """The name it reports, such as `claude-code`."""
     version: str | None = None
     """Its version."""
     session_id: str | None = None
-    """The CLI's session, where the client is one that started a bridge."""
+    """The CLI's session, if the client is a CLI that started a bridge."""
     pid: int | None = None
-    """The process at the other end of the socket: the bridge, which ends with the client that started it."""
+    """The process connected to the socket: the bridge, which exits with the client that started it."""
 
 
 def current_client() -> Client | None:
-    """Who calls the tool that runs: one of the many clients that may share a session.
+    """The client that calls the running tool; several clients may share a session.
 
-    `None` outside of a tool, and where nothing is known.
+    `None` outside of a tool, or if nothing is known.
     """
     call = current_call.get()
     known = None if call is None else call.client

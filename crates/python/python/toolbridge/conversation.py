@@ -1,4 +1,4 @@
-"""pydantic-ai's messages as the native module reads them."""
+"""Converts pydantic-ai's messages to the native module's format."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from .answer import SYSTEM
 from .output import CLI_TOOL
 
 _GO_ON = "Go on."
-"""The prompt where a conversation ends with what a tool returned."""
+"""The prompt if a conversation ends with a tool result."""
 
 
 @dataclass
 class Conversation:
-    """A conversation as the native module reads it; the last message is the prompt."""
+    """A conversation in the native module's format; the last message is the prompt."""
 
     messages: list[dict[str, list[Any]]] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
 
     def say(self, who: Literal["user", "assistant"], piece: Any) -> None:
-        """Adds a piece to the last message, if it is of the same side, or to a new one."""
+        """Adds a piece to the last message if it has the same role, or to a new one."""
         if not self.messages or who not in self.messages[-1]:
             self.messages.append({who: []})
         self.messages[-1][who].append(piece)
 
 
 async def conversation(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Conversation:
-    """Reads pydantic-ai's messages."""
+    """Converts pydantic-ai's messages."""
     read = Conversation()
     for message in messages:
         if isinstance(message, ModelRequest):
@@ -67,13 +67,13 @@ async def conversation(messages: Sequence[ModelMessage], parameters: ModelReques
                 await _add_response_part(read, response_part)
     read.system.extend(_instructions(messages, parameters))
     if not read.messages or "user" not in read.messages[-1]:
-        # It ends with what a tool returned: that is what the model is to go on from.
+        # The conversation ends with a tool result, from which the model should continue.
         read.say("user", _text(_last_retry(messages) or _GO_ON))
     return read
 
 
 async def said(content: str | Sequence[UserContent]) -> list[dict[str, Any]]:
-    """A prompt as the native module reads it."""
+    """A prompt in the native module's format."""
     items = [content] if isinstance(content, str) else content
     return [await _input(item) for item in items if not isinstance(item, CachePoint)]
 
@@ -86,7 +86,7 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
             read.say("user", piece)
     elif isinstance(part, BaseToolReturnPart):
         read.say("assistant", await _tool_result(part))
-    elif hasattr(part, "model_response"):  # something to try again
+    elif hasattr(part, "model_response"):  # a retry prompt
         text = part.model_response()
         if getattr(part, "tool_name", None) is None:
             read.say("user", _text(text))
@@ -96,7 +96,7 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
 
 async def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
     if _hands_in(part):
-        return  # the output itself is a part, too
+        return  # the output is also a separate part
     if isinstance(part, TextPart):
         if part.content:
             read.say("assistant", _text(part.content))
@@ -114,7 +114,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 async def _input(item: UserContent) -> dict[str, Any]:
-    """A piece of what a user says or shows."""
+    """A piece of user content."""
     if isinstance(item, str):
         return _text(item)
     if isinstance(item, ImageUrl | DocumentUrl):
@@ -138,7 +138,7 @@ async def _input(item: UserContent) -> dict[str, Any]:
 
 
 def _hands_in(part: ModelResponsePart) -> bool:
-    """Whether the part is the model handing in its output to the CLI."""
+    """Whether the part is the call with which the model submits its output to the CLI."""
     if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
         return False
     return part.provider_name == SYSTEM and part.tool_name == CLI_TOOL
@@ -149,7 +149,7 @@ async def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
     content: Any = part.model_response_str()
     if isinstance(part, NativeToolReturnPart) and part.provider_name == SYSTEM:
         if isinstance(part.content, list):
-            content = part.content  # blocks, as the CLI had them
+            content = part.content  # blocks, as the CLI sent them
     elif files := part.files:
         content = [_text(content), *[await _input(file) for file in files]]
     return _result(part.tool_call_id, part.tool_name, content, is_error=is_error)
@@ -160,7 +160,7 @@ def _result(call_id: str, name: str, content: Any, *, is_error: bool) -> dict[st
 
 
 def _last_retry(messages: Sequence[ModelMessage]) -> str | None:
-    """What the last request wants to be done again."""
+    """The last retry prompt, if any."""
     for part in messages[-1].parts if messages else ():
         if isinstance(part, BaseToolReturnPart) and part.outcome not in ("success", "denied"):
             return part.model_response_str()
@@ -174,7 +174,7 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
     if parameters.instruction_parts is not None:
         yield from (part.content for part in parameters.instruction_parts)
         return
-    # A request without an agent: those of the last message that has any.
+    # Without an agent: the instructions of the last message that has any.
     for message in reversed(messages):
         if isinstance(message, ModelRequest) and message.instructions is not None:
             yield message.instructions
@@ -182,12 +182,11 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
 
 
 def portable_history(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages with the tool calls of `ClaudeCodeModel` as those of any model.
+    """Converts the tool calls of `ClaudeCodeModel` so that any model understands them.
 
-    What its tools did has happened inside of an answer, so it is there as `NativeToolCallPart` and
-    `NativeToolReturnPart`, which models of other providers leave out. Here each such answer becomes the
-    answers and requests that it would have been: `ToolCallPart`, `ToolReturnPart`. Everything else stays as
-    it is; a `ClaudeCodeModel` takes both.
+    Its tools run within an answer, so their calls are `NativeToolCallPart` and `NativeToolReturnPart`, which
+    models of other providers leave out. This splits each such answer into separate answers and requests with
+    `ToolCallPart` and `ToolReturnPart`. Everything else is unchanged; a `ClaudeCodeModel` accepts both.
     """
     moved: list[ModelMessage] = []
     for message in messages:
@@ -203,7 +202,7 @@ def _is_ours(part: ModelResponsePart) -> bool:
 
 
 def _apart(answer: ModelResponse) -> Iterator[ModelMessage]:
-    """An answer as several, with what tools returned between them."""
+    """Splits an answer into several, with the tool results between them."""
     steps: list[tuple[list[ModelResponsePart], list[ModelRequestPart]]] = [([], [])]
     for part in answer.parts:
         if _hands_in(part):
@@ -224,7 +223,7 @@ def _apart(answer: ModelResponse) -> Iterator[ModelMessage]:
         if not said and not returned and len(steps) > 1:
             continue
         yield replace(answer, parts=said, usage=usage)
-        usage = RequestUsage()  # what it took is counted once
+        usage = RequestUsage()  # count the usage only once
         if returned:
             yield ModelRequest(parts=returned)
 
@@ -237,7 +236,7 @@ def _returned(part: NativeToolReturnPart) -> ToolReturnPart:
 
 
 def _file_or_text(block: Any) -> Any:
-    """A block of a result as other models know it."""
+    """A block of a result in a form that other models know."""
     match block:
         case {"type": "text", "text": text}:
             return text

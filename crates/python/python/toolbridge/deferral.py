@@ -1,4 +1,4 @@
-"""Calls that a run cannot make now: they need an approval, or are made elsewhere."""
+"""Calls that cannot be made during a run: they need an approval, or run elsewhere."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .results import error_result
 
 
 class Deferral:
-    """Ends a request at the first call that cannot be made, once the calls beside it have ended.
+    """Ends a request at the first call that cannot be made, after the parallel calls have ended.
 
-    The agent finds that call in the response, and those that the CLI has not come to. It decides about them
-    as with any other model, so the run ends with its `DeferredToolRequests`.
+    The agent finds that call in the response, together with those that the CLI has not started. It handles
+    them as with any other model, so the run ends with its `DeferredToolRequests`.
     """
 
     def __init__(self, names: Collection[str]) -> None:
         self.ending = _native.Ending()
         self._names = names
-        """The tools whose calls the agent can see to."""
+        """The tools whose calls the agent can handle."""
         self._running = 0
         self._calls: dict[str, ToolCallPart] = {}
         self._results: dict[str, bytes] = {}
-        """What calls came to: the CLI may not have said so yet when the request ends."""
+        """Results of calls: the CLI may not have reported them yet when the request ends."""
 
     async def call(self, part: ToolCallPart, work: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        """Makes a call. One that cannot be made is left without an answer: it ends with the request."""
+        """Makes a call. One that cannot be made gets no answer and ends with the request."""
         self._running += 1
         try:
             self._results[part.tool_call_id] = await work()
@@ -60,7 +60,7 @@ class Deferral:
         return not self._calls
 
     def left(self, parts: Sequence[ModelResponsePart], reader: Reader) -> list[ModelResponsePart]:
-        """The parts of an answer that ended here, with the calls that the agent has to see to."""
+        """The parts of an answer that ended here, with the calls that the agent has to handle."""
         returned = {part.tool_call_id for part in parts if isinstance(part, NativeToolReturnPart)}
         opened: dict[str, NativeToolCallPart] = {}
         left: list[ModelResponsePart] = []

@@ -1,7 +1,7 @@
-"""What can go wrong, as exceptions. The native module raises them by name.
+"""The exceptions of this package. The native module raises them by name.
 
-Those that are failures of a model are pydantic-ai's errors too, so that code that catches these, such as its
-`FallbackModel`, needs to know nothing of this package.
+Failures of a model are also pydantic-ai errors, so that code that catches those, such as its `FallbackModel`,
+need not know this package.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedMode
 
 
 class ClaudeCodeError(Exception):
-    """Anything that goes wrong in a request or a session.
+    """The base class of all errors in a request or a session.
 
-    The message says what happened; `hint`, if there is one, what to do about it.
+    The message states what happened; `hint`, if set, how to fix it.
     """
 
     def __init__(
@@ -30,20 +30,20 @@ class ClaudeCodeError(Exception):
         result: str | None = None,
         text: str | None = None,
     ) -> None:
-        # Not `super()`: pydantic-ai's classes are told other things, each version's others.
+        # Not `super()`: the constructors of pydantic-ai's classes differ between versions.
         Exception.__init__(self, message)
         self.message: str = message
         """What happened."""
         self.hint: str | None = hint
-        """What to do about it."""
+        """How to fix it."""
         self.recoverable: bool = recoverable
-        """Whether the same request may succeed when it is made again."""
+        """Whether the same request may succeed when repeated."""
         self.error_type: str | None = error_type
-        """What kind of failure it is, such as `rate_limit` or `timeout`, where the CLI failed."""
+        """The kind of failure if the CLI failed, such as `rate_limit` or `timeout`."""
         self.result: dict[str, Any] | None = None if result is None else json.loads(result)
-        """The CLI's result, where it came to one: its cost and session id are in there."""
+        """The CLI's result, if there is one: it contains the cost and the session id."""
         self.text: str | None = text
-        """What the model said instead of an output that fits the schema."""
+        """The model's text, if it gave no output that fits the schema."""
         if hint:
             self.add_note(f"hint: {hint}")
 
@@ -58,32 +58,32 @@ class ClaudeCodeError(Exception):
 
 
 def _bare(kind: type[ClaudeCodeError], message: str) -> ClaudeCodeError:
-    """What a pickled error begins with; the rest is its state."""
+    """Recreates a pickled error; its state is restored afterwards."""
     return kind.__new__(kind, message)
 
 
 class ModelFailure(ClaudeCodeError, ModelAPIError):
-    """A model that gave no answer, for whatever reason; `model_name` says which."""
+    """A model gave no answer; `model_name` is its name."""
 
     def __init__(self, message: str, **facts: Any) -> None:
-        # For what this version has there besides: it is the same for all errors.
+        # Sets what else this version's class has; it is the same for all errors.
         ModelAPIError.__init__(self, "default", message)
         ClaudeCodeError.__init__(self, message, **facts)
 
 
 class InvalidRequestError(ClaudeCodeError, ValueError):
-    """A request or a setting that makes no sense."""
+    """A request or a setting is invalid."""
 
 
 class CLINotFoundError(ModelFailure):
-    """The Claude Code CLI is not installed, or not where it was said to be."""
+    """The Claude Code CLI is not installed, or not at the given path."""
 
 
 class CLIExecutionError(ModelFailure):
-    """The CLI ran, or should have, and came to no result; `error_type` says more.
+    """The CLI failed to start, or gave no result; `error_type` has the kind.
 
-    One that has a status of the API is a `ModelHTTPError` too, and of the category that pydantic-ai has for
-    the status; a time-out is a `ModelTimeoutError`, where pydantic-ai has that.
+    With an HTTP status of the API it is also a `ModelHTTPError`, and of pydantic-ai's class for that status;
+    a timeout is also a `ModelTimeoutError`, if pydantic-ai has that.
     """
 
     def __new__(cls, message: str, **facts: Any) -> CLIExecutionError:
@@ -117,12 +117,12 @@ _CATEGORIES = {
     429: "ModelRateLimitError",
     529: "ModelOverloadedError",
 }
-"""What newer versions of pydantic-ai call errors with these statuses."""
+"""The names of newer pydantic-ai's error classes for these statuses."""
 
 
 @functools.cache
 def _execution_error(error_type: str | None, status: int | None) -> type[CLIExecutionError]:
-    """The class that is all of pydantic-ai's that the error is. It has no name of its own."""
+    """A class that also derives from all matching pydantic-ai classes; its name stays the same."""
     names: list[str] = []
     if isinstance(status, int):
         other = "ModelServerError" if status >= 500 else "ModelRequestRejectedError"
@@ -141,11 +141,11 @@ class CLIInterruptedError(ClaudeCodeError):
 
 
 class CLIResponseParseError(ModelFailure):
-    """The CLI's output is not what it should be."""
+    """The CLI's output has an unexpected format."""
 
 
 class StructuredOutputError(ClaudeCodeError, UnexpectedModelBehavior):
-    """The model gave no output that fits the schema; `text` is what it said instead."""
+    """The model gave no output that fits the schema; `text` is its text instead."""
 
     body: str | None = None
 
@@ -155,15 +155,15 @@ class ToolNotFoundError(ClaudeCodeError):
 
 
 class ToolsetNotRegisteredError(ClaudeCodeError):
-    """A request names tools, but none are registered."""
+    """A request names tools, but no toolsets are registered."""
 
 
 class QuestionError(ClaudeCodeError):
-    """A tool asked for something that cannot be asked for, or the answer cannot be used."""
+    """A tool asked an unsupported question, or the answer is invalid."""
 
 
 class McpServerError(ClaudeCodeError):
-    """Another MCP server could not be started, or connected to."""
+    """Another MCP server could not be started or reached."""
 
 
 class NatsError(ClaudeCodeError):
@@ -171,7 +171,7 @@ class NatsError(ClaudeCodeError):
 
 
 class IPCError(ModelFailure):
-    """Something between this process and the bridge did not work."""
+    """The communication between this process and the bridge failed."""
 
 
 class IPCConnectionError(IPCError):
@@ -183,7 +183,7 @@ class IPCMessageSizeError(IPCError):
 
 
 class IPCToolExecutionError(IPCError):
-    """A tool could not be run. The model is told; a request does not raise this."""
+    """A tool could not be run. It is reported to the model; a request does not raise this."""
 
 
 class BridgeStartupError(IPCError):

@@ -1,4 +1,4 @@
-"""What goes wrong in a tool, as its answer. Each call gets one."""
+"""Converts exceptions in tools to answers, so that each call gets one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .results import encodable, error_result
 
 LOGGER = logging.getLogger("toolbridge")
 
-# With these a tool talks to the model; older versions of pydantic-ai do not have all of them.
+# With these a tool addresses the model; older versions of pydantic-ai do not have all of them.
 _SAID: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
 
 _class_name = type.__dict__["__name__"].__get__
-"""The name of a class, which a metaclass cannot keep to itself."""
+"""Reads the name of a class, bypassing its metaclass."""
 
 
 def fail(call: _native.Call, error: BaseException) -> None:
-    """Gives a call an answer that says what went wrong, and the logger more than that.
+    """Answers a call with its error, and logs the details.
 
-    Looking at an error may run the user's code. Whatever comes of that, there is an answer.
+    Inspecting an error may run user code. Even if that fails, the call is answered.
     """
     interrupted: BaseException | None = None
     for step in (_log, _answer):
@@ -36,14 +36,14 @@ def fail(call: _native.Call, error: BaseException) -> None:
             step(call, error)
         except BaseException as another:
             interrupted = another if ends_program(another) else interrupted
-    # If there was none by then.
+    # Does nothing if the call was already answered.
     call.fail(name_of(error), "no message: what went wrong cannot be said")
     if interrupted is not None:
         raise interrupted
 
 
 def ends_program(error: BaseException) -> bool:
-    """Whether it is the user's Ctrl-C, which only the main thread hears of."""
+    """Whether it is the user's Ctrl-C, which only the main thread receives."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and issubclass(type(error), KeyboardInterrupt)
 
@@ -54,7 +54,7 @@ def name_of(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, if it can."""
+    """The error's text, if it can be read."""
     try:
         return encodable(str(getattr(error, "message", None) or error))
     except BaseException as another:
@@ -64,7 +64,7 @@ def text_of(error: BaseException) -> str:
 
 
 def explained(tool: str, error: ValidationError) -> str:
-    """What is wrong with arguments, for the model: where, and what."""
+    """What is wrong with the arguments, and where; for the model."""
     return f"invalid arguments for tool `{tool}`: {'; '.join(_faults(error))}"
 
 
@@ -74,7 +74,7 @@ def _faults(error: ValidationError) -> Iterable[str]:
 
 
 def _answer(call: _native.Call, error: BaseException) -> None:
-    # Not `isinstance`, which asks the error for its class.
+    # Not `isinstance`, which runs the error's own `__class__`.
     kind = type(error)
     if issubclass(kind, _SAID):
         call.answer(error_result(text_of(error) or "no message"))
@@ -93,15 +93,15 @@ def _answer(call: _native.Call, error: BaseException) -> None:
 
 
 def _log(call: _native.Call, error: BaseException) -> None:
-    """What the function's author has to know: where it failed. Never what it was called with."""
+    """Logs where the function failed, for its author. Never logs the arguments."""
     kind = type(error)
     if issubclass(kind, _SAID) or issubclass(kind, ApprovalRequired | CallDeferred | asyncio.CancelledError):
-        return  # nothing went wrong
+        return  # not an error
     if not LOGGER.isEnabledFor(logging.WARNING):
         return
     if issubclass(kind, ValidationError):
         assert isinstance(error, ValidationError)
-        # Its own text has the values that were not valid.
+        # The error's own text contains the invalid values.
         lines = [*traceback.format_tb(_own(error.__traceback__)), f"{name_of(error)}: ", *_faults(error)]
         LOGGER.warning("`%s` failed\n%s", call.name, encodable("".join(lines)))
         return
@@ -110,5 +110,5 @@ def _log(call: _native.Call, error: BaseException) -> None:
 
 
 def _own(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without its first frame, which is the call's and says nothing."""
+    """A traceback without its first frame, which belongs to the caller here."""
     return trace.tb_next if trace is not None and trace.tb_next is not None else trace

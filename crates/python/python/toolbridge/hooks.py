@@ -1,4 +1,4 @@
-"""Functions of the user that the CLI calls when something happens in it."""
+"""User functions that the CLI calls on events."""
 
 from __future__ import annotations
 
@@ -23,55 +23,55 @@ HookEvent: TypeAlias = Literal[
     "Notification",
     "PermissionRequest",
 ]
-"""Something that happens in the CLI, and that a hook is called for."""
+"""An event in the CLI that a hook can be called for."""
 
 
 @dataclass(frozen=True)
 class HookCall:
-    """What a hook is told."""
+    """The argument of a hook."""
 
     event: HookEvent | str
-    """What happens."""
+    """The event."""
     input: dict[str, Any]
-    """All that the CLI says of it."""
+    """The event's data from the CLI."""
 
     @property
     def tool_name(self) -> str | None:
-        """The tool, such as `Bash` or `mcp__pydantic_tools__add`, if it is about one."""
+        """The tool, such as `Bash` or `mcp__pydantic_tools__add`, if the event concerns one."""
         return self.input.get("tool_name")
 
     @property
     def tool_input(self) -> dict[str, Any] | None:
-        """The tool's arguments, if it is about one."""
+        """The tool's arguments, if the event concerns one."""
         return self.input.get("tool_input")
 
 
 @dataclass(frozen=True)
 class HookOutput:
-    """What a hook answers. `HookOutput(context="…")` only tells the model something besides."""
+    """A hook's answer. `HookOutput(context="…")` only gives the model additional context."""
 
     decision: Literal["allow", "deny", "block", "stop"] | None = None
-    """What is to happen, if the hook decides about that; see the methods."""
+    """The hook's decision, if it makes one; see the methods."""
     reason: str = ""
     """Why."""
     tool_input: Mapping[str, Any] | None = None
-    """The arguments that the tool is used with instead. For `PreToolUse`."""
+    """Replacement arguments for the tool. For `PreToolUse`."""
     context: str | None = None
-    """What the model is told besides."""
+    """Additional context for the model."""
 
     @classmethod
     def allow(cls, *, tool_input: Mapping[str, Any] | None = None, context: str | None = None) -> Self:
-        """Lets the tool be used without anybody being asked. For `PreToolUse`."""
+        """Allows the tool call without asking the user. For `PreToolUse`."""
         return cls("allow", tool_input=tool_input, context=context)
 
     @classmethod
     def deny(cls, reason: str) -> Self:
-        """Keeps the tool from being used; the model reads why. For `PreToolUse`."""
+        """Denies the tool call; the model sees the reason. For `PreToolUse`."""
         return cls("deny", reason)
 
     @classmethod
     def block(cls, reason: str) -> Self:
-        """Has the prompt left out, or the model go on instead of ending; it reads why."""
+        """Drops the prompt, or makes the model continue instead of stopping; it sees the reason."""
         return cls("block", reason)
 
     @classmethod
@@ -81,18 +81,18 @@ class HookOutput:
 
 
 HookAnswer: TypeAlias = HookOutput | Mapping[str, Any] | None
-"""What a hook returns: nothing, a `HookOutput`, or an answer as the CLI takes it."""
+"""What a hook returns: nothing, a `HookOutput`, or an answer in the CLI's format."""
 
 HookFunction: TypeAlias = Callable[[HookCall], HookAnswer | Awaitable[HookAnswer]]
-"""Is called with what happens, on the event loop of the request."""
+"""Called with the event, on the event loop of the request."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A function that is called when something happens in the CLI.
+    """A function that is called on an event in the CLI.
 
-    If it raises an exception, the tool, the prompt or the permission that it was called for is denied; so it
-    is when the CLI does not wait for it any more. The logger `toolbridge` gets the traceback.
+    If it raises an exception, or the CLI stops waiting for it, the tool, the prompt or the permission that it
+    was called for is denied. The logger `toolbridge` gets the traceback.
 
     >>> def no_secrets(call: HookCall) -> HookOutput | None:
     ...     return HookOutput.deny("not that one") if "secret" in str(call.tool_input) else None
@@ -100,25 +100,25 @@ class Hook:
     """
 
     event: HookEvent | str
-    """What it is called for."""
+    """The event it is called for."""
     function: HookFunction
-    """What is called."""
+    """The function to call."""
     matcher: str = ""
-    """Which of those: for events about tools a regular expression for the tool's name; all if it is empty."""
+    """For events about tools, a regular expression for the tool's name; empty matches all."""
 
 
 @dataclass(frozen=True)
 class Listening:
-    """A hook as the native module has it."""
+    """A hook in the native module's form."""
 
     event: str
     matcher: str
     call: Callable[[_native.Call], object]
-    """Starts it, on the loop."""
+    """Starts it on the event loop."""
 
 
 async def heard(hook: Hook, call: _native.Call) -> bytes:
-    """Calls a hook, and writes its answer as the native module reads it."""
+    """Calls a hook, and serialises its answer for the native module."""
     answer = hook.function(HookCall(call.name, from_json(call.arguments)))
     if inspect.isawaitable(answer):
         answer = await answer

@@ -1,7 +1,7 @@
-"""What an agent's run uses up while the CLI works on one of its requests.
+"""Usage and limits of an agent's run while the CLI works on one of its requests.
 
-To pydantic-ai all that the CLI does is one request, so what it looks after between requests is looked after
-here: the limits of the run, its usage, and how often a tool may fail.
+For pydantic-ai all work of the CLI is a single request, so what it checks between requests is checked here:
+the limits of the run, its usage, and how often a tool may fail.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from pydantic_core import from_json
 from ._waiting import Stop
 
 _SYNTHETIC = "<synthetic>"
-"""The model of messages that the CLI makes itself, such as those about errors."""
+"""The model name in messages that the CLI creates itself, such as those about errors."""
 
 _HEAD_BYTES = 64
-"""The type of a message is within as many."""
+"""The type of a message is within this many bytes."""
 
 
 class Meter:
-    """Counts in one request, and stops it at a limit of its run."""
+    """Counts the usage of one request, and stops it at a limit of its run."""
 
     def __init__(self, run: RunContext[Any], stop: Stop) -> None:
         self._run = run
         self._stop = stop
-        # Older versions of pydantic-ai do not say.
+        # Older versions of pydantic-ai do not have it.
         self._limits: UsageLimits | None = getattr(run, "usage_limits", None)
         self._turns: dict[str, RequestUsage] = {}
         self._calls = 0
         self._failed: dict[str, int] = {}
-        """In which turn a tool has failed: all its failures in one turn are one."""
+        """The turn in which a tool last failed: all its failures in one turn count as one."""
         self.is_counted = False
         """Whether pydantic-ai counts this as a request."""
         self.is_answered = False
-        """Whether there is a response, whose tokens pydantic-ai counts."""
+        """Whether there is a response; pydantic-ai counts its tokens."""
 
     def hear(self, message: bytes) -> None:
-        """Is told each message of the CLI."""
+        """Handles each message of the CLI."""
         head = message[:_HEAD_BYTES]
         if b'"stream_event"' in head or not (b'"assistant"' in head or b'"user"' in head):
             return
@@ -53,14 +53,14 @@ class Meter:
                 self._turns[answer.get("id") or ""] = _usage(answer.get("usage") or {})
                 self._check(UsageLimits.check_tokens)
         elif said.get("type") == "user":
-            # Results of tools, with which the model will be asked again.
+            # Tool results, after which the model is asked again.
             self._check(UsageLimits.check_before_request)
 
     def begin_call(self) -> None:
-        """A tool is about to be called.
+        """Call this before a tool is called.
 
         Raises:
-            UsageLimitExceeded: When that is one too many. The request ends.
+            UsageLimitExceeded: If the limit of calls is reached. The request ends.
         """
         self._calls += 1
         self._check(UsageLimits.check_before_tool_call)
@@ -69,11 +69,11 @@ class Meter:
             raise self._stop.error
 
     def end_call(self) -> None:
-        """The call has ended; if it succeeded, pydantic-ai has counted it."""
+        """Call this after the call; pydantic-ai has counted it if it succeeded."""
         self._calls -= 1
 
     def failed(self, tool: str, max_retries: int, retries: dict[str, int]) -> None:
-        """A tool wants to be called in another way. When that was too often, the request ends."""
+        """Counts a retry that a tool asked for. After too many, the request ends."""
         if self._failed.get(tool) == len(self._turns):
             return
         self._failed[tool] = len(self._turns)
@@ -84,14 +84,14 @@ class Meter:
 
     @property
     def usage(self) -> RequestUsage:
-        """What the turns of the request took, as far as it is known."""
+        """The usage of the request's turns, as far as known."""
         total = RequestUsage()
         for turn in self._turns.values():
             total.incr(turn)
         return total
 
     def settle(self) -> None:
-        """The request is over: what pydantic-ai does not know of it is added to the run's usage."""
+        """Adds to the run's usage what pydantic-ai does not count, after the request has ended."""
         usage = self._run.usage
         if not self.is_answered:
             self._add_tokens(usage)
@@ -116,7 +116,7 @@ class Meter:
 
 
 def _usage(said: dict[str, Any]) -> RequestUsage:
-    """The API's words for the tokens of one turn, where the input does not include what the cache had."""
+    """Converts the API's token counts of one turn, where the input excludes cached tokens."""
     write, read = said.get("cache_creation_input_tokens") or 0, said.get("cache_read_input_tokens") or 0
     return RequestUsage(
         input_tokens=(said.get("input_tokens") or 0) + write + read,

@@ -84,7 +84,7 @@ class _Registered:
 
 @dataclass(frozen=True)
 class _Talk:
-    """What a conversation has instead of what requests have."""
+    """What a conversation has in place of a request's parameters."""
 
     registered: _Registered | None
     wanted: Wanted
@@ -97,14 +97,14 @@ class _Tools:
     toolbox: Toolbox
     documents: list[_native.Documents]
     servers: list[_native.McpServer | _native.NatsTools]
-    """Other servers and machines that are registered, and not the settings'."""
+    """Other servers and machines that were registered, without those in the settings."""
     names: list[str] | None
-    """Which of them the request gets; all if `None`."""
+    """Which of the tools the request gets; all if `None`."""
 
 
 @dataclass
 class _Prepared:
-    """A request that can be started."""
+    """A request that is ready to start."""
 
     json: bytes
     host: Host
@@ -120,7 +120,7 @@ class _Prepared:
     def deferred(
         self, parts: Sequence[ModelResponsePart]
     ) -> tuple[list[ModelResponsePart], RequestUsage] | None:
-        """The parts and the usage of an answer that ended at a call which cannot be made now."""
+        """The parts and the usage of an answer that ended at a call that cannot be made now."""
         deferral = self.host.toolbox.deferral
         if deferral is None or deferral.is_empty or self.meter is None:
             return None
@@ -130,11 +130,11 @@ class _Prepared:
 class ClaudeCodeModel(Model[None]):
     """A model that runs in the Claude Code CLI, and can call tools of this process.
 
-    It has the tools that its agents or requests bring, and nothing else: none of the CLI's own tools, no
-    settings files, no system prompt but yours. Prompts are text. What it may have besides has to be named.
+    It has only the tools of its agents or requests: none of the CLI's own tools, no settings files, no system
+    prompt but yours. Prompts are plain text. Everything else has to be enabled explicitly.
 
-    Each request starts the CLI; it and all that belongs to it are gone when the request ends, in any way. One
-    model can serve many users at once: a run brings its tools, dependencies and settings along.
+    Each request starts the CLI; the process and its files are cleaned up when the request ends, whatever the
+    outcome. One model can serve many users at once: each run has its own tools, dependencies and settings.
     """
 
     unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
@@ -217,103 +217,102 @@ class ClaudeCodeModel(Model[None]):
         settings: ModelSettings | None = None,
         profile: ModelProfileSpec | None = None,
     ) -> None:
-        """A model; what is given here holds for all its requests.
+        """Creates a model; these settings apply to all its requests.
 
         Args:
-            model_name: The model to ask, instead of the CLI's own choice.
-            claude_code: Whether the model is the whole of Claude Code, as `claude` is in a terminal: with its
-                own tools and system prompt, settings files, `CLAUDE.md`, memories, skills, hooks, the MCP
-                servers of the user and the project, and a transcript of each conversation on disk.
-            expand_prompts: Whether the CLI looks into prompts: it then reads the files that they name with
-                `@`, and takes one that begins with `/` for a command of its own. Never do this with prompts
-                of other people.
-            working_directory: Where the CLI works. By default that is an empty directory, or this process's
-                where something of the CLI's needs one: its own tools, settings files, kept conversations,
-                other servers.
-            timeout: How many seconds a request may take, without the time in which the CLI waits for
-                functions of yours: tools, hooks, `can_use_tool`.
-            timeout_counts_tools: Whether it also counts that time. It does not by default.
-            allowed_tools: Rules for tools that run without a question.
+            model_name: The model to ask, instead of the CLI's default.
+            claude_code: Whether the model is the full Claude Code, like `claude` in a terminal: with its own
+                tools and system prompt, settings files, `CLAUDE.md`, memories, skills, hooks, the MCP servers
+                of the user and the project, and a transcript of each conversation on disk.
+            expand_prompts: Whether the CLI interprets prompts: it then reads files that are referenced with
+                `@`, and runs a prompt that begins with `/` as a command. Never enable this for untrusted
+                prompts.
+            working_directory: The CLI's working directory. The default is an empty directory, or this
+                process's directory if a feature of the CLI needs one: its own tools, settings files, stored
+                conversations, other servers.
+            timeout: How many seconds a request may take, excluding the time in which the CLI waits for your
+                functions: tools, hooks, `can_use_tool`.
+            timeout_counts_tools: Whether `timeout` includes that time. It does not by default.
+            allowed_tools: Rules for tools that run without asking for permission.
             disallowed_tools: Rules for tools that must not run.
-            builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is all that the
-                CLI usually has. There are none by default.
-            permission_mode: What the CLI does about tools that no rule allows.
-            max_turns: How often the model may be asked in a request.
-            max_budget_usd: What a request may cost.
+            builtin_tools: The CLI's own tools that the model gets, such as `Read`; `default` is the CLI's
+                usual set. None by default.
+            permission_mode: How the CLI handles tools that no rule allows.
+            max_turns: The maximum number of model turns per request.
+            max_budget_usd: The maximum cost of a request.
             system_prompt: The system prompt, before an agent's own instructions. There is none by default.
-            append_system_prompt: What is added to the system prompt, before an agent's own instructions.
-            coding_prompt: Whether the system prompt is the CLI's own, which is for coding, where there is no
+            append_system_prompt: Text to append to the system prompt, before an agent's own instructions.
+            coding_prompt: Whether to use the CLI's own system prompt, which is for coding, if there is no
                 `system_prompt`.
-            keep_session: Whether the CLI keeps a transcript of each conversation on disk, so that it can be
-                resumed. Without it nothing is kept.
-            session_id: The id, a UUID, of a new conversation, which is kept. A second request cannot have the
-                same.
-            continue_conversation: Whether requests belong to the last conversation that was kept in the
-                working directory. It is kept.
-            resume: The session id of the kept conversation that requests belong to. It is kept.
-            fork_session: Whether that conversation goes on as a copy.
+            keep_session: Whether the CLI stores a transcript of each conversation on disk, so that it can be
+                resumed. Nothing is stored by default.
+            session_id: The id, a UUID, of a new conversation, which is stored. Each request needs a different
+                one.
+            continue_conversation: Whether requests continue the last conversation that was stored in the
+                working directory. It is stored.
+            resume: The session id of a stored conversation that requests continue. It is stored.
+            fork_session: Whether to continue a copy of that conversation.
             setting_sources: The settings files that the CLI reads (`user`, `project`, `local`), with the
-                `CLAUDE.md`, skills, agents and hooks that belong to them. It reads none by default.
-            cli_settings: Settings for the CLI, such as its settings files hold.
-            fallback_model: The model to ask where the first is overloaded or not there; several with commas
-                between them.
-            effort: How much the model is to think about its answer.
+                `CLAUDE.md`, skills, agents and hooks that belong to them. None by default.
+            cli_settings: Settings for the CLI, in the format of its settings files.
+            fallback_model: The model to use if the first is overloaded or unavailable; several are separated
+                by commas.
+            effort: How much effort the model spends on its answer.
             thinking: Whether the model thinks before it answers.
-            task_budget: How many tokens the model is told that it has for the whole of a request.
-            betas: Features of the API that are being tried out. The CLI sends them with an API key alone.
-            client_app: How your program calls itself towards the API, such as `shop/1.2`.
-            add_dirs: Further directories that the CLI's tools may reach.
-            agents: Agents that the model may start, by their names. It gets the tool to start them with; they
-                have the tools that they are given, and no others.
+            task_budget: The token budget for the whole request that the model is told.
+            betas: Beta features of the API. The CLI sends them only with an API key.
+            client_app: The name of your program for the API, such as `shop/1.2`.
+            add_dirs: Further directories that the CLI's tools may access.
+            agents: Agents that the model may start, by name. It gets the tool that starts them; they have
+                only the tools they are given.
             skills: The skills that the model may use, or `all`: those of `setting_sources`, of `plugins`, and
-                the CLI's own. It gets the tool to use them with.
+                the CLI's own. It gets the tool that runs them.
             plugins: Directories with plugins: skills, agents, hooks, commands, MCP servers.
-            sandbox: Where commands of the CLI's `Bash` run. One that cannot be had is an error.
-            enable_file_checkpointing: Whether the CLI keeps copies of files before its tools change them.
-            exclude_dynamic_sections: Whether the CLI's own system prompt leaves out what is of one user
-                alone, so that the API's cache of it serves several users.
-            system_prompt_snapshot: Whether a conversation keeps the system prompt that it began with, also
-                when it is resumed with another.
-            resume_session_at: The id of the message after which the conversation of `resume` goes on.
-            resume_drops_turn: The id of the prompt that is left out by that. If anything else would be left
-                out, that is an error.
-            include_hook_events: Whether the CLI says when hooks begin and end, to `message_callback`.
-            forward_subagent_text: Whether the CLI says what agents say and think, to `message_callback`.
+            sandbox: The sandbox for commands of the CLI's `Bash`. An unavailable sandbox is an error.
+            enable_file_checkpointing: Whether the CLI stores copies of files before its tools change them.
+            exclude_dynamic_sections: Whether the CLI's own system prompt omits user-specific parts, so that
+                the API can cache it for several users.
+            system_prompt_snapshot: Whether a conversation keeps its first system prompt, even if it is
+                resumed with another.
+            resume_session_at: The id of the message after which the conversation of `resume` continues.
+            resume_drops_turn: The id of the prompt that this drops. Dropping anything else is an error.
+            include_hook_events: Whether the CLI reports the start and end of hooks to `message_callback`.
+            forward_subagent_text: Whether the CLI reports the text and thoughts of agents to
+                `message_callback`.
             extra_args: Further arguments for the CLI.
-            env: Variables of the CLI's environment.
-            inherit_env: Whether the CLI gets this process's environment, or only `env`.
+            env: Environment variables for the CLI.
+            inherit_env: Whether the CLI inherits this process's environment, or gets only `env`.
             mcp_servers: Further MCP servers, as in the CLI's `mcpServers`.
-            strict_mcp_config: Whether the MCP servers of the user's own configuration and the project's are
-                left out. They are, unless `claude_code` brings them.
+            strict_mcp_config: Whether to ignore the MCP servers of the user's and the project's
+                configuration. They are ignored, unless `claude_code` is set.
             cli_path: The CLI's executable, instead of the one on the PATH, in the usual places, or in the
                 package `claude-agent-sdk`.
-            session_dir: Where the files of sessions are, instead of the temporary directory.
-            server: How the server of the tools introduces itself: its name, its version, and what the model
-                should know before it uses them.
-            message_callback: Is called with each message of the CLI.
-            stderr_callback: Is called with each line that the CLI writes to its stderr.
-            can_use_tool: Decides about tools that no rule allows or forbids.
-            hooks: Functions that are called when something happens in the CLI: before a tool is used, after
-                a prompt, when the model stops. Those of the settings are called, too.
-            on_ask: Answers what tools ask with `ask`, and what other MCP servers of the run ask. Without it
-                there is nobody to ask.
-            allow_own_tools: Whether this process's tools run without a question. They do, unless
-                there is a `can_use_tool` to ask.
-            tool_parameter_restrictions: For tools, by name, a JSON Schema for each restricted parameter. A
-                request that does not have such a tool is an error.
-            max_concurrent_requests: How many requests run at a time, each with a CLI of its own; there is no
-                limit by default. The others wait for their turn, in order; their `timeout` begins with it.
-            settings: Settings for all requests; those of an agent or a request win.
-            profile: What pydantic-ai is to know about the model, over what it knows already.
+            session_dir: The directory for the files of sessions, instead of the temporary directory.
+            server: The name, version and instructions that the server of the tools reports.
+            message_callback: Called with each message of the CLI.
+            stderr_callback: Called with each line that the CLI writes to its stderr.
+            can_use_tool: Decides whether a tool may be used that no rule allows or forbids.
+            hooks: Functions that are called on events in the CLI: before a tool is used, after a prompt, when
+                the model stops. Hooks in the settings are called, too.
+            on_ask: Answers questions of tools that call `ask`, and of other MCP servers of the run. Without
+                it, questions cannot be answered.
+            allow_own_tools: Whether this process's tools run without asking for permission. They do, unless
+                there is a `can_use_tool`.
+            tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
+                A request without such a tool is an error.
+            max_concurrent_requests: How many requests run at the same time, each with its own CLI; unlimited
+                by default. The others wait in order; their `timeout` starts when they do.
+            settings: Settings for all requests; those of an agent or a request take precedence.
+            profile: The model's profile for pydantic-ai, which overrides its default profile.
 
         Raises:
-            InvalidRequestError: When a setting makes no sense, or two exclude each other.
+            InvalidRequestError: If a setting is invalid, or two exclude each other.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         check_names(settings)
         super().__init__(settings=settings, profile=_profile(profile))
         self._given = given
-        """What a copy is made of."""
+        """The arguments for making a copy."""
         self._model_name = model_name
         self._message_callback = message_callback
         self._stderr_callback = stderr_callback
@@ -323,7 +322,7 @@ class ClaudeCodeModel(Model[None]):
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
-        # What is appended to the system prompt is put together in each request.
+        # The appended system prompt is assembled in each request.
         own = {name: given[name] for name in FOR_CLI.values() if name != "append_system_prompt"}
         own["mcp_servers"] = self._mcp_servers or None
         restrictions = [
@@ -351,7 +350,7 @@ class ClaudeCodeModel(Model[None]):
         return self._copied(self._given)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Callbacks are shared: a copy of the object that a method belongs to would be told nothing.
+        # Callbacks are shared: the copied object of a bound method would be called instead of the user's.
         plain = {name: value for name, value in self._given.items() if name not in _SHARED}
         return self._copied({**self._given, **deepcopy(plain, memo)})
 
@@ -377,7 +376,7 @@ class ClaudeCodeModel(Model[None]):
 
     @property
     def model_name(self) -> str:
-        """The model that is asked; `default` is the CLI's own choice. A response says what answered."""
+        """The requested model; `default` is the CLI's default. A response has the model that answered."""
         return self._model_name or "default"
 
     @property
@@ -387,16 +386,16 @@ class ClaudeCodeModel(Model[None]):
 
     @classmethod
     def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
-        """Those of pydantic-ai's native tools that the CLI has."""
+        """The native tools of pydantic-ai that the CLI has."""
         return web.NATIVE_TOOLS
 
     def unsupported_native_tool_settings(self, native_tool: AbstractNativeTool) -> frozenset[str]:
-        """The limits of such a tool that the CLI does not keep."""
+        """The limits of such a tool that the CLI does not enforce."""
         return web.unsupported_settings(native_tool)
 
     @property
     def provider(self) -> None:
-        """There is none: the CLI has the account."""
+        """`None`: the CLI manages the account."""
         return None
 
     def set_agent_toolsets(
@@ -407,21 +406,21 @@ class ClaudeCodeModel(Model[None]):
         transport: TransportType = DEFAULT_TRANSPORT,
         deps: Any = None,
     ) -> None:
-        """Registers tools for requests without an agent; they replace those of a former call.
+        """Registers tools for requests without an agent; they replace those of an earlier call.
 
-        A request without an agent gets those that it names, or all if it names none. An agent's run gets the
-        tools that the agent brings, with its dependencies, and no others, also where none of them are left.
-        Of what is registered here it gets only what is in its own toolsets, or what its request names. The
-        same holds for a request that one of its tools makes.
+        A request without an agent gets the tools that it names, or all if it names none. An agent's run gets
+        only the agent's tools, with its dependencies, even if none are left. Of the tools registered here it
+        gets only those in its own toolsets, or those that its request names. The same applies to a request
+        that one of its tools makes.
 
-        `server_name` and `transport` are those of agents' tools, too.
+        `server_name` and `transport` also apply to agents' tools.
 
         Args:
             toolsets: A toolset, or a sequence of toolsets, tools, functions, `Documents` and `McpServer`s;
-                none at all if `None`.
-            server_name: What the tools' server is called: the model sees `mcp__<server_name>__<tool>`.
-            transport: How calls travel.
-            deps: What tools find as the dependencies of their context, where no agent runs.
+                `None` removes all.
+            server_name: The name of the tools' server: the model sees `mcp__<server_name>__<tool>`.
+            transport: How calls are transported.
+            deps: The dependencies in the context of tools, if no agent runs.
         """
         if transport not in ("auto", "stdio", "sdk"):
             raise InvalidRequestError(
@@ -430,7 +429,7 @@ class ClaudeCodeModel(Model[None]):
         self._registered = _Registered(offered(toolsets or []), server_name, transport, deps)
 
     def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
-        """The MCP servers that the CLI is told of. That of the tools gets new paths in each request."""
+        """The MCP servers in the CLI's configuration. The tools' server gets new paths in each request."""
         servers = dict(self._mcp_servers)
         if (registered := self._registered) is not None:
             if registered.transport == "sdk":
@@ -441,26 +440,26 @@ class ClaudeCodeModel(Model[None]):
         return servers
 
     def sessions(self, *, everywhere: bool = False) -> Sessions:
-        """The conversations that the CLI keeps for the model's working directory.
+        """The conversations that the CLI stores for the model's working directory.
 
-        Those of `keep_session`, and those that a user has had in a terminal there; with `everywhere` those of
-        all directories.
+        Those of `keep_session`, and those that a user had in a terminal there; with `everywhere` those of all
+        directories.
         """
         server_name = self._registered.server_name if self._registered else DEFAULT_SERVER_NAME
         reader = Reader(server_name, Wanted())
         return Sessions(self._native.sessions, reader, everywhere=everywhere)
 
     def interrupt(self) -> int:
-        """Interrupts all requests under way, as a user would, and returns how many there are."""
+        """Interrupts all running requests, like a user would, and returns their number."""
         return self._native.interrupt()
 
     async def keep_warm(self, count: int) -> None:
-        """Keeps so many CLIs started, up to the prompt; 0 ends them. Returns once they are ready.
+        """Keeps this many CLIs started and ready for a prompt; 0 stops them. Returns once they are ready.
 
-        A request that one of them fits saves the start, about half a second. One fits when the request has
-        the same settings, system prompt and list of tools as the request before it, and runs in the same way,
-        streamed or not. Each serves one request and is then replaced, and none waits longer than 5 minutes.
-        A waiting CLI takes about 175 MB.
+        A request that can use one of them saves the start, about half a second. It can if it has the same
+        settings, system prompt and list of tools as the previous request, and is streamed or not like that.
+        Each serves one request and is then replaced, and none waits longer than 5 minutes. A waiting CLI uses
+        about 175 MB.
         """
         check_asyncio()
         if count < 0:
@@ -474,7 +473,7 @@ class ClaudeCodeModel(Model[None]):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Asks the model, and waits for its answer."""
+        """Sends a request, and waits for the answer."""
         answer = await self.request_with_metadata(messages, model_settings, model_request_parameters)
         return answer.response
 
@@ -484,7 +483,7 @@ class ClaudeCodeModel(Model[None]):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> RequestWithMetadata:
-        """Asks the model; returns the answer with its cost, turns, session id and durations."""
+        """Sends a request; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
             json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
             answer = answer_of(json, ready.reader, self.model_name)
@@ -502,7 +501,7 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Asks the model; the answer comes as it is made. Leaving the context ends the request."""
+        """Sends a request and streams the answer. Leaving the context ends the request."""
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
             stream = await completed(self._native.stream, ready.json, ready.host, stop=ready.stop)
             if ready.meter is not None:
@@ -558,12 +557,12 @@ class ClaudeCodeModel(Model[None]):
         ...         return (await chat.send("What is my name?")).output
 
         Args:
-            output_type: What each answer is made into: its text, or a type that pydantic knows.
-            toolsets: As for `set_agent_toolsets`. What they offer is looked at before each prompt. Without
+            output_type: The type of each answer: text, or a type that pydantic supports.
+            toolsets: As for `set_agent_toolsets`. They are checked for changes before each prompt. Without
                 them the conversation has what `set_agent_toolsets` registered.
-            instructions: What the model is to know, after its system prompts.
-            deps: What tools find as the dependencies of their context.
-            model_settings: Settings over those of the model. The `timeout` is that of each prompt.
+            instructions: Instructions for the model, after its system prompts.
+            deps: The dependencies in the context of tools.
+            model_settings: Settings that override those of the model. The `timeout` applies to each prompt.
         """
         return self._conversation(Output(output_type), toolsets, instructions, deps, model_settings)
 
@@ -613,7 +612,7 @@ class ClaudeCodeModel(Model[None]):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> AsyncGenerator[dict[str, Any]]:
-        """Asks the model; yields each message of the CLI, as it wrote it."""
+        """Sends a request; yields each message of the CLI unchanged."""
         heard: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         async with self._prepared(
             messages, model_settings, model_request_parameters, None, heard.put_nowait
@@ -628,7 +627,7 @@ class ClaudeCodeModel(Model[None]):
                 request.cancel()
                 await asyncio.wait([request])
                 if not request.cancelled():
-                    request.exception()  # not wanted by a reader that has stopped
+                    request.exception()  # retrieved, because a reader that stopped early does not
 
     def _check_allowed(self) -> None:
         check_allow_model_requests()
@@ -643,7 +642,7 @@ class ClaudeCodeModel(Model[None]):
         listener: Callable[[dict[str, Any]], None] | None = None,
         talk: _Talk | None = None,
     ) -> AsyncGenerator[_Prepared]:
-        """A request that can be started, or a conversation. All of it goes when the context is left."""
+        """Prepares a request or a conversation. Everything is cleaned up when the context is left."""
         check_asyncio()
         self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
@@ -654,7 +653,7 @@ class ClaudeCodeModel(Model[None]):
         registered = self._registered if talk is None else talk.registered
         async with AsyncExitStack() as stack:
             stack.enter_context(self._named())
-            # A conversation has tools of its own, wherever it begins.
+            # A conversation has its own tools, even if it is opened within a run.
             run = None if talk is not None else run_context or current_run_context()
             stop = Stop()
             meter = None if run is None else Meter(run, stop)
@@ -716,7 +715,7 @@ class ClaudeCodeModel(Model[None]):
 
     @contextmanager
     def _named(self) -> Generator[None]:
-        """Has errors say which model failed."""
+        """Adds the model's name to errors."""
         try:
             yield
         except ModelFailure as error:
@@ -734,9 +733,8 @@ class ClaudeCodeModel(Model[None]):
     ) -> _Tools:
         """The tools of a request: those that it names, and the documents of its settings.
 
-        Those of the agent that makes the request are called through its own manager, with its context. A run
-        that names none has none left; a request without an agent that names none gets all that are
-        registered.
+        An agent's tools are called through its own manager, with its context. A run that names none has none
+        left; a request without an agent that names none gets all registered tools.
         """
         toolbox = Toolbox()
         names = [tool.name for tool in parameters.function_tools]
@@ -765,11 +763,11 @@ class ClaudeCodeModel(Model[None]):
 _SHARED = frozenset(
     {"message_callback", "stderr_callback", "can_use_tool", "hooks", "on_ask", "settings", "profile"}
 )
-"""What a copy has in common with its model."""
+"""The arguments that a copy shares with its model."""
 
 
 def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
-    """A model of that class, made as one was before. What a subclass adds is not made, but copied."""
+    """Creates a model of that class from the original arguments. Attributes of a subclass are copied."""
     model = kind.__new__(kind)
     ClaudeCodeModel.__init__(model, **given)
     return model
@@ -784,13 +782,13 @@ def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] |
 
 
 def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -> bool:
-    """Whether the toolset is one of the agent that makes the request, which then decides about it."""
+    """Whether the toolset belongs to the agent that makes the request, which then decides about it."""
     agent = run_context.agent if run_context is not None else None
     return agent is not None and any(toolset is own for own in agent.toolsets)
 
 
 def _profile(given: ModelProfileSpec | None) -> ModelProfileSpec:
-    """What this model is like, and over that what the user says."""
+    """The model's profile, overridden by the user's."""
     if given is None:
         return _PROFILE
     if callable(given):

@@ -1,10 +1,10 @@
-"""`Agent("claude-code:sonnet")`: models by their names, as pydantic-ai has them.
+"""`Agent("claude-code:sonnet")`: finds models by name, as pydantic-ai does.
 
-pydantic-ai looks names up in a function of its own, `pydantic_ai.models.infer_model`, which asks no other
-packages. (Newer versions have a capability for it, `ResolveModelId`, which each agent has to be given.)
-So this puts another function in its place, which sees to names that begin with `claude-code:` and leaves all
-others to the former one. Importing this package does that; `unregister` takes it back. Code that imported
-`infer_model` from pydantic-ai before this package was imported has the former one.
+pydantic-ai looks up names in its function `pydantic_ai.models.infer_model`, which cannot be extended by other
+packages. (Newer versions have a capability for it, `ResolveModelId`, which each agent has to be given.) So
+this module replaces that function by one that handles names with the prefix `claude-code:` and passes all
+others on to the original. Importing this package does that; `unregister` reverts it. Code that imported
+`infer_model` from pydantic-ai before this package was imported keeps the original.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NAME = "infer_model"
 _Infer = Callable[..., Model[Any]]
 
 _ours: _Infer | None = None
-"""The function that is in the place of pydantic-ai's, which is its `__wrapped__`."""
+"""The function that replaces pydantic-ai's, which is its `__wrapped__`."""
 
 
 def register() -> None:
-    """Has pydantic-ai know names such as `claude-code:sonnet`. Importing this package does it."""
+    """Registers names such as `claude-code:sonnet` with pydantic-ai. Importing this package calls it."""
     global _ours
     if _ours is not None:
         return
@@ -41,7 +41,7 @@ def register() -> None:
 
     @functools.wraps(former)
     def infer_model(model: Any, *args: Any, **kwargs: Any) -> Model[Any]:
-        # Another package may have wrapped this one in turn, and would go on calling it.
+        # Another package may have wrapped this function, and would still call it.
         is_registered = _ours is infer_model
         if is_registered and isinstance(model, str) and model.startswith(PREFIX):
             return _named(model.removeprefix(PREFIX))
@@ -52,7 +52,7 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Takes back what `register` did."""
+    """Reverts `register`."""
     global _ours
     if _ours is not None:
         ours, _ours = _ours, None
@@ -66,14 +66,14 @@ def _named(name: str) -> ClaudeCodeModel:
 
 
 def _put(function: _Infer, former: _Infer) -> None:
-    """Puts a function in the place of another, wherever pydantic-ai has that."""
+    """Replaces a function in all modules of pydantic-ai that have it."""
     for module in _modules():
         if vars(module).get(_NAME) is former:
             setattr(module, _NAME, function)
 
 
 def _modules() -> Iterator[ModuleType]:
-    """The modules of pydantic-ai. Those that are not imported yet will find what is in the first."""
+    """The modules of pydantic-ai. Modules imported later take the function from the first one."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and name.partition(".")[0] == "pydantic_ai":
             yield module

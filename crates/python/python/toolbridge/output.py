@@ -1,4 +1,4 @@
-"""Output that fits a schema: what the CLI is asked for, and what becomes of its answer."""
+"""Structured output: the schema that the CLI gets, and the conversion of its answer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import from_json, to_json
 
 CLI_TOOL = "StructuredOutput"
-"""The tool of the CLI's own with which the model hands in its output."""
+"""The CLI's tool with which the model submits its output."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What kind of output a request wants."""
+    """The kind of output that a request wants."""
 
     schema: dict[str, Any] | None = None
-    """The JSON Schema that the output has to fit, if any."""
+    """The JSON Schema of the output, if any."""
     tools: tuple[ToolDefinition, ...] = ()
-    """The output tools whose call the output stands for; without them it stands for itself, as text."""
+    """The output tools that the output is a call of; without them it is returned as text."""
     is_choice: bool = False
-    """Whether the output says which of the tools it is for."""
+    """Whether the output names the tool that it is for."""
     text_kind: str | None = None
-    """What it says it is for when it is plain text instead; `None` if it may not be."""
+    """The kind that marks plain text; `None` if plain text is not allowed."""
 
     @property
     def may_be_text(self) -> bool:
@@ -34,7 +34,7 @@ class Wanted:
         return self.text_kind is not None
 
     def part(self, output: str) -> ModelResponsePart:
-        """The part of the response that the output, a JSON text, is."""
+        """The response part for the output, which is JSON text."""
         if not self.tools:
             return TextPart(output)
         if not self.is_choice:
@@ -45,30 +45,30 @@ class Wanted:
         return ToolCallPart(chosen["kind"], to_json(chosen["value"]).decode())
 
 
-# A choice whose kind comes first, as the schema has it.
+# A choice with its kind first, as in the schema.
 _CHOICE = re.compile(r'\s*\{\s*"output"\s*:\s*\{\s*"kind"\s*:\s*"([^"\\]*)"\s*,\s*"value"\s*:\s*')
 
 
 @dataclass
 class Writing:
-    """An output that the model is writing."""
+    """An output that is being streamed."""
 
     wanted: Wanted
     call_id: str
     tool: str | None = None
-    """The output tool that it is for, as soon as that is known; without, it is text."""
+    """The output tool, once it is known; `None` for text."""
     _json: str = ""
     _start: int | None = None
-    """Where what it is begins, behind what says what it is for."""
+    """Where the value begins, after the kind."""
     _passed: int = 0
 
     @property
     def is_passed(self) -> bool:
-        """Whether something of it has been passed on."""
+        """Whether a part of it was already emitted."""
         return self._passed > 0
 
     def add(self, json: str) -> str:
-        """Takes the next piece of the JSON text; returns what can be passed on: JSON text, or text."""
+        """Adds the next piece of JSON text; returns what can be emitted: JSON text, or text."""
         if not self.wanted.is_choice:
             self.tool = self.wanted.tools[0].name if self.wanted.tools else None
             self._passed += len(json)
@@ -79,7 +79,7 @@ class Writing:
                 return ""
             self._start, kind = found.end(), found[1]
             self.tool = None if kind == self.wanted.text_kind else kind
-        # The last brackets may be those around it.
+        # The last brackets may be those of the enclosing object.
         data = self._json[self._start :].rstrip("} \n\r\t")
         if self.tool is None:
             data = from_json(data, allow_partial="trailing-strings") if data else ""
@@ -88,7 +88,7 @@ class Writing:
 
 
 def wanted(parameters: ModelRequestParameters) -> Wanted:
-    """What kind of output these parameters want."""
+    """The kind of output that these parameters want."""
     if parameters.output_mode == "native" and parameters.output_object is not None:
         return Wanted(_described(parameters.output_object.json_schema, parameters.output_object.description))
     tools = tuple(parameters.output_tools)
@@ -101,7 +101,7 @@ def wanted(parameters: ModelRequestParameters) -> Wanted:
 
 
 def _text_kind(tools: tuple[ToolDefinition, ...]) -> str:
-    """A name for plain text that none of the tools has."""
+    """A kind for plain text that is not the name of a tool."""
     kind = "text"
     while any(tool.name == kind for tool in tools):
         kind = f"plain_{kind}"
@@ -113,11 +113,11 @@ def _described(schema: dict[str, Any], description: str | None) -> dict[str, Any
 
 
 def _choice(tools: tuple[ToolDefinition, ...], text_kind: str | None) -> dict[str, Any]:
-    """A schema of which exactly one branch fits; each says its name."""
+    """A schema with exactly one matching branch; each has its name."""
     definitions: dict[str, Any] = {}
     branches: list[dict[str, Any]] = []
     for tool in tools:
-        # As a definition of its own, with its own definitions inside, so that no two of them meet.
+        # As a separate definition that contains its own definitions, so that names cannot collide.
         definitions[tool.name] = _moved(tool.parameters_json_schema, f"#/$defs/{tool.name}/$defs/")
         branches.append(_branch(tool.name, {"$ref": f"#/$defs/{tool.name}"}, tool.description))
     if text_kind is not None:
@@ -136,7 +136,7 @@ def _branch(name: str, value: dict[str, Any], description: str | None) -> dict[s
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """A schema whose references to its own definitions lead to another place."""
+    """A schema with its references to its own definitions adjusted to another location."""
     if isinstance(schema, dict):
         return {
             key: value.replace("#/$defs/", place, 1)

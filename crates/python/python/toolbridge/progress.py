@@ -1,4 +1,4 @@
-"""How far a tool is, for its caller."""
+"""Progress reports of tools to their callers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from . import _native
 from .results import encodable
 
 current_call: ContextVar[_native.Call | None] = ContextVar("toolbridge_current_call", default=None)
-"""The call that this task, or this worker thread, works on."""
+"""The call that this task or worker thread is handling."""
 
 
 def report_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Tells the caller of the tool how far it is. Does nothing outside of a tool, or where it is not wanted.
+    """Reports a tool's progress to its caller. Does nothing outside of a tool, or if it is not wanted.
 
     Args:
-        progress: How much is done; it should grow with each report.
-        total: How much there is to do, if that is known.
+        progress: How much is done; it should increase with each report.
+        total: The total amount, if known.
         message: What is being done.
     """
     call = current_call.get()

@@ -1,4 +1,4 @@
-"""Questions of tools to a person, and who answers them."""
+"""Questions of tools to the user, and the functions that answer them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .progress import current_call
 T = TypeVar("T")
 
 Action: TypeAlias = Literal["accept", "decline", "cancel", "nobody"]
-"""What became of a question: `nobody` says that there was nobody to ask."""
+"""The outcome of a question; with `nobody` there was no user to ask."""
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """What became of a question. It is true if the person has answered."""
+    """The outcome of a question. It is true if the user has answered."""
 
     action: Action
     value: T | None = None
-    """What was answered, if anything was."""
+    """The answer, if there is one."""
 
     def __bool__(self) -> bool:
         return self.action == "accept"
@@ -46,18 +46,18 @@ async def ask(message: str, kind: Any = ...) -> Answer[Any]: ...
 
 
 async def ask(message: str, kind: Any = str) -> Answer[Any]:
-    """Asks the person on whose behalf the tool is called, and waits for the answer.
+    """Asks the user on whose behalf the tool is called, and waits for the answer.
 
-    Outside of a tool, and where the client has nobody to ask, the action is `nobody`. When the call is
-    cancelled, so is the question.
+    Outside of a tool, or if the client cannot ask a user, the action is `nobody`. If the call is cancelled,
+    so is the question.
 
     Args:
-        message: What the person reads.
-        kind: What to ask for: `str`, `int`, `float`, `bool`, an enum or `Literal` of texts, or a model,
-            dataclass or `TypedDict` whose fields are such.
+        message: The text that the user sees.
+        kind: The type of the answer: `str`, `int`, `float`, `bool`, an enum or `Literal` of strings, or a
+            model, dataclass or `TypedDict` with fields of these types.
 
     Raises:
-        QuestionError: When `kind` cannot be asked for, the client fails to ask, or the answer does not fit.
+        QuestionError: If `kind` is not supported, the client fails to ask, or the answer does not fit.
     """
     call = current_call.get()
     if call is None:
@@ -76,7 +76,7 @@ def ask_sync(message: str, kind: Any = ...) -> Answer[Any]: ...
 
 
 def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
-    """The same as `ask` for functions that are not `async`: the thread waits for the answer."""
+    """Like `ask`, for functions that are not `async`: blocks the thread until the answer arrives."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -103,7 +103,7 @@ def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
 
 
 class _AtOnce:
-    """Where no event loop is: what would be called there is called where it comes from."""
+    """A stand-in for an event loop: runs callbacks immediately in the calling thread."""
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
@@ -113,7 +113,7 @@ class _AtOnce:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the answer is to be delivered."""
+    """Where the answer is delivered."""
 
     loop: asyncio.AbstractEventLoop | _AtOnce
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
@@ -149,18 +149,17 @@ def _read(adapter: TypeAdapter[Any], answer: bytes) -> Answer[Any]:
 
 @dataclass(frozen=True)
 class AskRequest:
-    """What a tool, or an MCP server of the run, wants to know from a person."""
+    """A question of a tool, or of an MCP server of the run, to the user."""
 
     server_name: str
-    """The MCP server whose tool asks; that of this process's tools is `pydantic_tools`, unless it has another
-    name."""
+    """The MCP server whose tool asks; for this process's tools it is `pydantic_tools`, unless renamed."""
     message: str
-    """What the person is to read."""
+    """The text for the user."""
     schema: dict[str, Any]
-    """What an answer looks like: the JSON Schema of a flat object. A plain value is asked for as an object of
-    one field."""
+    """The JSON Schema of the answer, a flat object. A plain value is asked for as an object with one
+    field."""
     url: str | None = None
-    """The page that a server sends the person to, where it does that instead of showing a form."""
+    """The page to which a server sends the user instead of showing a form."""
 
 
 OnAsk: TypeAlias = Callable[[AskRequest], Any | Awaitable[Any]]
@@ -168,7 +167,7 @@ OnAsk: TypeAlias = Callable[[AskRequest], Any | Awaitable[Any]]
 
 
 async def answered_by(on_ask: OnAsk, call: _native.Call) -> bytes:
-    """Asks, and writes the answer as the native module reads it."""
+    """Calls the function, and serialises its answer for the native module."""
     asked = from_json(call.arguments)
     answer = on_ask(AskRequest(call.name, asked["message"], asked["schema"] or {}, asked["url"]))
     if inspect.isawaitable(answer):

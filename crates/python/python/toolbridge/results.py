@@ -1,4 +1,4 @@
-"""What a tool returns, as an MCP result."""
+"""Converts the return values of tools to MCP results."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 
 def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
-    """The JSON text of the MCP result for what a tool returned.
+    """The JSON text of the MCP result for a tool's return value.
 
-    A structured one has the value as an object too, and not only as text.
+    A structured result also has the value as an object, not only as text.
 
     Raises:
-        PydanticSerializationError: When there is no JSON for it. The message says why.
+        PydanticSerializationError: If it cannot be represented as JSON. The message has the reason.
     """
     try:
         return _result(tool, value, is_structured)
-    except BaseException as error:  # it may run the user's code
+    except BaseException as error:  # serialising may run user code
         reason = encodable(str(error)) if isinstance(error, Exception) else type(error).__name__
         said = f"what tool `{tool}` returned cannot be sent: {reason}"
         raise PydanticSerializationError(said) from error
 
 
 def _result(tool: str, value: Any, is_structured: bool) -> bytes:
-    if type(value) is str:  # most are, and are done with soon
+    if type(value) is str:  # the fast path: most results are strings
         return to_json({"content": [_text(value)]})
     if isinstance(value, ToolDenied):
         return error_result(value.message)
@@ -48,26 +48,26 @@ def _result(tool: str, value: Any, is_structured: bool) -> bytes:
     else:
         blocks = _blocks(tool, value)
     result = to_json({"content": blocks})
-    # A client may show nothing but this, so it has to be all there is.
+    # A client may show only the structured content, so it has to be complete.
     if is_structured and len(blocks) == 1 and not isinstance(value, str | ToolReturn):
         written = blocks[0].get("text", "")
         if written.startswith("{"):
-            # JSON already, and it may be large.
+            # It is already JSON, and may be large.
             return b"".join((result[:-1], b',"structuredContent":', written.encode(), b"}"))
     return result
 
 
 def encodable(text: str) -> str:
-    """The text in characters that all have an encoding.
+    """The text without characters that cannot be encoded.
 
-    A lone surrogate has none, but Python makes them of bytes that are no text, as in names of files. They are
-    shown by their number.
+    Python creates lone surrogates from bytes that are not valid text, such as in file names. They are
+    escaped.
     """
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def error_result(message: str) -> bytes:
-    """The JSON text of an MCP result that says what went wrong."""
+    """The JSON text of an MCP result with an error message."""
     return to_json({"content": [_text(encodable(message))], "isError": True})
 
 
@@ -91,7 +91,7 @@ def _blocks(tool: str, value: Any) -> list[dict[str, Any]]:
 
 
 def _check_numbers(value: Any) -> None:
-    """Refuses numbers that JSON does not have, which would be written as `null`."""
+    """Rejects numbers that JSON does not support, which would be written as `null`."""
     plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants")
     for number in _numbers(plain):
         if not math.isfinite(number):
@@ -107,7 +107,7 @@ def _numbers(plain: Any) -> Iterator[float]:
 
 
 def _more(content: Any) -> Iterable[dict[str, Any]]:
-    """What a `ToolReturn` says besides its value."""
+    """The additional content of a `ToolReturn`."""
     if content is None:
         return []
     items = [content] if isinstance(content, str) else content

@@ -1,4 +1,4 @@
-"""What a server of tools says of itself."""
+"""What a server of tools reports about itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .settings import as_json
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """How the server of the tools introduces itself to its clients."""
+    """What the server of the tools reports about itself to its clients."""
 
     name: str | None = None
     """Its name; `toolbridge` by default."""
@@ -20,5 +20,5 @@ class ServerInfo:
 
 
 def said(server: ServerInfo | None) -> dict[str, str] | None:
-    """What the native module is told about a server."""
+    """The server's information for the native module."""
     return None if server is None else as_json(asdict(server))

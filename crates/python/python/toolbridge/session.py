@@ -1,4 +1,4 @@
-"""Functions of this process for an MCP client that another program starts."""
+"""Serves functions of this process to an MCP client that another program starts."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ Offer: TypeAlias = (
 """What a session can offer."""
 
 _MODEL = TestModel()
-"""What contexts of tools have for a model, where none asks."""
+"""The model in the context of tools, if there is no real one."""
 
 _PARK_CHARS = 25_000
-"""How long results may be that are not kept."""
+"""The default length above which results are kept in the process."""
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Removes the files of sessions that are still open, while there is an interpreter to do so."""
+    """Removes the files of open sessions at exit, while the interpreter still works."""
     for session in list(_open):
         session.close()
 
 
 def _unlock_all() -> None:
-    """A thread that held a lock while the process was forked is not there to let go of it."""
+    """Resets locks in a forked child: the thread that held one does not exist there."""
     for session in list(_open):
         session._lock = threading.RLock()
 
@@ -68,27 +68,27 @@ os.register_at_fork(after_in_child=_unlock_all)
 
 
 class ToolHints(TypedDict, total=False):
-    """What clients are to know of a tool besides its name, description and parameters."""
+    """What clients should know about a tool besides its name, description and parameters."""
 
     read_only: bool | None
-    """Whether it changes nothing. Its calls may then run side by side."""
+    """Whether it changes nothing. Its calls may then run in parallel."""
     parallel: bool | None
-    """Whether its calls may run side by side though it changes something. The CLI makes such calls one after
-    the other all the same; several clients, or others, do not."""
+    """Whether its calls may run in parallel although it changes something. The CLI still makes such calls one
+    after the other; several clients do not."""
     title: str | None
-    """A name for people."""
+    """A display name."""
     destructive: bool | None
-    """Whether what it changes may be lost."""
+    """Whether its changes may destroy data."""
     idempotent: bool | None
-    """Whether a second call with the same arguments changes nothing more."""
+    """Whether a second call with the same arguments has no further effect."""
     open_world: bool | None
-    """Whether it deals with things outside, such as the web."""
+    """Whether it accesses external systems, such as the web."""
     max_result_chars: int | None
-    """How long a result may be before the CLI hands it to the model as a file."""
+    """The maximum length of a result before the CLI gives it to the model as a file."""
 
 
 def _made(tool: Callable[..., Any] | Tool[Any], hints: ToolHints) -> Tool[Any]:
-    """A tool, with those hints."""
+    """A tool with those hints."""
     unknown = hints.keys() - ToolHints.__annotations__.keys()
     if unknown:
         raise TypeError(
@@ -104,7 +104,7 @@ def _made(tool: Callable[..., Any] | Tool[Any], hints: ToolHints) -> Tool[Any]:
 
 
 def _at_once(name: str, work: Coroutine[Any, Any, _Made]) -> _Made:
-    """What comes of work that waits for nothing: in any thread, and on the event loop that it would need."""
+    """Runs a coroutine that never waits, from any thread, even one that runs an event loop."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -118,11 +118,11 @@ def _at_once(name: str, work: Coroutine[Any, Any, _Made]) -> _Made:
 
 
 class Session:
-    """Functions of this process on a socket, for the Claude Code CLI or any other MCP client.
+    """Serves functions of this process on a socket, for the Claude Code CLI or any other MCP client.
 
-    As `async with`, they run on the event loop there; as `with`, on one in a thread of its own. Functions
-    that are not `async` run in worker threads. Leaving the context removes the session's files, and so does
-    the end of the program.
+    With `async with`, they run on the current event loop; with `with`, on an event loop in a separate thread.
+    Functions that are not `async` run in worker threads. The session's files are removed when the context is
+    left, or when the program exits.
 
     >>> def add(a: int, b: int) -> int:
     ...     "Adds two numbers"
@@ -132,7 +132,7 @@ class Session:
     >>> server["type"]
     'stdio'
 
-    Or one by one, with what clients are to know of each, also while the session runs:
+    Or one by one, with hints for clients, also while the session runs:
 
     >>> session = Session()
     >>> @session.tool(read_only=True)
@@ -152,22 +152,22 @@ class Session:
         names_dir: str | os.PathLike[str] | None = None,
         park: int | bool = False,
     ) -> None:
-        """A session that has not started.
+        """Creates a session; entering its context starts it.
 
         Args:
             tools: Functions, whose signatures and docstrings become the schemas; tools; toolsets; documents;
-                other MCP servers, which are started and ended with the session; tools of other machines; or
+                other MCP servers, which are started and stopped with the session; tools of other machines; or
                 lists of those.
             name: The name under which `toolbridge attach` finds it: 1 to 48 characters of `A-Z a-z 0-9 _ -`.
-                Several sessions may have the same one. Without a name it is not found.
+                Several sessions may have the same name. Without a name it cannot be found.
             instructions: What a model should know before it uses the tools.
-            server: What the session's MCP server says of itself besides: its name and its version.
-            deps: What tools that take a `RunContext` find in it.
-            directory: Where its files are, instead of the temporary directory.
-            names_dir: Where its name is made known, instead of the user's own directory of names. It must
-                belong to this user alone.
-            park: Keep results of more characters than this in the process, 25,000 if it is `True`. The model
-                gets a handle, and where it passes that to another tool, the text is put in its place.
+            server: The name and version that the session's MCP server reports.
+            deps: The dependencies in the `RunContext` of tools.
+            directory: The directory for its files, instead of the temporary directory.
+            names_dir: The directory in which its name is published, instead of the user's default one. Only
+                this user may have access to it.
+            park: Keep results with more characters than this in the process; `True` means 25,000. The model
+                gets a handle; if it passes the handle to another tool, that tool receives the text.
         """
         given = Given.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
         self._toolsets, self._documents, self._servers = given.toolsets, given.documents, given.servers
@@ -176,7 +176,7 @@ class Session:
         self._served: dict[str, Served] = {}
         """By the same names, while the session runs."""
         self._lock = threading.RLock()
-        """Held while `_tools` changes, and what is served with it."""
+        """Protects `_tools` and what is served."""
         self._name = name
         self._names_dir = None if names_dir is None else Path(names_dir)
         if instructions is not None:
@@ -200,7 +200,7 @@ class Session:
     def tool(
         self, function: Callable[..., Any] | None = None, /, **hints: Unpack[ToolHints]
     ) -> Callable[..., Any]:
-        """Adds a function, as a decorator; it stays what it is. See `add`."""
+        """Adds a function, as a decorator, and returns it unchanged. See `add`."""
 
         def add(function: _Function) -> _Function:
             self.add(function, **hints)
@@ -209,17 +209,16 @@ class Session:
         return add if function is None else add(function)
 
     def add(self, tool: Callable[..., Any] | Tool[Any], /, **hints: Unpack[ToolHints]) -> None:
-        """Adds a function or a tool. Clients of a session that runs are told, and offer it to their models.
+        """Adds a function or a tool. Clients of a running session are notified, and offer it to their models.
 
-        It can be called in any thread, and by tools of the session.
+        May be called from any thread, and by tools of the session.
 
         Args:
             tool: A function, whose signature and docstring become the schema, or a tool.
-            hints: What clients are to know of it besides.
+            hints: What clients should know about it.
 
         Raises:
-            InvalidRequestError: When it can be no tool, or there is one of that name. The session is then as
-                before.
+            InvalidRequestError: If it cannot be a tool, or its name is taken. The session is then unchanged.
         """
         made = _made(tool, hints)
         with self._lock:
@@ -233,15 +232,16 @@ class Session:
             self._tools[made.name] = made
 
     def remove(self, name: str) -> bool:
-        """Removes a function or a tool; clients of a session that runs are told. Its calls under way go on.
+        """Removes a function or a tool; clients of a running session are notified. Running calls continue.
 
-        It can be called in any thread, and by tools of the session. Tools of toolsets and documents stay.
+        May be called from any thread, and by tools of the session. Tools of toolsets and documents cannot be
+        removed.
 
         Returns:
-            Whether there was one.
+            Whether it existed.
         """
         with self._lock:
-            # Held here until it is gone there: what is deleted with it may call this session again.
+            # Keep a reference until the native module has removed it: finalizers may call this session again.
             one = self._served.get(name)
             if (session := self._session) is not None and one is not None:
                 session.remove(one.definition.name)
@@ -249,18 +249,18 @@ class Session:
             return self._tools.pop(name, None) is not None
 
     def mcp_config(self, name: str = DEFAULT_SERVER_NAME) -> dict[str, Any]:
-        """The whole object for `claude --mcp-config`, with this session as the server of that name."""
+        """The complete object for `claude --mcp-config`, with this session as the server of that name."""
         config: dict[str, Any] = from_json(self._running.mcp_config(name))
         return config
 
     @property
     def socket_path(self) -> Path:
-        """The socket."""
+        """The path of the socket."""
         return Path(self._running.socket_path)
 
     @property
     def schema_path(self) -> Path:
-        """The file that tells a bridge of the tools."""
+        """The path of the file with the tools' schemas, for a bridge."""
         return Path(self._running.schema_path)
 
     @property
@@ -297,7 +297,7 @@ class Session:
         return self
 
     def _start(self, host: Host, ready: list[tuple[Tool[Any], Served | None]]) -> _native.Session:
-        """Starts to serve the tools that there are now: some may have come or gone since `ready` was made."""
+        """Starts to serve the current tools: some may have been added or removed since `ready` was made."""
         own: dict[str, Served] = {}
         for name, tool in list(self._tools.items()):
             known = [one for of, one in ready if of is tool]
@@ -314,7 +314,7 @@ class Session:
             None if self._server is None else to_json(said(self._server)),
             self._park,
         )
-        # What is removed later is to be gone; until then the native module has it.
+        # The native module holds the tools, so that removed ones can be freed.
         host.toolbox.tools.clear()
         self._session, self._served = session, own
         return session
@@ -326,9 +326,9 @@ class Session:
             await stack.aclose()
 
     def close(self) -> None:
-        """Removes the session's files at once, and waits for nothing. What still runs in it is cancelled.
+        """Removes the session's files immediately without waiting. Running calls are cancelled.
 
-        Leaving the context does more. This is for the end of a program, which sees to it by itself.
+        Leaving the context does more. This runs automatically when the program exits.
         """
         session, self._session, self._served = self._session, None, {}
         if session is not None:
@@ -349,7 +349,7 @@ class Session:
 
 
 class _Thread:
-    """An event loop in a thread, for a session in a program that has none."""
+    """An event loop in a thread, for a session in a program without one."""
 
     def __init__(self, session: Session) -> None:
         self.started: Future[None] = Future()
@@ -361,7 +361,7 @@ class _Thread:
         self._thread.start()
 
     def _run(self, session: Session) -> None:
-        # There may not even be a loop to be had.
+        # Creating the loop may fail, too.
         try:
             asyncio.run(self._serve(session))
         except BaseException as error:

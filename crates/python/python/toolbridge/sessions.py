@@ -1,4 +1,4 @@
-"""The conversations that the CLI keeps."""
+"""The conversations that the CLI stores."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from .answer import SYSTEM, Reader
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """What is known of a conversation without reading all of it."""
+    """A summary of a conversation."""
 
     session_id: str
     """Its id, for `resume`."""
     title: str | None
-    """Its title, given by somebody or by the CLI."""
+    """Its title, set by a user or by the CLI."""
     tag: str | None
-    """Its tag, if somebody has given it one."""
+    """Its tag, if it has one."""
     first_prompt: str | None
-    """The beginning of what was said first."""
+    """The beginning of the first prompt."""
     directory: str | None
-    """Where the CLI worked."""
+    """The CLI's working directory."""
     modified: datetime
-    """When something was last written to it."""
+    """When it was last changed."""
     created: datetime | None
-    """When it began."""
+    """When it was created."""
     bytes: int
-    """How long its file is."""
+    """The size of its file."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class SessionMessage:
     """One message of a conversation."""
 
     id: str
-    """Its id, for `resume_session_at` and `fork`. What one answer has done may be several messages."""
+    """Its id, for `resume_session_at` and `fork`. One answer may consist of several messages."""
     message: ModelMessage
-    """What was said or done."""
+    """The message itself."""
 
 
 class Sessions:
-    """The conversations that the CLI keeps for a model's working directory, or for all directories.
+    """The conversations that the CLI stores for a model's working directory, or for all directories.
 
-    `ClaudeCodeModel.sessions` makes it. All that it does blocks until files are read or written.
+    Created by `ClaudeCodeModel.sessions`. All methods block while they read or write files.
     """
 
     def __init__(self, ask: Callable[[bytes], bytes], reader: Reader, *, everywhere: bool) -> None:
@@ -66,15 +66,16 @@ class Sessions:
         return from_json(self._ask(to_json({"what": what, "everywhere": self._everywhere, **given})))
 
     def list(self) -> Sequence[SessionInfo]:
-        """What there is, the newest first."""
+        """All conversations, newest first."""
         return [_info(one) for one in self._done("list")]
 
     def get(self, session_id: str) -> SessionInfo:
-        """What is known of one of them."""
+        """The summary of one conversation."""
         return _info(self._done("get", session_id=session_id))
 
     def messages(self, session_id: str) -> Sequence[SessionMessage]:
-        """What was said and done in it. Where somebody has gone back and said something else, that."""
+        """The messages of a conversation. If the user went back and continued differently, the last
+        branch."""
         said = self._done("messages", session_id=session_id)
         return [SessionMessage(one["id"], self._message(one["message"])) for one in said]
 
@@ -90,19 +91,19 @@ class Sessions:
         return history
 
     def rename(self, session_id: str, title: str) -> None:
-        """Gives it another title."""
+        """Changes its title."""
         self._done("rename", session_id=session_id, title=title)
 
     def tag(self, session_id: str, tag: str | None) -> None:
-        """Gives it a tag, or takes it away."""
+        """Sets or removes its tag."""
         self._done("tag", session_id=session_id, tag=tag)
 
     def delete(self, session_id: str) -> None:
-        """Removes it for good, with what its agents did. One that a CLI has open is not removed."""
+        """Deletes it permanently, with what its agents did. One that a CLI has open is not deleted."""
         self._done("delete", session_id=session_id)
 
     def fork(self, session_id: str, *, up_to: str | None = None, title: str | None = None) -> str:
-        """Makes a copy, up to the message with that id or of all of it, and returns the copy's id."""
+        """Copies it, up to the message with that id or completely, and returns the copy's id."""
         copy: str = self._done("fork", session_id=session_id, up_to=up_to, title=title)
         return copy
 

@@ -1,4 +1,4 @@
-"""A response as it comes."""
+"""A streamed response."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from .output import CLI_TOOL, Writing
 
 @dataclass
 class ClaudeCodeStreamedResponse(StreamedResponse):
-    """The events of a request, as pydantic-ai's."""
+    """Converts the events of a request to pydantic-ai's."""
 
     _stream: _native.Stream
     _reader: Reader
     _model_name: str
     _stop: Stop
     _answered: Callable[[], None] = lambda: None
-    """Is told that the whole answer is there."""
+    """Called when the answer is complete."""
     _deferred: Callable[
         [Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None
     ] = lambda _: None
-    """Says what an answer has that ended at a call which cannot be made now."""
+    """Returns the parts and usage of an answer that ended at a call that cannot be made now."""
     cli_response: CLIResponse | None = field(default=None, init=False)
-    """What the CLI says about the answer, once it is complete."""
+    """What the CLI reports about the answer, once it is complete."""
     _final: list[ModelResponsePart] | None = field(default=None, init=False)
-    """The parts of the answer in their order, where some were streamed as something else."""
+    """The final parts in order, if some were streamed as something else."""
     _writing: Writing | None = field(default=None, init=False)
-    """The output, while the model writes it,"""
+    """The output, while the model writes it."""
     _written: set[int] = field(default_factory=set, init=False)
-    """the parts that it was streamed as,"""
+    """The parts that the output was streamed as."""
     _output_id: str = field(default_factory=lambda: ToolCallPart("").tool_call_id, init=False)
-    """and the id of its call, however often the model tries."""
+    """The id of the output's call; the same for all attempts of the model."""
     _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
     _block: int = field(default=0, init=False)
     """The block that deltas belong to."""
     _streamed: str = field(default="", init=False)
-    """What has come of it."""
+    """The text of the block so far."""
     _handed_in: list[ModelResponsePart] = field(default_factory=list, init=False)
-    """How the model handed in its output."""
+    """The calls with which the model submitted its output."""
     _said: list[str] = field(default_factory=list, init=False)
-    """Text that waits for the output."""
+    """Text that is held back until the output."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         while events := await completed(self._stream.next, stop=self._stop):
@@ -85,7 +85,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
 
     def _text(self, delta: str) -> Iterator[ModelResponseStreamEvent]:
         if self._reader.wanted.may_be_text:
-            return  # the output says whether it is text; until then this must not be taken for it
+            return  # the output decides whether this is text; until then it must not be emitted as output
         self._streamed += delta
         yield from self._parts_manager.handle_text_delta(vendor_part_id=self._block, content=delta)
 
@@ -97,7 +97,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             )
 
     def _whole(self, part: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
-        """A part that is complete. Text and thoughts have mostly come already, in pieces."""
+        """A complete part. Most text and thoughts have already been streamed in pieces."""
         known = self._reader.part(part)
         if isinstance(known, TextPart | ThinkingPart):
             rest = known.content.removeprefix(self._streamed)
@@ -116,7 +116,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
 
     def _output(self, call_id: str, json: str) -> Iterator[ModelResponseStreamEvent]:
-        """A piece of the output. The call that hands it in comes first: what was said before is no output."""
+        """A piece of the output. The call that submits it comes first: earlier text is not output."""
         parts, writing = self._parts_manager, self._writing
         if writing is None or writing.call_id != call_id:
             self._writing = writing = Writing(self._reader.wanted, call_id)
@@ -130,7 +130,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield self._noted(event)
             return
         if is_first:
-            # One that the model writes again takes the place of the last.
+            # A repeated output replaces the previous one.
             begun = parts.handle_tool_call_part(
                 vendor_part_id=CLI_TOOL, tool_name=writing.tool, args="", tool_call_id=self._output_id
             )
@@ -172,22 +172,22 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                     yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
 
     def get(self) -> ModelResponse:
-        """The response as far as it has come."""
+        """The response so far."""
         response = super().get()
         return response if self._final is None else replace(response, parts=self._final)
 
     def _held(self, output: ModelResponsePart) -> Iterator[ModelResponsePart]:
-        """What was said before the output, where text alone could have been taken for it."""
+        """The text before the output, if it could have been mistaken for the output."""
         for text in self._said:
             is_text = isinstance(output, TextPart)
             yield TextPart(text) if is_text else ThinkingPart(text, provider_name=SYSTEM)
 
     def interrupt(self) -> None:
-        """Interrupts the answer, as a user would. It ends with a `CLIInterruptedError`."""
+        """Interrupts the answer, like a user would. It ends with a `CLIInterruptedError`."""
         self._stream.interrupt()
 
     async def close_stream(self) -> None:
-        """Ends the request, if it still runs."""
+        """Ends the request, if it is still running."""
         self._stream.close()
 
     @property

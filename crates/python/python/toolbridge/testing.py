@@ -1,9 +1,9 @@
-"""Tests of agents, offline: the real CLI, no account, and a script in place of the model.
+"""Offline tests of agents: the real CLI without an account, and a scripted model.
 
-`ScriptedModel` plays the model. With pytest there is a fixture, too; a `conftest.py` that says
-`pytest_plugins = ["toolbridge.testing"]` has it.
+`ScriptedModel` replaces the model. There is also a pytest fixture; enable it in a `conftest.py` with
+`pytest_plugins = ["toolbridge.testing"]`.
 
-PYTEST_DONT_REWRITE: there is no assertion here, and whoever imports this first is not to be warned.
+PYTEST_DONT_REWRITE: there are no assertions here, and an early import must not cause a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .model import ClaudeCodeModel
 __all__ = ["RecordedRequest", "RecordedResult", "ScriptedModel"]
 
 _CLI = "TOOLBRIDGE_TEST_CLAUDE"
-"""Names the CLI to test with, instead of the one that is found."""
+"""The variable with the CLI to test with, instead of the one that is found."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RecordedResult:
     content: Any
     """The content as it was sent: a string, or a list of blocks."""
     text: str
-    """The text of all text blocks, without what the CLI may put behind it."""
+    """The text of all text blocks, without what the CLI may append."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class RecordedRequest:
     """A request as the model saw it."""
 
     prompt: str
-    """What the user said last, without tool results and without reminders of the CLI's."""
+    """The last user prompt, without tool results and the CLI's reminders."""
     system: str
-    """The system prompt, with an agent's instructions and the few lines that the CLI adds."""
+    """The system prompt, with an agent's instructions and the lines that the CLI adds."""
     tools: list[str]
     """The names of the tools that were offered, such as `mcp__pydantic_tools__add`."""
     tool_results: list[RecordedResult]
     """The tool results of the last message that has any."""
     turn: int
-    """Which turn of its conversation this asked for, from 0."""
+    """The turn of its conversation that this requested, from 0."""
     body: dict[str, Any]
-    """All of it, as the Messages API has it."""
+    """The whole body, in the format of the Messages API."""
 
 
 def _request(said: dict[str, Any]) -> RecordedRequest:
@@ -62,28 +62,28 @@ def _request(said: dict[str, Any]) -> RecordedRequest:
 
 
 class _OfflineModel(ClaudeCodeModel):
-    """A model that no provider is behind, so that pydantic-ai's `ALLOW_MODEL_REQUESTS` is not about it."""
+    """A model without a provider, so that pydantic-ai's `ALLOW_MODEL_REQUESTS` does not apply to it."""
 
     def _check_allowed(self) -> None:
         pass
 
 
 class ScriptedModel:
-    """A model on loopback that answers by a script, and records what it was sent.
+    """A scripted model server on loopback that records its requests.
 
-    Each turn of the script is an answer, and `---` stands between two turns. A line is a part of the answer:
-    `text The sum is {result}.` says something, with what the tool answered; `call add {"a": 1, "b": 2}` calls
-    a tool by its own name. docs/TESTING.md has all there is.
+    Each turn of the script is an answer; turns are separated by `---`. A line is a part of the answer: `text
+    The sum is {result}.` is text that includes the tool's result; `call add {"a": 1, "b": 2}` calls a tool by
+    its own name. docs/TESTING.md describes the whole syntax.
 
-    The turn is chosen by each request alone, by the number of answers that it holds. So several conversations
-    can share a model. A request past the script's end fails with an error that says so.
+    The turn is determined by each request alone, from the number of answers that it contains. So several
+    conversations can share a model. A request after the end of the script fails with a clear error.
     """
 
     def __init__(self, script: str) -> None:
-        """Starts it. Leaving its context, or `close`, ends it.
+        """Starts the server. Leaving its context, or `close`, stops it.
 
         Raises:
-            InvalidRequestError: When the text is no script. It names the line.
+            InvalidRequestError: If the script is invalid. The error has the line.
         """
         self._native = _native.Scripted(script)
         self._last: tuple[list[RecordedRequest], int] | None = None
@@ -95,19 +95,19 @@ class ScriptedModel:
         self.close()
 
     def close(self) -> None:
-        """Closes its connections, and removes the CLI's home. What was recorded stays."""
+        """Closes its connections, and removes the CLI's home. The recorded requests stay."""
         self._last = (self.requests, self.overruns)
         self._native.close()
 
     def model(self, model_name: str | None = None, **settings: Any) -> ClaudeCodeModel:
-        """A model that runs in the real CLI and is answered by this script.
+        """A model that runs in the real CLI and gets its answers from this script.
 
-        All that the CLI sees of this machine is `environment`. It is the one that the variable
-        `TOOLBRIDGE_TEST_CLAUDE` names, else the one that every `ClaudeCodeModel` finds.
+        The CLI has only `environment` as its environment. The variable `TOOLBRIDGE_TEST_CLAUDE` selects the
+        CLI; the default is the one that every `ClaudeCodeModel` finds.
 
         Args:
-            model_name: The model to ask for.
-            settings: Settings of `ClaudeCodeModel`; `env` comes on top of `environment`.
+            model_name: The model to request.
+            settings: Settings of `ClaudeCodeModel`; `env` is added to `environment`.
         """
         env = {**self.environment, **(settings.pop("env", None) or {})}
         if path := os.environ.get(_CLI):
@@ -116,27 +116,27 @@ class ScriptedModel:
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """The requests so far, in the order in which they came."""
+        """The requests so far, in order."""
         if self._last is not None:
             return self._last[0]
         return [_request(said) for said in json.loads(self._native.requests())]
 
     @property
     def overruns(self) -> int:
-        """How many requests came past the script's end."""
+        """How many requests arrived after the end of the script."""
         return self._native.overruns() if self._last is None else self._last[1]
 
     @property
     def url(self) -> str:
-        """Where it listens, on this machine only."""
+        """Its URL, on loopback only."""
         return self._native.url
 
     @property
     def environment(self) -> dict[str, str]:
-        """All that a CLI, or a program that starts one, is to see of this machine.
+        """The complete environment for a CLI, or for a program that starts one.
 
-        That is a home which is empty at first, this process's PATH, `url`, and a key that is none. A whole
-        program is tested from outside with `subprocess.run(…, env=scripted.environment)`.
+        It has an initially empty home, this process's PATH, `url`, and a dummy key. To test a whole program
+        from outside, use `subprocess.run(…, env=scripted.environment)`.
         """
         return self._native.environment
 
@@ -149,7 +149,7 @@ else:
 
     @pytest.fixture
     def scripted_model() -> Iterator[Callable[[str], ScriptedModel]]:
-        """Makes scripted models; they end with the test."""
+        """Creates scripted models; they are closed with the test."""
         with ExitStack() as stack:
             yield lambda script: stack.enter_context(ScriptedModel(script))
 

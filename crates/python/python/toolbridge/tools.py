@@ -1,4 +1,4 @@
-"""The tools of a request: what the model is told about them, and how they are called."""
+"""The tools of a request: their descriptions for the model, and calling them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Toolsets: TypeAlias = (
         | Callable[..., Any]
     ]
 )
-"""One toolset, documents, a server, tools of other machines; or a sequence of those and of functions."""
+"""A toolset, documents, a server or tools of other machines; or a sequence of those and of functions."""
 
 END_PATIENCE_SECONDS = 1.0
 """How long the end of a request waits for its tools. One that blocks a thread cannot be stopped."""
@@ -61,13 +61,13 @@ _HINTS = {
 
 
 def read_only(function: Callable[..., Any]) -> Tool[Any]:
-    """Marks a function as a tool that changes nothing, so that its calls may run side by side."""
+    """Marks a function as a tool that changes nothing, so that its calls may run in parallel."""
     return Tool(function, metadata={"read_only": True})
 
 
 @dataclass
 class Given:
-    """What was given to offer, by its kind."""
+    """The given tools, sorted by kind."""
 
     toolsets: list[AbstractToolset[Any]] = field(default_factory=list)
     documents: list[_native.Documents] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Offered:
-    """What was given to offer: tools that Python calls, and others, whose calls it never sees."""
+    """The given tools: those that Python calls, and others, whose calls bypass Python."""
 
     toolset: AbstractToolset[Any]
     documents: tuple[_native.Documents, ...] = ()
@@ -100,7 +100,7 @@ class Offered:
 
 
 def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
-    """One toolset, and what is none, out of whatever was given. `own` gets the functions and tools."""
+    """Splits the given tools into one toolset and the rest. `own` gets the functions and tools."""
     given = Given.of(toolsets)
     if own is not None:
         given.toolsets.append(own)
@@ -112,15 +112,15 @@ def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offe
 
 
 def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
-    """Several toolsets as one."""
+    """Combines several toolsets into one."""
     return toolsets[0] if len(toolsets) == 1 else CombinedToolset(toolsets)
 
 
 def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What pydantic-ai can make a tool of, which wants a function with a name.
+    """A function that pydantic-ai can make a tool of, which requires a name.
 
     Raises:
-        InvalidRequestError: When the function can be none.
+        InvalidRequestError: If the function cannot be a tool.
     """
     inner, is_partial = function, False
     while isinstance(inner, partial):
@@ -153,12 +153,12 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
 def _named(
     outer: Callable[..., Any], function: Callable[..., Any], inner: Callable[..., Any], name: str
 ) -> Callable[..., Any]:
-    """A function that has the name and the docstring of the inner one, and the parameters that are left."""
+    """A function with the name and docstring of the inner one, and the remaining parameters."""
     hinted = inner if inspect.isroutine(inner) else type(inner).__call__
     outer.__name__ = outer.__qualname__ = name
     outer.__doc__ = inspect.getdoc(inner)
     outer.__module__ = getattr(inner, "__module__", __name__)
-    # What partial has given already cannot be given again.
+    # Arguments bound by `partial` cannot be given again.
     given = set(function.keywords) if isinstance(function, partial) else set()
     hints = get_type_hints(hinted, include_extras=True)
     signature = inspect.signature(function)
@@ -176,15 +176,15 @@ def _named(
 
 
 def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
-    """What calls a plain function with arguments as JSON text; `None` for a tool that needs its manager."""
+    """Calls a plain function with arguments as JSON text; `None` for a tool that needs its manager."""
     schema = tool.function_schema
     asks_for_more = (
         tool.prepare or tool.args_validator or tool.requires_approval or tool.timeout,
         schema.takes_ctx or schema.is_async,
-        # Not all of its arguments have a name.
+        # Some arguments have no name.
         schema.positional_fields or schema.var_positional_field,
     )
-    # An asynchronous `__call__`, and the like.
+    # For example an object with an asynchronous `__call__`.
     if any(asks_for_more) or not inspect.isroutine(schema.function):
         return None
     function, validate = schema.function, schema.validator.validate_json
@@ -192,12 +192,12 @@ def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
 
 
 def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = False) -> dict[str, Any]:
-    """What the native module is told about a tool.
+    """A tool's description for the native module.
 
     Args:
         tool: The tool.
-        for_model: Whether only a CLI of ours is told. It sends calls side by side only of what is read-only.
-        in_turn: Whether its calls are to take turns with all others.
+        for_model: Whether only our own CLI sees it. It runs only read-only tools in parallel.
+        in_turn: Whether its calls never run in parallel with others.
     """
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
@@ -207,7 +207,7 @@ def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = 
     for name, hint in _HINTS.items():
         values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
         said = next((value for value in values if value is not None), None)
-        # Clients take a tool that says nothing for one that changes something.
+        # Clients assume that a tool without hints changes something.
         if said is not None and (said or name != "read_only"):
             hints[hint] = said
     is_parallel = bool(metadata.get("parallel"))
@@ -228,14 +228,14 @@ def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = 
 
 
 def returns_object(tool: ToolDefinition) -> bool:
-    """Whether the tool returns a JSON object, by its signature."""
+    """Whether the tool returns a JSON object, according to its signature."""
     return bool(tool.return_schema) and (tool.return_schema or {}).get("type") == "object"
 
 
 async def manager_of(
     toolset: AbstractToolset[Any], model: Model, deps: Any, stack: AsyncExitStack
 ) -> ToolManager[Any]:
-    """A manager for a toolset that no agent runs. It is left when `stack` is."""
+    """A manager for a toolset that no agent runs. It is closed with `stack`."""
     context: RunContext[Any] = RunContext(deps=deps, model=model, usage=RunUsage())
     toolset = await toolset.for_run(context)
     await stack.enter_async_context(toolset)
@@ -248,29 +248,29 @@ class Served:
 
     definition: ToolDefinition
     manager: ToolManager[Any]
-    """Calls it,"""
+    """Calls the tool, unless `function` is set."""
     function: Callable[[bytes], Any] | None = None
-    """unless this does, with arguments as JSON text and in any thread."""
+    """Calls the tool with arguments as JSON text, in any thread."""
     for_model: bool = False
-    """Whether it is for a model of ours, and not for any client."""
+    """Whether it is for our own model, and not for any client."""
     in_turn: bool = False
-    """Whether its calls take turns, whatever it says of itself."""
+    """Whether its calls run one at a time, whatever its hints are."""
 
     @property
     def described(self) -> bytes:
-        """What the native module is told about it."""
-        # No schema of what it returns: a function of Python's may return something else than its signature
-        # says, which a client that was promised an object would refuse.
+        """Its description for the native module."""
+        # Without an output schema: a Python function may return something else than its signature states,
+        # which a client that expects an object would reject.
         return to_json(described(self.definition, for_model=self.for_model, in_turn=self.in_turn))
 
     @property
     def is_direct(self) -> bool:
-        """Whether its calls are for the threads that `Host.start_thread` starts."""
+        """Whether its calls run in the threads that `Host.start_thread` starts."""
         return self.function is not None
 
 
 async def served(tool: Tool[Any], model: Model, deps: Any) -> Served | None:
-    """A tool that is in no toolset; `None` where its own `prepare` leaves it out."""
+    """A tool without a toolset; `None` if its own `prepare` leaves it out."""
     context: RunContext[Any] = RunContext(deps=deps, model=model, usage=RunUsage())
     manager = await ToolManager(FunctionToolset([tool])).for_run_step(context)
     found = [Served(one.tool_def, manager, direct(tool)) for one in (manager.tools or {}).values()]
@@ -283,28 +283,28 @@ class Toolbox:
 
     tools: list[Served] = field(default_factory=list)
     is_structured: bool = False
-    """Whether objects are structured content too. A model only ever sees one of the two."""
+    """Whether objects are also sent as structured content. A model only ever sees one of the two."""
     meter: Meter | None = None
-    """Counts the calls of an agent's run,"""
+    """Counts the calls of an agent's run."""
     metered: ToolManager[Any] | None = None
-    """which this manager makes."""
+    """The manager whose calls are counted."""
     manager: ToolManager[Any] | None = None
-    """Makes all calls in a conversation, where tools come and go."""
+    """Makes all calls in a conversation, where tools can be added and removed."""
     deferral: Deferral | None = None
-    """Sees to those of its calls that cannot be made during a request."""
+    """Handles calls that cannot be made during a request."""
 
     @property
     def names(self) -> set[str]:
         return {tool.definition.name for tool in self.tools}
 
     def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
-        """Adds the tools of a manager, or those of them that are given."""
+        """Adds the tools of a manager, or only the given ones."""
         if definitions is None:
             definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
         self.tools += [self.served(definition, manager) for definition in definitions]
 
     def served(self, definition: ToolDefinition, manager: ToolManager[Any]) -> Served:
-        """A tool of a manager, as it is offered."""
+        """A tool of a manager, ready to be served."""
         in_turn = manager.get_parallel_execution_mode() == "sequential"
         return Served(definition, manager, for_model=not self.is_structured, in_turn=in_turn)
 
@@ -324,7 +324,7 @@ class Toolbox:
         try:
             meter.begin_call()
         except AgentRunError as error:
-            return error_result(error.message)  # not read any more: the request ends
+            return error_result(error.message)  # never read: the request is ending
         try:
             value = await handled(manager, part)
         except (ModelRetry, ValidationError):
@@ -337,28 +337,28 @@ class Toolbox:
         return self.result(tool, value)
 
     def result(self, tool: Served, value: Any) -> bytes:
-        """What a tool returned, as the JSON text of an MCP result."""
+        """A tool's return value as the JSON text of an MCP result."""
         is_structured = self.is_structured and returns_object(tool.definition)
         return result_of(tool.definition.name, value, is_structured=is_structured)
 
 
 async def handled(manager: ToolManager[Any], part: ToolCallPart) -> Any:
-    """Calls a tool; returns what it does."""
+    """Calls a tool; returns its result."""
     if (manager.tools or {})[part.tool_name].tool_def.defer:
         return await resolved(manager, part)
-    # The model sees each error, so none of them is to be wrapped for the agent.
+    # The model sees each error, so they must not be wrapped for the agent.
     return await manager.handle_call(part, wrap_validation_errors=False)
 
 
 def _retries(manager: ToolManager[Any]) -> dict[str, int]:
-    """How often each tool has failed in a row, as the context of a call shows it."""
+    """How often each tool has failed in a row, as in the context of a call."""
     return {} if manager.ctx is None else manager.ctx.retries
 
 
 async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
-    """Calls a tool that needs an approval or is run elsewhere, if a capability of the agent sees to that.
+    """Calls a tool that needs an approval or runs elsewhere, if a capability of the agent handles that.
 
-    Not all versions of the manager ask by themselves, and a tool must not run without its approval.
+    Not all versions of the manager check this, and a tool must not run without its approval.
     """
     kind = (manager.tools or {})[part.tool_name].tool_def.kind
     needs_approval = kind == "unapproved"
@@ -378,11 +378,11 @@ async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
 
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
-"""What comes to an answer. It begins in its task, so that one which never begins leaves nothing unawaited."""
+"""Produces an answer. It starts in its task, so that an unstarted one leaves no coroutine unawaited."""
 
 
 async def answered(call: _native.Call, work: Work) -> None:
-    """Gives a call its answer, whatever comes of the work."""
+    """Answers a call with the outcome of the work, also if that fails."""
     current_call.set(call)
     try:
         call.answer(await work())
@@ -394,7 +394,7 @@ async def answered(call: _native.Call, work: Work) -> None:
 
 @dataclass
 class Host:
-    """What this process offers in one request or session; all of it runs on one event loop."""
+    """The tools and callbacks of one request or session; all of them run on one event loop."""
 
     toolbox: Toolbox
     server_name: str
@@ -436,7 +436,7 @@ class Host:
         return [Listening(hook.event, hook.matcher, starts(hook)) for hook in self.listening]
 
     def call(self, call: _native.Call, /) -> None:
-        """Starts a tool, in the context of the request. The native module calls this on the loop."""
+        """Starts a tool, in the context of the request. The native module calls this on the event loop."""
         self.start(call, partial(self.toolbox.call, call))
 
     def start_thread(self, calls: _native.Calls, /) -> None:
@@ -445,12 +445,12 @@ class Host:
     def _serve(self, calls: _native.Calls) -> None:
         is_over = False
         while not is_over:
-            # Some have a thread raise an exception from outside, to stop a function that may be over by then.
+            # Some programs raise an exception in a thread to stop a function, which may have ended by then.
             with suppress(BaseException):
                 is_over = self._serve_one(calls)
 
     def _serve_one(self, calls: _native.Calls) -> bool:
-        """Waits for a call and sees to it. Returns whether there will be none any more."""
+        """Waits for a call and handles it. Returns whether the thread should end."""
         if not calls.wait():
             return True
         if (call := calls.take()) is not None:
@@ -458,7 +458,7 @@ class Host:
         return False
 
     def call_directly(self, call: _native.Call) -> None:
-        """Calls a function, in a thread where it may block. Whatever it raises, the thread goes on."""
+        """Calls a function in a thread where it may block. The thread survives any exception."""
         current_call.set(call)
         try:
             assert call.tool.function is not None
@@ -471,18 +471,18 @@ class Host:
             fail(call, error)
 
     def _await_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
-        """Goes on with a call whose function has returned something to be awaited, on the loop."""
+        """Continues on the event loop with a call whose function has returned an awaitable."""
 
         async def work() -> bytes:
             return self.toolbox.result(call.tool, await value)
 
         def start() -> None:
-            # One that is cancelled before it begins would warn that it was never awaited.
+            # If it is cancelled before it starts, Python would warn that it was never awaited.
             self.start(call, work).add_done_callback(lambda _: _close(value))
 
         try:
             self.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
-        except BaseException:  # the loop has ended already
+        except BaseException:  # the event loop is already closed
             _close(value)
             raise
 
@@ -497,10 +497,10 @@ class Host:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # what ends the whole program has ended the loop already; it is no news
+            task.exception()  # retrieved; an exception that ends the program has already stopped the loop
 
     async def end(self) -> None:
-        """Cancels the tools that still run, and waits for them, but not for ever."""
+        """Cancels the tools that are still running, and waits for them for a limited time."""
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -516,7 +516,7 @@ def _close(value: Awaitable[Any]) -> None:
 async def start_servers(
     servers: Sequence[_native.McpServer | _native.NatsTools], host: Host, stack: AsyncExitStack
 ) -> list[_native.RunningServer]:
-    """Starts servers and connects to other machines, all at once. They are ended when `stack` is left."""
+    """Starts servers and connects to other machines in parallel. They are stopped with `stack`."""
     starting = (completed(server.start, host) for server in servers)
     ended = await asyncio.gather(*starting, return_exceptions=True)
     started = [one for one in ended if not isinstance(one, BaseException)]

@@ -1,4 +1,4 @@
-"""pydantic-ai's native tools for the web, which are tools of the CLI."""
+"""pydantic-ai's native tools for the web, which the CLI provides."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic_ai.native_tools import AbstractNativeTool, WebFetchTool, WebSearch
 from .hooks import Hook, HookCall, HookOutput
 
 NATIVE_TOOLS: frozenset[type[AbstractNativeTool]] = frozenset({WebSearchTool, WebFetchTool})
-"""Those that the CLI has."""
+"""The native tools that the CLI has."""
 
 KINDS = {"WebSearch": WebSearchTool.kind, "WebFetch": WebFetchTool.kind}
-"""What the CLI calls them, and what pydantic-ai does."""
+"""The CLI's names for them, with pydantic-ai's."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -23,7 +23,7 @@ _UNSUPPORTED = ("max_uses", "external_web_access")
 
 
 def unsupported_settings(tool: AbstractNativeTool) -> frozenset[str]:
-    """The limits among a tool's settings that the CLI does not keep."""
+    """The limits among a tool's settings that the CLI does not enforce."""
     given = {name: getattr(tool, name, None) for name in _UNSUPPORTED}
     is_limit = {
         "max_uses": given["max_uses"] is not None,
@@ -33,10 +33,10 @@ def unsupported_settings(tool: AbstractNativeTool) -> frozenset[str]:
 
 
 def check(tools: Iterable[AbstractNativeTool]) -> None:
-    """Refuses tools with limits that would not be kept. Older versions of pydantic-ai do not ask.
+    """Rejects tools with limits that would not be enforced. Older versions of pydantic-ai do not check this.
 
     Raises:
-        UserError: When there is one.
+        UserError: If there is one.
     """
     for tool in tools:
         for setting in unsupported_settings(tool):
@@ -46,21 +46,21 @@ def check(tools: Iterable[AbstractNativeTool]) -> None:
 def switched_on(
     tools: Sequence[AbstractNativeTool], own: Mapping[str, Any], given: Mapping[str, Any], *, asks: bool
 ) -> dict[str, Any]:
-    """The settings with which the CLI has these tools, over those of the request and the model."""
+    """The settings that enable these tools in the CLI, based on those of the request and the model."""
     names = [_NAMES[tool.kind] for tool in tools]
     base = {**given, **own}
     changed: dict[str, Any] = {}
-    # All of Claude Code has them, unless some of its tools are named.
+    # The full Claude Code has them, unless its tools are listed explicitly.
     if names and (base.get("builtin_tools") is not None or not base.get("claude_code")):
         changed["builtin_tools"] = [*(base.get("builtin_tools") or ()), *names]
-    # As with tools of the agent: who decides about tools is asked about these, too.
+    # As with the agent's tools: if there is a permission callback, it is asked about these, too.
     if names and not asks:
         changed["allowed_tools"] = [*(base.get("allowed_tools") or ()), *names]
     return changed
 
 
 def hooks(tools: Sequence[AbstractNativeTool]) -> list[Hook]:
-    """What keeps the tools to their domains, whatever the model asks for."""
+    """Hooks that restrict the tools to their domains, whatever the model requests."""
     found = []
     for tool in tools:
         if isinstance(tool, WebSearchTool | WebFetchTool) and (tool.allowed_domains or tool.blocked_domains):
@@ -75,13 +75,13 @@ class _Kept:
         self._allowed, self._blocked = allowed, blocked
 
     def search(self, call: HookCall) -> HookOutput:
-        """Has the search made with these domains, and not those that the model names."""
+        """Restricts the search to these domains, instead of those that the model names."""
         domains = {"allowed_domains": self._allowed, "blocked_domains": self._blocked}
         named = {name: value for name, value in (call.tool_input or {}).items() if name not in domains}
         return HookOutput(tool_input={**named, **{name: value for name, value in domains.items() if value}})
 
     def fetch(self, call: HookCall) -> HookOutput | None:
-        """Keeps a page from being read that is not on these domains."""
+        """Denies pages that are not on these domains."""
         address = urlsplit(str((call.tool_input or {}).get("url", "")))
         place = f"{(address.hostname or '').rstrip('.')}{address.path or '/'}"
         if self._allowed and not any(_is_at(place, domain) for domain in self._allowed):
@@ -92,7 +92,7 @@ class _Kept:
 
 
 def _is_at(place: str, domain: str) -> bool:
-    """Whether a host and its path are at a domain, or below it; it may have a path, too."""
+    """Whether a host with a path is at a domain or below it; the domain may have a path, too."""
     host, _, path = place.partition("/")
     of, _, below = domain.lower().removeprefix("https://").removeprefix("http://").partition("/")
     return (host == of or host.endswith(f".{of}")) and f"{path}/".startswith(

@@ -1,4 +1,4 @@
-//! The same question, asked through every front and every wrapper, has the same answer.
+//! The same question gets the same answer through every front and every wrapper.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn tools() -> Toolset {
         .unwrap()
 }
 
-/// What the client answers, and what the tool then says; nothing for a client that cannot ask.
+/// The client's answer and the tool's result; `None` for a client without support for questions.
 fn table() -> Vec<(Option<Value>, &'static str)> {
     let accept = |colour: &str| json!({ "action": "accept", "content": { "answer": colour } });
     let wrong = r#"the answer does not fit the question: at `/answer`: the value is not one of "red", "green" (type: QuestionError)"#;
@@ -57,7 +57,7 @@ fn said(result: &str) -> String {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
 }
 
-/// Asks a source itself.
+/// Calls a source directly.
 async fn directly(source: &dyn ToolSource, tool: &str, answer: Option<&Value>) -> String {
     let mut context = CallContext::default();
     let mut call = ToolCall::new(tool, RawJson::empty_object());
@@ -90,7 +90,7 @@ fn capabilities(answer: Option<&Value>) -> Value {
     if answer.is_some() { json!({ "elicitation": {} }) } else { json!({}) }
 }
 
-/// The parameters of a call of 2026-07-28.
+/// The parameters of a call according to 2026-07-28.
 fn stateless(tool: &str, answer: Option<&Value>, more: &Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": {}, "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -101,7 +101,7 @@ fn stateless(tool: &str, answer: Option<&Value>, more: &Value) -> Value {
     params
 }
 
-/// What a client of 2026-07-28 sends after a result that asks; nothing after one that does not.
+/// The retry of a client of 2026-07-28 after a result that requests input; `None` after any other result.
 fn again(result: &Value, answer: Option<&Value>) -> Option<Value> {
     if result["resultType"] != "input_required" {
         return None;
@@ -167,7 +167,7 @@ impl Client {
     }
 }
 
-/// Sends a message over HTTP, and reads the response as far as its first message.
+/// Sends a message over HTTP, and reads the response up to its first message.
 async fn post(address: std::net::SocketAddr, headers: &str, message: &Value) -> (String, TcpStream, Value) {
     let body = message.to_string();
     let request = format!(
@@ -181,7 +181,7 @@ async fn post(address: std::net::SocketAddr, headers: &str, message: &Value) -> 
     (head, stream, message)
 }
 
-/// The next message of a response, whether one or a stream; and what came before it.
+/// The next message of a response, in a single message or a stream; and the text before it.
 async fn next_message(stream: &mut TcpStream, mut text: String) -> (String, Value) {
     loop {
         let start = text.find("{\"jsonrpc\"").unwrap_or(text.len());
@@ -243,7 +243,7 @@ async fn every_front_passes_questions_on_and_answers_back() {
     let http = tokio::spawn(toolbridge_http::serve(listener, service, std::future::pending()));
 
     let mut channel = ControlChannel::new(dir.path());
-    // It is asked only where the CLI cannot ask.
+    // Called only if the CLI does not support questions.
     let builder = ClaudeCodeModel::builder().cli(channel.program()).builtin_tools(["Read"]);
     let builder = builder.session_dir(dir.path()).on_ask(async |_| Answer::Nobody);
     let model = builder.build().unwrap();

@@ -1,19 +1,19 @@
-//! Tools that come and go while a request runs, and what a server says of itself.
+//! Tools that are added and removed while a request runs, and the server's own information.
 
 use toolbridge::{CallContext, NoArgs, ServerInfo, Tool, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{TRANSPORTS, World};
 
-/// More turns than it takes, on a busy machine too.
+/// More turns than needed, even on a busy machine.
 const MANY_TURNS: usize = 200;
 
 fn call(tool: &str) -> Turn {
     Turn::blocks(vec![Block::call(tool, serde_json::json!({}))])
 }
 
-/// Learns `greet`, looks around until it is offered, calls it, forgets it, and calls it again: the CLI offers to the end of a
-/// run what it has offered once.
+/// Adds `greet`, polls until it is offered, calls it, removes it, and calls it again: once offered, a tool
+/// stays offered by the CLI until the end of a run.
 fn plan(request: &ModelRequest) -> Turn {
     let is_offered = request.tools().contains(&"mcp__tools__greet");
     let results = request.tool_results();

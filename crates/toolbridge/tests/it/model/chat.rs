@@ -14,7 +14,8 @@ fn clis(world: &World) -> Vec<String> {
     processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
 }
 
-/// What the last message says; the CLI puts the results of interrupted calls and the next prompt into one.
+/// The text of the last message; the CLI puts the results of interrupted calls and the next prompt into
+/// one.
 fn last_said(request: &ModelRequest) -> Option<String> {
     let messages = request.body["messages"].as_array()?;
     let content = &messages.iter().rfind(|message| message["role"] == "user")?["content"];
@@ -23,7 +24,7 @@ fn last_said(request: &ModelRequest) -> Option<String> {
     content.as_str().or_else(|| texts.rfind(is_users)).map(str::to_owned)
 }
 
-/// Answers a prompt with what it says, after the tool call that it names.
+/// Answers a prompt by echoing it, or with the result of the tool call that it names.
 fn obey(request: &ModelRequest) -> Turn {
     let Some(prompt) = last_said(request) else {
         return Turn::text(format!("the tool says {}", request.tool_results()[0].text()));
@@ -70,7 +71,7 @@ async fn tools_may_change_between_prompts() {
         let mut chat = chat.open().await.unwrap();
         assert_eq!(chat.send("call look").await.unwrap().text(), "the tool says around");
         set.add(Tool::new("greet", "Greets", async |_: NoArgs| "hello")).unwrap();
-        // The CLI lists them when it comes to it.
+        // The CLI updates its tool list asynchronously.
         let offered = async {
             loop {
                 chat.send("who is there?").await.unwrap();
@@ -90,7 +91,7 @@ async fn tools_may_change_between_prompts() {
 async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
     let (world, tools) = (World::answering(obey), Tools::new());
     let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
-    // By hand.
+    // Interrupted explicitly.
     let stream = chat.stream("call hang").unwrap();
     told("the tool is called", &tools.0.hanging).await;
     stream.interrupt();
@@ -98,11 +99,11 @@ async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
     assert!(matches!(error, ClaudeCodeError::CliInterrupted { .. }), "{error:?}");
     tools.no_handler_goes_on().await;
     assert_eq!(chat.send("first").await.unwrap().text(), "you said first");
-    // Because nobody wants it any more.
+    // Interrupted by dropping the stream.
     let stream = chat.stream("call hang").unwrap();
     told("the tool is called", &tools.0.hanging).await;
     drop(stream);
-    // A prompt that comes too early waits.
+    // A prompt sent before the interrupted answer has ended waits.
     assert_eq!(chat.send("second").await.unwrap().text(), "you said second");
     tools.no_handler_goes_on().await;
     chat.close().await;
@@ -112,7 +113,8 @@ async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
 #[tokio::test]
 async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on() {
     let (world, tools) = (World::answering(obey), Tools::new());
-    // A busy machine must not be taken for a slow answer: the tool never ends, so any limit is reached.
+    // A long limit, so that a busy machine does not trigger it early: the tool never ends, so any limit is
+    // reached.
     let limit = Duration::from_secs(20);
     let chat = world.model_with(&tools, TRANSPORTS[1]).conversation();
     let settings = Settings::default().timeout(limit).timeout_counts_tools(true);

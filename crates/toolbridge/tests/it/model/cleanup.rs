@@ -1,4 +1,4 @@
-//! However a request ends, nothing of it is left.
+//! A request cleans up completely, no matter how it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,12 +44,12 @@ fn kill_cli(world: &World) {
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_ended_with_its_tools() {
-    // Both at once: each takes its whole time.
+    // Concurrently, because each takes its whole time limit.
     tokio::join!(too_long(TRANSPORTS[0]), too_long(TRANSPORTS[1]));
 }
 
 async fn too_long(transport: Transport) {
-    // On a busy machine the tool may not have been called by then.
+    // On a busy machine the tool may not have been called before the limit.
     for limit in [5, 20, 80, 320] {
         let world = World::new("call hang {}\n---\ntext done");
         let tools = Tools::new();
@@ -88,7 +88,7 @@ async fn a_dropped_request_is_ended_with_its_tools() {
 #[tokio::test]
 async fn a_request_dropped_at_any_moment_leaves_nothing() {
     for transport in TRANSPORTS {
-        // None of them ends by itself.
+        // None of these requests ends by itself.
         let (world, tools, model) = World::hanging(transport);
         for ms in [0, 1, 20, 100, 250, 400, 600, 800] {
             let request = tokio::time::timeout(Duration::from_millis(ms), model.request("go"));
@@ -117,7 +117,8 @@ async fn a_dropped_stream_is_ended_with_its_tools() {
     }
 }
 
-/// The model has got one prompt. A CLI that is told to end gives its calls up, and may still say so before it is gone.
+/// The model has received one prompt. A CLI that is told to end cancels its calls and may still report that
+/// to the model.
 #[track_caller]
 fn asked_no_more(world: &World) {
     let asked = world.scripted.requests().len();
@@ -172,7 +173,7 @@ async fn a_stream_that_is_not_read_blocks_no_tool() {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ncall hang {}\n---\ntext done");
         let tools = Tools::new();
         let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
-        // Nothing of the stream is read, and the second tool is called all the same.
+        // The second tool is called even though the stream is not read.
         told("the second tool starts", &tools.0.hanging).await;
         stream.interrupt();
         let mut last = None;
@@ -196,7 +197,7 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
     let second = scripted.builder().build().unwrap();
     second.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
     assert_eq!(second.request("go").await.unwrap().text(), "2");
-    // The first request still has its session, and its room.
+    // The first request still has its session and its room.
     let files: Vec<_> = std::fs::read_dir(world.sessions.path()).unwrap().collect();
     assert_eq!(files.len(), 3, "{files:?}");
     running.interrupt();

@@ -1,4 +1,4 @@
-//! All that the CLI is told when it is started, as a program in its place sees it.
+//! The complete input of the CLI at its start, as seen by a program in its place.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use toolbridge_scripted::clean_environment;
 
 use super::support::{TRANSPORTS, Tools, World, bridge, program};
 
-/// Writes down what it gets, and ends.
+/// Records its input and exits.
 const WITNESS: &str = r#"
 mkdir seen
 printf '%s\n' "$@" > seen/arguments
@@ -23,7 +23,7 @@ for argument; do
 done
 "#;
 
-/// What the program has seen. Random paths are called by what they are.
+/// What the program has recorded. Random paths are replaced with fixed names.
 struct Seen {
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
@@ -42,7 +42,7 @@ async fn seen(world: &World, model: &ClaudeCodeModel, request: Request) -> Seen 
     let room = Path::new(config).parent().unwrap().display().to_string();
     assert!(room.starts_with(&world.sessions.path().display().to_string()), "{room}");
     let plain = |text: &str| text.replace(&room, "ROOM");
-    // What the shell adds.
+    // Variables that the shell adds.
     let of_shell = |name: &str| matches!(name, "PWD" | "OLDPWD" | "SHLVL" | "_");
     let environment = read("environment");
     let environment = environment.lines().map(|line| line.split_once('=').unwrap());

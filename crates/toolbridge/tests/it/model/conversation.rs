@@ -1,4 +1,4 @@
-//! Conversations that the CLI itself keeps.
+//! Conversations stored by the CLI.
 
 use toolbridge::claude::{Conversation, Settings};
 use toolbridge::{Hint as _, Request};
@@ -9,7 +9,7 @@ fn settings(conversation: Conversation) -> Settings {
     Settings::default().conversation(conversation)
 }
 
-/// How many messages of the user's the model saw in its last request.
+/// The user's messages in the last request to the model.
 fn said(world: &World) -> Vec<String> {
     let requests = world.scripted.requests();
     let body = requests.last().unwrap().body["messages"].to_string();

@@ -1,4 +1,4 @@
-//! What a model may see and do when nothing is said about it, and what brings the rest back.
+//! What a model may see and do by default, and which settings enable the rest.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ async fn a_model_gets_its_authors_tools_and_nothing_of_the_user_or_the_project()
         assert_eq!(requests[0].tools(), own, "over {transport}");
         assert_eq!(Traps::seen(&world), [""; 0], "over {transport}");
         assert_eq!(traps.sprung(), [""; 0], "over {transport}");
-        // No coding prompt; a line or two of the CLI's own are always there.
+        // No coding prompt; the CLI always adds a line or two.
         let system = requests[0].body["system"].to_string();
         assert!(system.len() < 400, "{system}");
-        // No transcript, no picture, no result, no log.
+        // No transcript, no image, no result, no log.
         assert_eq!(left_in(world.home.path(), &before), [""; 0].map(PathBuf::from), "over {transport}");
         world.nothing_is_left();
     }
@@ -116,13 +116,13 @@ async fn a_prompt_is_text_whatever_is_in_it() {
         model.request(prompt).await.unwrap();
         assert_eq!(world.scripted.requests().last().unwrap().prompt(), prompt);
     }
-    // In a conversation before the prompt, and beside a picture.
+    // In the history before the prompt, and next to an image.
     let history = [Message::user(&mention), Message::assistant(&mention)];
     let inputs = [Input::text(&mention), Input::image(PICTURE, "image/png"), Input::text("/cost")];
     model.request(Request::with_inputs(inputs).history(history)).await.unwrap();
     assert_eq!(Traps::seen(&world), [""; 0]);
     assert_eq!(traps.sprung(), [""; 0]);
-    // As Claude Code, too.
+    // In Claude Code mode, too.
     let whole = Settings::default().claude_code(true);
     model.request(Request::new(&mention).settings(whole.clone())).await.unwrap();
     model.request(Request::new("/order").settings(whole)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A CLI or a bridge that is not what it should be.
+//! A CLI or a bridge that misbehaves.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use toolbridge::{ClaudeCodeError, Hint as _};
 
 use super::support::{TRANSPORTS, Tools, World, program};
 
-/// Asks a model whose CLI is that script; with and without tools.
+/// Sends a request to a model whose CLI is this script; with and without tools.
 async fn ask(
     script: &str,
     set: impl Fn(ClaudeCodeModelBuilder) -> ClaudeCodeModelBuilder,
@@ -61,7 +61,7 @@ async fn a_cli_that_hangs_is_ended_in_time() {
         let error = ask(script, |builder| builder.timeout(Duration::from_millis(500))).await;
         assert_eq!(error.to_string(), "no result within 0.5 s");
     }
-    // A time-out too long for a clock is as good as none.
+    // A timeout too long for the clock acts as no timeout.
     let error = ask("exit 7", |builder| builder.timeout(Duration::MAX)).await;
     assert!(error.to_string().contains("exit status: 7"), "{error}");
 }
@@ -108,7 +108,7 @@ async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
 async fn a_result_whose_line_never_ends_is_a_result_once_the_cli_has_gone() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
-    // A child of its own holds the pipe open.
+    // A child process of the CLI holds the pipe open.
     let cli = program(&world, "claude", &format!("sleep 600 & printf '%s' '{line}'"));
     let model = world.builder().cli(cli).build().unwrap();
     let whole = model.request_with_metadata("hi").await.unwrap();
@@ -185,8 +185,8 @@ async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
     assert!(world.scripted.requests().is_empty());
 }
 
-/// Programs that answer the CLI's two first questions with that status of our server, and say that at the
-/// beginning of the talk.
+/// Runs programs that answer our first two requests, reporting this status of our server, and then print
+/// `at_first`.
 async fn begin(status: Option<&str>, at_first: &str) -> ClaudeCodeError {
     let mut errors = Vec::new();
     for transport in TRANSPORTS {

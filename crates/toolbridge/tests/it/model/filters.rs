@@ -1,4 +1,4 @@
-//! Filters, as the model sees them: what it is offered, and what becomes of a call of something else.
+//! Tool filters as the model sees them: the offered tools, and calls to others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use toolbridge::{CallContext, Combined, NoArgs, Permission, Request, Toolset};
 
 use super::support::{TRANSPORTS, World};
 
-/// How often the tool ran that is filtered away.
+/// How often the filtered tool ran.
 type Wiped = Arc<AtomicUsize>;
 
-/// Calls both tools, whatever it was offered.
+/// Calls both tools, whether offered or not.
 const BOTH: &str = "call mcp__tools__keep {}\ncall mcp__tools__wipe {}\n---\ntext done";
 
 fn keep() -> Toolset {
@@ -31,7 +31,7 @@ fn both(wiped: &Wiped) -> Combined {
     Combined::new().with(keep()).unwrap().with(wipe(wiped)).unwrap()
 }
 
-/// Asks for both tools; what was offered, and the two results, `Err` if they are errors.
+/// Runs a request that calls both tools; returns the offered tools and the two results, `Err` for errors.
 async fn asked(
     world: &World,
     builder: ClaudeCodeModelBuilder,
@@ -106,13 +106,13 @@ async fn a_tool_that_is_offered_and_not_allowed_does_not_run() {
             assert_eq!(offered, ["mcp__tools__keep", "mcp__tools__wipe"], "over {transport}");
             (results, wiped.load(Ordering::SeqCst))
         };
-        // Rules that allow one of them, and nobody to ask.
+        // Rules allow one of them, and no function decides about the other.
         let (results, wiped) =
             ask(|model| model.allow_own_tools(false).allowed_tools(["mcp__tools__keep"])).await;
         assert_eq!(results[0], Ok("kept".into()), "over {transport}");
         assert!(results[1].as_ref().is_err_and(|text| text.contains("haven't granted it")), "{results:?}");
         assert_eq!(wiped, 0, "over {transport}");
-        // Somebody who is asked about both.
+        // A function decides about both.
         let (results, wiped) = ask(|model| {
             model.can_use_tool(async |request| match request.tool_name.as_str() {
                 "mcp__tools__keep" => Permission::Allow,
@@ -122,7 +122,7 @@ async fn a_tool_that_is_offered_and_not_allowed_does_not_run() {
         .await;
         assert_eq!(results, [Ok("kept".into()), Err("not this one".into())], "over {transport}");
         assert_eq!(wiped, 0, "over {transport}");
-        // Without a filter both run: the tests above see a difference.
+        // Without a filter both run, so the assertions above are meaningful.
         let (results, wiped) = ask(|model| model).await;
         assert_eq!(results, [Ok("kept".into()), Ok("wiped".into())], "over {transport}");
         assert_eq!(wiped, 1, "over {transport}");

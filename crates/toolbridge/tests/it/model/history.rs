@@ -1,4 +1,4 @@
-//! What was said before a request, as the model gets it.
+//! History of a request, as the model receives it.
 
 use serde_json::{Value, json};
 use toolbridge::claude::{Conversation, Input, Message, Part, Settings};
@@ -7,7 +7,7 @@ use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{PICTURE, TRANSPORTS, Tools, World, is_cli, processes_of};
 
-/// The messages of a request: the role, and the blocks without what the CLI puts in.
+/// The messages of a request: the role, and the blocks without those added by the CLI.
 fn told(request: &ModelRequest) -> Vec<(String, Vec<Value>)> {
     let message = |message: &Value| {
         let role = message["role"].as_str().filter(|role| *role != "system")?;
@@ -44,7 +44,7 @@ fn result(id: &str, content: &Value) -> Part {
     Part::ToolResult { id: id.into(), name: None, content: RawJson::from(content), is_error: false }
 }
 
-/// What another model has said and done, and a picture of the user's.
+/// Output of another model, and an image of the user.
 fn before() -> [Message; 2] {
     let picture = Input::image(PICTURE, "image/png");
     let shown = json!([{ "type": "text", "text": "a dot" }, picture]);
@@ -60,7 +60,7 @@ fn before() -> [Message; 2] {
     [Message::User(vec![Input::text("I am Ada."), picture]), Message::Assistant(parts)]
 }
 
-/// The messages that become of it.
+/// The expected messages for that history.
 fn of_before() -> Vec<(String, Vec<Value>)> {
     let picture = json!(Input::image(PICTURE, "image/png"));
     let call = |id: &str, name: &str| json!({ "type": "tool_use", "id": id, "name": name, "input": { "a": 1, "b": 2 } });
@@ -79,7 +79,7 @@ fn of_before() -> Vec<(String, Vec<Value>)> {
     ]
 }
 
-/// Calls `add` for a prompt, and says what it returned.
+/// Calls `add` for a prompt, and answers with its result.
 fn adds(request: &ModelRequest) -> Turn {
     let is_new = |result: &ToolResultBlock| result.tool_use_id.starts_with("toolu_");
     match request.tool_results().into_iter().find(is_new) {
@@ -88,7 +88,7 @@ fn adds(request: &ModelRequest) -> Turn {
     }
 }
 
-/// The transcripts that the CLI has kept.
+/// The number of transcripts stored by the CLI.
 fn kept(world: &World) -> usize {
     let projects = world.home.path().join(".claude/projects");
     let Ok(projects) = std::fs::read_dir(projects) else { return 0 };
@@ -169,7 +169,7 @@ async fn a_conversation_begins_with_history_and_is_kept_with_it() {
     assert_eq!(kept(&world), 1);
     world.nothing_is_left();
 
-    // The CLI has all of it, so what is said before such a request goes in front of its prompt.
+    // The CLI resumes its stored conversation, so the history becomes text before the prompt.
     let resume =
         Settings::default().conversation(Conversation::Resume { session_id: id.into(), fork: false });
     let request = Request::new("third").history([Message::user("between")]).settings(resume);

@@ -1,4 +1,4 @@
-//! Functions of this process that the CLI calls when something happens.
+//! Functions of this process that the CLI calls on events.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn hooks_see_what_happens_in_its_order() {
     }
 }
 
-/// What a tool call comes to with a hook before it, and how often the tool ran.
+/// The result of a tool call with a hook before it, and how often the tool ran.
 async fn before_use(
     hook: impl Fn() -> HookOutput + Send + Sync + 'static,
     restricted: bool,

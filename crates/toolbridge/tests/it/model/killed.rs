@@ -1,4 +1,4 @@
-//! A program that is killed while its model is at work, with the real CLI and real shell commands.
+//! A program that is killed during a request, with the real CLI and real shell commands.
 #![allow(clippy::print_stderr, reason = "figures of a run by hand")]
 
 use std::collections::BTreeSet;
@@ -14,17 +14,17 @@ use toolbridge_scripted::{Block, Turn, claude_cli, clean_environment};
 use super::support::{PATIENCE, World, bridge, is_cli, pid_of, processes_of, program};
 use super::traps::files_below;
 
-/// The program, killed at the latest when the test ends.
+/// The program, killed at the end of the test at the latest.
 struct Killed {
     world: World,
     child: Child,
-    /// In the command line of what has nothing else to be known by.
+    /// Identifies processes by their command line if they have no other mark.
     seconds: String,
 }
 
 impl Killed {
-    /// Starts a program whose model has that command run again and again. `SECONDS` is a number of seconds that no other
-    /// test sleeps for.
+    /// Starts a program whose model runs this command repeatedly. `SECONDS` is replaced with a unique sleep
+    /// duration.
     fn start(command: &str, guardian: Option<PathBuf>) -> Self {
         let seconds = format!("600.{}", random());
         let command = command.replace("SECONDS", &seconds);
@@ -32,7 +32,7 @@ impl Killed {
             World::answering(move |_| Turn::blocks(vec![Block::call("Bash", json!({ "command": command }))]));
         let mut caller = Command::new(bridge().with_file_name("shell"));
         caller.env_clear().envs(clean_environment(world.home.path(), &world.scripted.url()));
-        // Without a guardian that somebody may have installed.
+        // Excludes a guardian that may be installed on this machine.
         caller.env("PATH", "/usr/bin:/bin").arg(claude_cli()).args(guardian);
         caller.env("TMPDIR", world.sessions.path());
         caller
@@ -76,7 +76,7 @@ impl Drop for Killed {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
-        // Those of a test that has failed, or of one without a guardian.
+        // Processes left by a failed test, or by one without a guardian.
         self.left().iter().for_each(|process| _ = kill_process(pid_of(process), Signal::KILL));
     }
 }
@@ -87,8 +87,8 @@ fn random() -> u64 {
 
 #[test]
 fn a_program_killed_at_any_moment_leaves_no_cli_and_no_command_and_asks_no_more() {
-    // In the shell's group, in a session of its own, without an environment; and one that the shell waits for. The CLI
-    // itself refuses a plain `sleep`.
+    // Processes in the shell's group, in a new session, without an environment; and one that the shell
+    // waits for. The CLI itself refuses a plain `sleep`.
     let command = "env sleep SECONDS & setsid sleep SECONDS & env -i setsid sh -c 'exec sleep SECONDS' & \
                    timeout 0.3 tail -f /dev/null";
     let kills = std::env::var("TOOLBRIDGE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
@@ -106,7 +106,7 @@ fn a_program_killed_at_any_moment_leaves_no_cli_and_no_command_and_asks_no_more(
         slowest = slowest.max(took);
         all.push((caller, asked));
     }
-    // Nor has anybody come back.
+    // No process has reappeared.
     let mut later = 0;
     for (caller, asked) in &all {
         assert_eq!(caller.left(), BTreeSet::new());
@@ -128,12 +128,12 @@ fn a_program_killed_while_a_command_runs_leaves_nothing_and_asks_no_more() {
         caller.kill(signal);
         caller.eventually(PATIENCE, "nothing is left", BTreeSet::is_empty);
         assert_eq!(caller.world.scripted.requests().len(), 1);
-        // Nor a file of the request's.
+        // No file of the request is left either.
         caller.world.nothing_is_left_soon();
     }
 }
 
-/// Whether the command line of one of them starts so.
+/// Whether the command line of one of the processes starts with this text.
 fn has(processes: &BTreeSet<String>, start: &str) -> bool {
     processes.iter().any(|process| process.split_once(": ").is_some_and(|(_, line)| line.starts_with(start)))
 }
@@ -158,7 +158,7 @@ fn without_a_guardian_the_cli_still_dies_with_the_program() {
 
 #[tokio::test]
 async fn a_killed_guardian_is_an_error_and_nothing_is_left() {
-    // The CLI in a session of its own, and a command in another.
+    // The CLI in its own session, and a command in another one.
     let script = "setsid sh -c ': > up; exec sleep 600' & trap '' TERM; while :; do sleep 600 & wait; done";
     let world = World::new("text ok");
     let model = world.builder().cli(program(&world, "claude", script)).build().unwrap();

@@ -1,4 +1,4 @@
-//! Settings that change what the model is sent, or what the CLI has.
+//! Settings that change requests to the model, or the features of the CLI.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, say_unchec
 
 use super::support::{TRANSPORTS, Tools, World, program};
 
-/// What is sent to the API with these settings.
+/// The request to the API with these settings.
 async fn sent(settings: Settings) -> Value {
     let world = World::new("text ok");
     let request = Request::new("go").settings(settings);
@@ -37,7 +37,8 @@ async fn thinking_effort_and_budget_reach_the_api() {
     assert_eq!(body["output_config"]["task_budget"]["total"], 40_000, "{}", body["output_config"]);
 }
 
-/// Starts an agent, and says what it answered. The agent calls `add` and `change`, whether it has them or not, and says what that gave.
+/// Starts a subagent and repeats its answer. The subagent calls `add` and `change`, whether offered or not,
+/// and returns the results.
 fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
     move |request| {
         if request.system().contains("zebra") {
@@ -79,7 +80,7 @@ async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
             }
             assert!(text.contains("It says: ") && text.contains("Of the agent: "), "{text}");
             assert!(of_agent.contains("Of the agent: "), "{of_agent}");
-            // It has used the tool that it was given, in this process, and could not use the other.
+            // It used the tool that it was given, in this process, and could not use the other one.
             let has_add = want.contains(&"mcp__tools__add");
             assert_eq!(text.contains("Of the agent: 42 and "), has_add, "{text}");
             assert_eq!(tools.0.calls.load(Ordering::SeqCst), usize::from(has_add));
@@ -95,7 +96,7 @@ async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
     }
 }
 
-/// A plugin with a skill.
+/// A plugin with skills.
 fn plugin(world: &World) -> std::path::PathBuf {
     let plugin = world.home.path().join("stripes");
     for (path, text) in [
@@ -156,7 +157,7 @@ fn has(program: &str, version: &str) -> bool {
 
 #[tokio::test]
 async fn a_sandbox_confines_commands_or_they_do_not_run() {
-    // Not in a directory for temporary files, where the sandbox may let commands write.
+    // Not in a directory for temporary files, where the sandbox may allow writes.
     let target = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let outside = tempfile::TempDir::new_in(target).unwrap();
     let file = outside.path().join("outside.txt");
@@ -171,7 +172,7 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
     assert!(!file.exists(), "a command has written where it must not: {said}");
     let inside = world.home.path().join("inside.txt").exists();
     if has("bwrap", "--version") && has("socat", "-V") {
-        // In its own pid namespace a process has a second id.
+        // A process in its own pid namespace has a second id.
         let ids = said.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
         assert!(inside && ids.split_whitespace().count() > 1, "{said}");
     } else {

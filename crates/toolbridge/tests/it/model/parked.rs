@@ -1,4 +1,4 @@
-//! What a model only passes on, it never reads: the real CLI, two servers, five megabytes.
+//! The model forwards a result without reading it: the real CLI, two servers, five megabytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,14 +12,14 @@ use crate::fronts::HttpClient;
 
 const SIZE: usize = 5_000_000;
 
-/// How much of a conversation may be about a text that is only passed on.
+/// How much of a conversation may be about a text that is only forwarded.
 const MOST_BYTES: usize = 1000;
 
 fn text() -> String {
     "2025-01-02 \"order\" \\ 日本語: 17 pieces\n".chars().cycle().take(SIZE).collect()
 }
 
-/// What the model has been told and has said about tools.
+/// The size of the tool-related blocks in the conversation.
 fn about_tools(request: &ModelRequest) -> usize {
     let messages = request.body["messages"].as_array().into_iter().flatten();
     let blocks = messages.filter_map(|message| message["content"].as_array()).flatten();
@@ -32,7 +32,7 @@ fn handle(request: &ModelRequest) -> Value {
     note["handle"].clone()
 }
 
-/// Tool A is a function of this process, tool B is one of another server, over HTTP.
+/// Tool A is a function of this process, tool B belongs to another server, over HTTP.
 #[tokio::test]
 async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_than_a_kilobyte() {
     for transport in TRANSPORTS {
@@ -71,7 +71,7 @@ async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_th
     }
 }
 
-/// Nobody asked for it: the result is over what the CLI can show, and the model has no tool to read files.
+/// Automatic: the result is larger than the CLI can show, and the model has no tool to read files.
 #[tokio::test]
 async fn what_the_cli_cannot_show_is_kept_by_default_and_can_be_read_and_passed_on() {
     for transport in [Transport::Stdio, Transport::Sdk] {
@@ -95,7 +95,7 @@ async fn what_the_cli_cannot_show_is_kept_by_default_and_can_be_read_and_passed_
         world.model().request(Request::new("go").tools(tools).transport(transport)).await.unwrap();
         assert!(*stored.lock().unwrap() == [text()], "byte for byte");
         let requests = world.scripted.requests();
-        // Until there was something to read, the model had the tools that its author named.
+        // As long as no result was kept, the model had only the tools of the toolset.
         let names = |request: &ModelRequest| -> Vec<String> {
             let names = request.tools().into_iter().filter(|name| name.starts_with("mcp__tools__"));
             names.map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Who decides whether a tool may be used.
+//! Decisions about whether a tool may be used.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -83,7 +83,7 @@ async fn restricted_parameters_hold_whatever_is_allowed() {
             assert_eq!(tools.0.calls.load(Ordering::SeqCst), usize::from(limit == 5));
         }
     }
-    // A built-in tool that the CLI allows by itself.
+    // A built-in tool that a rule of the CLI allows.
     let world = World::new("call Bash {\"command\": \"echo 12\"}\n---\ntext {result}");
     let rule = ("Bash", "command", json!({ "pattern": "^git " }));
     let builder = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]);
@@ -176,7 +176,8 @@ async fn restrictions_cannot_be_switched_off_by_the_way() {
         let error = model.request("go").await.unwrap_err();
         assert!(error.to_string().contains("switch off what keeps the restrictions"), "{error}");
     }
-    // The short name of a tool of ours, and a CLI that does not ask: the tool itself keeps the rule.
+    // The short name of our own tool, and a CLI that does not ask: the tool itself enforces the
+    // restriction.
     let tools = Tools::new();
     let rule = ("add", "a", json!({ "maximum": 0 }));
     let model = world.builder().tool_parameter_restrictions([rule]).build().unwrap();
@@ -196,7 +197,7 @@ async fn a_hook_may_allow_what_comes_later_too() {
         let rows: [(Answer, usize); 3] = [
             (|_| Vec::new(), 2),
             (|_| vec![PermissionUpdate::allow([PermissionRule::new("mcp__tools__add")])], 1),
-            // What the CLI suggests, but in no file.
+            // The CLI's suggestions, but not stored in a file.
             (
                 |asked| {
                     asked

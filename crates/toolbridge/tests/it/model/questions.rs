@@ -1,4 +1,4 @@
-//! Tools of the model ask, and this process answers.
+//! Tools ask questions, and this process answers.
 
 use std::sync::{Arc, Mutex};
 
@@ -107,7 +107,7 @@ async fn a_form_has_several_fields_and_a_tool_may_ask_again() {
     }
 }
 
-/// Tells when it is dropped.
+/// Notifies when it is dropped.
 struct Told(Arc<Notify>);
 
 impl Drop for Told {

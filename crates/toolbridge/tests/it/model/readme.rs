@@ -1,4 +1,4 @@
-//! The README's program, run as its reader would.
+//! The README's program, run as a reader would.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use toolbridge_scripted::{claude_cli, clean_environment};
 use super::support::{World, bridge};
 use super::traps::{Traps, files_below, left_in};
 
-/// Without the lines that only our lints and our documentation need.
+/// The example without the lines that only our lints and our documentation need.
 fn program() -> String {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ask.rs")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("//!") && !line.starts_with("#!["));
@@ -23,7 +23,7 @@ fn the_readme_shows_the_example_and_it_is_short() {
     assert!(lines < 25, "{lines} lines");
 }
 
-/// A directory for the PATH, with the CLI in it.
+/// A directory for the PATH that contains the CLI.
 fn bin(world: &World) -> PathBuf {
     let bin = world.home.path().join("bin");
     if !bin.exists() {
@@ -33,7 +33,7 @@ fn bin(world: &World) -> PathBuf {
     bin
 }
 
-/// Runs an example as its reader would, in that directory: the CLI is on the PATH.
+/// Runs an example as a reader would, in this directory: the CLI is on the PATH.
 fn run(world: &World, directory: &Path, example: &str, args: &[&str]) -> String {
     let path = format!("{}:{}", bin(world).display(), std::env::var("PATH").unwrap());
     let output = Command::new(bridge().with_file_name(example))
@@ -60,7 +60,7 @@ fn the_example_asks_and_its_function_is_called() {
     assert_eq!(run(&world, &traps.project, "ask", &[]), "The sum is 42.0.\n");
     let request = &world.scripted.requests()[0];
     assert_eq!(request.prompt(), "What is 40 + 2?");
-    // The model got that function, and nothing else; and nothing is left behind.
+    // The model got that function and nothing else; and no files are left.
     assert_eq!(request.tools(), ["mcp__tools__add"]);
     assert!(!request.body.to_string().contains(traps.project.to_str().unwrap()), "{}", request.body);
     assert_eq!((Traps::seen(&world), traps.sprung()), (vec![], vec![]));

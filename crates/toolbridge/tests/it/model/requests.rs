@@ -18,7 +18,7 @@ async fn an_answer_comes_with_its_metadata() {
     let world = World::new("think Hm.\ntext Hello | there.");
     let whole = world.model().request_with_metadata("hi").await.unwrap();
     assert_eq!(whole.response.text(), "Hello there.");
-    // The CLI chose the model, and the answer says which.
+    // The CLI chose the model, and the answer names it.
     let asked = world.scripted.requests()[0].body["model"].as_str().unwrap().to_owned();
     assert_eq!(whole.response.model, Some(asked));
     assert!(whole.response.usage.output_tokens > 0);
@@ -85,7 +85,8 @@ async fn there_are_only_the_tools_that_are_wanted() {
 
 #[tokio::test]
 async fn eight_requests_at_once_see_only_their_own_tools() {
-    // The prompt is the tool that the request may use; the model calls that one, and one it may not use.
+    // The prompt names the tool that the request may use; the model calls that one, and one that is not
+    // offered.
     let world = World::answering(|request| match request.turn() {
         0 => {
             let other = if request.prompt() == "add" { "picture" } else { "add" };
@@ -152,7 +153,7 @@ async fn output_fits_the_schema_or_is_an_error() {
     let error = response.output::<Vec<u8>>().unwrap_err();
     assert_eq!(error.type_name(), "StructuredOutputError");
 
-    // As schemars writes it, and others: the CLI refuses a draft that it does not know.
+    // As written by schemars, and another draft: the CLI rejects a draft that it does not know.
     for draft in ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"] {
         let world = World::new("call StructuredOutput {\"n\": 7}\n---\ntext done");
         let mut schema = count_schema();
@@ -249,7 +250,7 @@ async fn settings_that_make_no_sense_start_nothing() {
 
 #[tokio::test]
 async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
-    // A session of its own plays somebody else's server.
+    // A separate session acts as a foreign server.
     let other = Session::builder(Tools::new().toolset()).bridge(bridge()).start().await.unwrap();
     let entry = serde_json::to_value(other.mcp_server().unwrap()).unwrap();
     let sees = async |strict: bool, given: bool| {

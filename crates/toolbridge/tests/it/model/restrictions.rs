@@ -1,4 +1,4 @@
-//! Restrictions of parameters hold, whatever the user's and the project's own files say.
+//! Parameter restrictions apply regardless of the user's and the project's own files.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ fn only_git() -> (&'static str, &'static str, Value) {
     ("Bash", "command", json!({ "pattern": "^git " }))
 }
 
-/// Claude Code in a project of traps, whose every tool is allowed.
+/// Claude Code in a project with traps, with all tools allowed.
 fn claude_code(world: &World, project: &Path) -> ClaudeCodeModelBuilder {
     let allowed = ["Bash", "Skill", "Monitor", "Agent"];
     world.builder().working_directory(project).claude_code(true).allowed_tools(allowed)
 }
 
-/// A hook that lets everything through, and makes another command of it.
+/// A hook that allows everything and replaces the command.
 fn changing_hook(command: &str) -> Value {
     let output = json!({ "hookSpecificOutput": {
         "hookEventName": "PreToolUse",
@@ -51,7 +51,7 @@ async fn a_skill_runs_no_command_that_nobody_allowed() {
         assert!(!traps.sprung().contains(&format!("{skill}-skill")), "{:?}", traps.sprung());
         world.nothing_is_left();
     }
-    // Where nobody restricts anything, a skill is what it always is.
+    // Without restrictions, skills work as usual.
     let world = World::new("call Skill {\"skill\": \"project\"}\n---\ntext done");
     let traps = Traps::new(&world);
     claude_code(&world, &traps.project).build().unwrap().request("go").await.unwrap();
@@ -118,15 +118,15 @@ async fn a_restriction_of_a_tool_that_is_not_there_is_an_error() {
         let want = format!("parameters of `{tool}` are restricted, but the request has no such tool; ");
         assert!(error.starts_with(&want), "{error}");
     };
-    // Known before anything starts.
+    // Detected before anything starts.
     for tool in ["Bash", "ad", "mcp__tools__ad", "mcp__other__add"] {
         missing(world.builder(), tool).await;
     }
     assert!(world.scripted.requests().is_empty());
-    // Only the CLI knows its tools.
+    // Only the CLI knows its built-in tools.
     missing(world.builder().claude_code(true), "Bsh").await;
     missing(world.builder().builtin_tools(["Bsh"]), "Bsh").await;
-    // One that the request leaves out is there all the same.
+    // A tool that the request filters out still counts as existing.
     let model = world.builder().tool_parameter_restrictions([rule("add")]).build().unwrap();
     model.request(Request::new("go").tools(Tools::new().toolset()).only(["look"])).await.unwrap();
     world.nothing_is_left();

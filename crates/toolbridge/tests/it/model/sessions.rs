@@ -1,4 +1,4 @@
-//! Conversations that the CLI keeps, as they are listed, read and changed.
+//! Stored conversations: listing, reading and changing them.
 
 use std::os::unix::fs::symlink;
 
@@ -16,7 +16,7 @@ fn resume(session_id: &str) -> Settings {
     Settings::default().conversation(Conversation::Resume { session_id: session_id.into(), fork: false })
 }
 
-/// Calls what a prompt asks for, twice at once, and else repeats it.
+/// Makes the requested call twice in parallel, and otherwise repeats the prompt.
 fn obey(request: &ModelRequest) -> Turn {
     let last =
         request.body["messages"].as_array().unwrap().iter().rfind(|one| one["role"] == "user").unwrap();
@@ -76,7 +76,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         assert_eq!(listed[1].directory, Some(world.home.path().canonicalize().unwrap()));
         assert_eq!(sessions.get(&first).unwrap(), listed[1]);
 
-        // Both calls and both results, and what was said then.
+        // Both calls and both results, and the text after them.
         let look = "call mcp__tools__look";
         assert_eq!(
             said(&sessions, &second),
@@ -91,7 +91,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         sessions.tag(&first, None).unwrap();
         assert_eq!(sessions.get(&first).unwrap().tag, None);
 
-        // The CLI goes on with what was renamed, and with copies.
+        // The CLI continues renamed conversations and copies.
         assert_eq!(ask("more", resume(&first)).await, ("you said more".into(), first.clone()));
         assert_eq!(sessions.get(&first).unwrap().title.as_deref(), Some("About zebras"));
         let copy = sessions.fork(&second, None, Some("Copy")).unwrap();
@@ -111,7 +111,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         assert_eq!(said(&sessions, &half), ["zebra", "you said zebra"]);
         assert_eq!(sessions.get(&half).unwrap().title.as_deref(), Some("About zebras"));
 
-        // What was said in it is history for another request.
+        // Its messages can be used as history of another request.
         let history: Vec<Message> = sessions.messages(&second).unwrap().into_iter().map(Into::into).collect();
         model.request(Request::new("and?").history(history)).await.unwrap();
         let last = world.scripted.requests().last().unwrap().body["messages"].to_string();
@@ -171,7 +171,7 @@ async fn only_plain_files_of_conversations_are_touched() {
     let error = sessions.fork(&id, Some("nothing"), None).unwrap_err();
     assert!(error.to_string().contains("there is no message `nothing` in it"), "{error}");
 
-    // Files and directories that lead elsewhere.
+    // Files and directories that are links to other places.
     let projects = world.home.path().join(".claude/projects");
     let project = std::fs::read_dir(&projects).unwrap().next().unwrap().unwrap().path();
     let outside = world.home.path().join("outside");
@@ -196,11 +196,11 @@ async fn only_plain_files_of_conversations_are_touched() {
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
 
-    // Those of another directory are others.
+    // Another directory has its own conversations.
     let other = world.builder().working_directory(&outside).build().unwrap();
     assert!(other.sessions().unwrap().list().unwrap().is_empty());
     assert_eq!(ids(&other.sessions().unwrap().everywhere().list().unwrap()), [&*id]);
-    // What agents did goes with it; a link goes, and not what it leads to.
+    // The output of subagents is deleted too; a link is removed, but not its target.
     symlink(&outside, project.join(&id)).unwrap();
     sessions.delete(&id).unwrap();
     assert!(file.exists() && !project.join(&id).exists());

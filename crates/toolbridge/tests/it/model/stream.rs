@@ -1,4 +1,4 @@
-//! What happens, as it happens.
+//! Streams of events.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use toolbridge::{CancellationToken, Event, Part, Request};
 
 use super::support::{TRANSPORTS, Tools, World, told};
 
-/// The events of a stream in short.
+/// A short form of an event.
 fn short(event: &Event) -> Option<String> {
     Some(match event {
         Event::Started(started) => {
@@ -101,7 +101,7 @@ async fn a_request_ends_where_it_is_told_to_with_what_was_said() {
         ];
         assert_eq!(said, want, "over {transport}");
         assert!(answer.metadata.session_id.is_some() && answer.metadata.total_cost_usd.is_none());
-        // The model is not asked again, and nothing goes on.
+        // The model gets no further request, and no handler keeps running.
         assert_eq!(world.scripted.requests().len(), 2);
         tools.no_handler_goes_on().await;
         world.nothing_is_left();

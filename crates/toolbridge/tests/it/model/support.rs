@@ -1,5 +1,5 @@
-//! What the tests share: the real CLI against a scripted model, tools that watch themselves, and a look at
-//! what is left.
+//! Shared test support: the real CLI with a scripted model, tools that record their calls, and checks for
+//! leftovers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use toolbridge_scripted::{
     ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
 };
 
-/// Longer than anything here takes on a busy machine. A test that runs into it has failed.
+/// Longer than anything here takes on a busy machine. A test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Stdio, Transport::Sdk];
@@ -45,7 +45,7 @@ impl World {
         Self { scripted, home: TempDir::new().unwrap(), sessions: TempDir::new().unwrap() }
     }
 
-    /// A model that can touch nothing but this world.
+    /// A model that cannot access anything outside this world.
     pub(crate) fn builder(&self) -> ClaudeCodeModelBuilder {
         let builder = ClaudeCodeModel::builder()
             .cli(claude_cli())
@@ -85,19 +85,19 @@ impl World {
         last.tool_results().iter().map(ToolResultBlock::text).collect()
     }
 
-    /// The files of sessions and the processes of this world.
+    /// The session files and the processes of this world.
     fn left(&self) -> Vec<String> {
         processes_of(self.home.path()).chain(files(self.sessions.path())).collect()
     }
 
-    /// There is nothing of this world any more. Not soon, but now: a request that has ended has left nothing.
+    /// Checks that nothing is left, immediately: a request that has ended must have cleaned up.
     #[track_caller]
     pub(crate) fn nothing_is_left(&self) {
         let left = self.left();
         assert!(left.is_empty(), "left behind: {left:#?}");
     }
 
-    /// The same where nobody has waited for the end, as of a request that was dropped.
+    /// The same for a request whose end was not awaited, such as a dropped one.
     #[track_caller]
     pub(crate) fn nothing_is_left_soon(&self) {
         let started = Instant::now();
@@ -108,7 +108,7 @@ impl World {
     }
 }
 
-/// A program in the world's home that is taken for the CLI or the bridge.
+/// A program in the world's home that replaces the CLI or the bridge.
 pub(crate) fn program(world: &World, name: &str, script: &str) -> PathBuf {
     let path = world.home.path().join(name);
     let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
@@ -127,7 +127,8 @@ fn files(dir: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().display().to_string())
 }
 
-/// Whether it is the CLI: it was given an output format. Its guardian has the CLI's command line behind its own.
+/// Whether it is the CLI: it has an output format. The guardian's command line contains the CLI's after its
+/// own.
 pub(crate) fn is_cli(process: &str) -> bool {
     process.contains("--output-format") && !process.contains("toolbridge-guard")
 }
@@ -136,22 +137,22 @@ pub(crate) fn pid_of(process: &str) -> Pid {
     Pid::from_raw(process.split(['/', ':']).nth(2).unwrap().parse().unwrap()).unwrap()
 }
 
-/// Waits for something that a handler tells.
+/// Waits for a notification from a handler.
 pub(crate) async fn told(what: &'static str, told: &Notify) {
     tokio::time::timeout(PATIENCE, told.notified()).await.expect(what);
 }
 
-/// What the tools know of themselves: they run in this process.
+/// What the tools record about their calls; they run in this process.
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) calls: AtomicUsize,
     running: AtomicUsize,
     pub(crate) most_at_once: AtomicUsize,
-    /// How many calls of `look` or `change` wait for each other.
+    /// How many calls of `look` or `change` are waiting for each other.
     pub(crate) together: AtomicUsize,
     pub(crate) hanging: Notify,
     pub(crate) cancelled: Notify,
-    /// Calls of `hang` that are under way.
+    /// Running calls of `hang`.
     hangs: AtomicUsize,
 }
 
@@ -206,12 +207,12 @@ impl Tools {
         Self(Arc::default())
     }
 
-    /// How many calls of `hang` are under way.
+    /// The number of running calls of `hang`.
     pub(crate) fn hangs(&self) -> usize {
         self.0.hangs.load(Ordering::SeqCst)
     }
 
-    /// Waits until none is: a handler that nobody wants any more is dropped by the runtime, when it gets to it.
+    /// Waits until there are none: the runtime drops a cancelled handler with some delay.
     pub(crate) async fn no_handler_goes_on(&self) {
         let gone = async {
             while self.hangs() > 0 {

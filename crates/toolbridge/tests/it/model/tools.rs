@@ -42,7 +42,8 @@ async fn the_model_sees_a_tool_and_calls_it_where_it_lives() {
 async fn the_span_of_a_request_is_around_its_tool_calls() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
-    // Where there is only one, tracing lets other threads, which have none, decide for all whether a span is wanted.
+    // With a single subscriber, other threads, which have none, would decide in tracing's cache whether a
+    // span is enabled.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     for transport in TRANSPORTS {
@@ -102,7 +103,7 @@ async fn a_cli_that_waits_or_stays_open_has_its_calls_in_the_span_of_each_reques
             let order = tracing::info_span!("order", number);
             chat.send("go").instrument(order).await.unwrap();
             let log = said_in(&format!("order{{number={number}}}"), transport);
-            // It has ended with its answer, though the conversation goes on.
+            // The span has ended with its answer, although the conversation is still open.
             assert!(
                 log.lines()
                     .any(|line| line.contains(&format!("order{{number={number}}}: "))
@@ -115,7 +116,7 @@ async fn a_cli_that_waits_or_stays_open_has_its_calls_in_the_span_of_each_reques
     }
 }
 
-/// What was logged.
+/// The log output.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -158,7 +159,7 @@ async fn every_kind_of_result_is_the_same_over_both_transports() {
         assert_eq!(shown[3], (true, "tool `panic` panicked: oh no (type: ToolPanicError)".into(), false));
         assert_eq!(shown[4], (false, r#"{"degrees":21.5,"sky":"clear"}"#.into(), false));
         assert_eq!((shown[5].0, shown[5].1.len()), (false, 400_000));
-        // What no CLI can show is kept here; its handle is another one each time.
+        // Results that no CLI can show are kept here; the handle differs each time.
         let mut kept: Value = serde_json::from_str(&shown[6].1).unwrap();
         assert!(kept["handle"].take().as_str().unwrap().starts_with("parked:"), "{kept}");
         assert_eq!((shown[6].0, &kept["bytes"]), (false, &json!(1_000_000)));
@@ -208,7 +209,7 @@ async fn a_users_interrupt_cancels_the_handler() {
     }
 }
 
-/// Has the CLI give a call up whose handler runs: on a busy machine it takes a while until it does.
+/// Makes the CLI cancel a call whose handler runs; on a busy machine the handler may start late.
 async fn given_up(transport: Transport) -> (World, Tools, ModelResponse) {
     for limit in ["1000", "10000", "60000"] {
         let world = World::new("call hang {}\n---\ntext I was told: {result}");

@@ -1,4 +1,4 @@
-//! A home and a project that are full of what a model must not get unasked.
+//! A home and a project full of content that a model must not get by default.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::support::World;
 
-/// Words that are in files of the user's and the project's; none of them is for the model.
+/// Words in files of the user and the project; none of them may reach the model.
 const MARKS: [&str; 12] = [
     "MARK-PROJECT-MEMORY",
     "MARK-LOCAL-MEMORY",
@@ -27,12 +27,12 @@ const MARKS: [&str; 12] = [
 pub(crate) struct Traps {
     pub(crate) project: PathBuf,
     sprung: PathBuf,
-    /// Not below the home: the CLI takes what is above a project for a part of it.
+    /// Not below the home: the CLI treats the parents of a project as part of it.
     _place: TempDir,
 }
 
 impl Traps {
-    /// Sets them in the world's home, and in a project.
+    /// Creates the traps in the world's home and in a project.
     pub(crate) fn new(world: &World) -> Self {
         let home = world.home.path();
         let place = TempDir::new().unwrap();
@@ -88,7 +88,7 @@ impl Traps {
         format!("touch {}", self.sprung.join(name).display())
     }
 
-    /// What ran of the user's and the project's own.
+    /// The commands of the user and the project that ran.
     pub(crate) fn sprung(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.sprung).unwrap();
         let mut names: Vec<_> =
@@ -97,7 +97,7 @@ impl Traps {
         names
     }
 
-    /// The words of the user's and the project's that reached the model.
+    /// The words of the user and the project that reached the model.
     pub(crate) fn seen(world: &World) -> Vec<&'static str> {
         let requests = world.scripted.requests();
         assert!(!requests.is_empty(), "the model was not asked");
@@ -128,14 +128,14 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What the CLI itself writes into a home where it has never run.
+/// Whether the CLI itself creates this file in a new home.
 fn is_the_clis_own(path: &Path, home: &Path) -> bool {
     let below = path.strip_prefix(home).unwrap().to_str().unwrap();
     below == ".claude.json"
         || [".claude/backups/", ".claude/plugins/store/"].iter().any(|dir| below.starts_with(dir))
 }
 
-/// What is new in a home, but for the CLI's own state.
+/// The new files in a home, without the CLI's own state.
 pub(crate) fn left_in(home: &Path, before: &[PathBuf]) -> Vec<PathBuf> {
     files_below(home)
         .into_iter()

@@ -1,4 +1,4 @@
-//! One model, many users: what belongs to a request stays in it, and only so many run at once.
+//! One model, many users: requests are isolated from each other, and their number is limited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::support::{PATIENCE, TRANSPORTS, Tools, World, told};
 
 struct User(String);
 
-/// Tells who the call is for: the user of the request, and the one whose tools these are.
+/// Returns the user of the request and the owner of the tools.
 fn whoami(owner: &str) -> Toolset {
     let who = async |_: NoArgs, context: CallContext| {
         let user = context.try_state::<User>().map_or("nobody", |user| &user.0);
@@ -24,7 +24,7 @@ fn whoami(owner: &str) -> Toolset {
     Toolset::builder().state(Arc::<str>::from(owner)).tool("whoami", "Tells who asks", who).build().unwrap()
 }
 
-/// A model that calls the tool and repeats what it says.
+/// A model that calls the tool and repeats its result.
 fn curious() -> World {
     World::answering(|request| match request.turn() {
         0 => Turn::blocks(vec![Block::call("mcp__tools__whoami", json!({}))]),
@@ -37,7 +37,7 @@ async fn tools_state_and_permissions_belong_to_a_request() {
     for transport in TRANSPORTS {
         let world = curious();
         let model = world.builder().max_concurrent_requests(4).build().unwrap();
-        // What is registered with the model is for those who bring nothing.
+        // The tools registered with the model are for requests without tools of their own.
         model.set_agent_toolsets(whoami("the model"), "tools", transport).unwrap();
         let ask = |number: usize| {
             let name = format!("user {number}");
@@ -94,7 +94,7 @@ async fn only_so_many_requests_run_at_once_and_the_others_wait_in_order() {
         assert_eq!(answer.unwrap().text(), "done");
     }
     assert!(tools.0.most_at_once.load(Ordering::SeqCst) <= 2);
-    // The first two may overtake each other, and so on; nobody comes before those who waited longer.
+    // Requests that run at the same time may be reordered, but none overtakes one that has waited longer.
     let prompts: Vec<usize> =
         world.scripted.requests().iter().map(|one| one.prompt().parse().unwrap()).collect();
     let first = |number: usize| prompts.iter().position(|prompt| *prompt == number).unwrap();
@@ -123,7 +123,7 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
         },
         async {
             begun.notified().await;
-            // The running one, and the one that waits.
+            // The running request and the waiting one.
             while model.interrupt() < 2 {
                 tokio::task::yield_now().await;
             }
@@ -131,7 +131,7 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
     );
     assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { result: None })), "{outcome:?}");
     assert!(matches!(running.finish().await, Err(ClaudeCodeError::CliInterrupted { .. })));
-    // The place is free again.
+    // The permit is free again.
     let next = tokio::time::timeout(PATIENCE, model.request(Request::new("go").only([""; 0])));
     assert!(next.await.unwrap().is_ok());
     let prompts: Vec<_> =

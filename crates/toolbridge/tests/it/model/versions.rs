@@ -1,4 +1,4 @@
-//! What holds for every version of the CLI. `cargo xtask test` runs these with old ones too.
+//! Behaviour required of every version of the CLI. `cargo xtask test` runs these with old versions too.
 
 use serde_json::json;
 use toolbridge::claude::{Message, Settings, cli_version, takes_plain_prompts};
@@ -8,7 +8,7 @@ use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 use super::support::{TRANSPORTS, Tools, World};
 use super::traps::Traps;
 
-/// The requests of the conversation; an old CLI asks a smaller model other things besides.
+/// The requests of the conversation; an old CLI also sends other requests to a smaller model.
 fn conversation(world: &World, prompt: &str) -> Vec<ModelRequest> {
     let about =
         |request: &ModelRequest| request.body.to_string().contains(prompt) && !request.tools().is_empty();

@@ -1,4 +1,4 @@
-//! CLIs that are started before they are asked for.
+//! CLIs that are started in advance.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{PATIENCE, TRANSPORTS, World, is_cli, pid_of, processes_of};
 
-/// Has the tool called that there is, and tells what it says and which process asked.
+/// Calls the offered tool and answers with its result.
 fn ask_who(request: &ModelRequest) -> Turn {
     let results = request.tool_results();
     match results.first().map(ToolResultBlock::text) {
@@ -34,7 +34,7 @@ fn clis(world: &World) -> BTreeSet<String> {
     processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
 }
 
-/// Waits until there are so many CLIs.
+/// Waits until this number of CLIs is running.
 async fn there_are(world: &World, count: usize) -> BTreeSet<String> {
     let started = Instant::now();
     loop {
@@ -65,7 +65,7 @@ async fn a_request_takes_a_cli_that_waits_and_another_is_started_behind_it() {
         let second = there_are(&world, 2).await;
         assert_eq!(first.intersection(&second).count(), 1, "one of the two has answered and is gone");
 
-        // The state and the tools are the request's own, where the list is the same.
+        // The state and the tools are those of the request, even though the list is the same.
         let ours = Request::new("who?").tools(who("own")).transport(transport).state("Ada's");
         assert_eq!(model.request(ours).await.unwrap().text(), "Ada's own");
         let third = there_are(&world, 2).await;
