@@ -53,7 +53,9 @@ def test_refused_options_have_a_reason() -> None:
 def test_the_settings_in_the_table_exist() -> None:
     methods = set(re.findall(r"\bfn (\w+)", RUST)) | set(re.findall(r"^ +\w+ (\w+)\(\w+\): ", RUST, re.MULTILINE))
     model = python_class("model.py", "ClaudeCodeModel")
-    functions = [node for node in model.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # Some are for conversations alone.
+    bodies = model.body + python_class("chat.py", "Chat").body
+    functions = [node for node in bodies if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     init = next(node for node in functions if node.name == "__init__")
     arguments = {argument.arg for argument in init.args.args + init.args.kwonlyargs}
     known = arguments | {node.name for node in functions} | {"output_type"}

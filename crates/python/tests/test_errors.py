@@ -32,6 +32,7 @@ TREE = {
     "ToolsetNotRegisteredError": ["ClaudeCodeError", "Exception"],
     "McpServerError": ["ClaudeCodeError", "Exception"],
     "NatsError": ["ClaudeCodeError", "Exception"],
+    "QuestionError": ["ClaudeCodeError", "Exception"],
     "IPCError": FAILURE,
     "IPCConnectionError": ["IPCError", *FAILURE],
     "IPCMessageSizeError": ["IPCError", *FAILURE],
