@@ -212,8 +212,8 @@ impl ClaudeCodeModelBuilder {
     /// Without it, tools cannot ask, and questions of other servers are cancelled.
     ///
     /// The answer is the requested value, or an object with a member for each field. If the function
-    /// panics, the question is cancelled. The request's time limit keeps running during a question; the
-    /// tool's is paused.
+    /// panics, the question is cancelled. The time-outs of the tool and of the request are paused during a
+    /// question, the latter unless `timeout_counts_tools` is set.
     ///
     /// ```
     /// use serde_json::json;

@@ -218,8 +218,9 @@ impl Driver {
             }
             Ask::Question(question) => {
                 let on_ask = self.turn.as_ref().and_then(|turn| turn.on_ask.clone());
-                let (control, asked) = (self.control.clone(), id.clone());
+                let (control, asked, wait) = (self.control.clone(), id.clone(), self.waits.begin());
                 let asking = self.work.spawn(async move {
+                    let _wait = wait;
                     let line = answer(&id, Ok(ask(on_ask, question).await));
                     _ = control.write(line.as_bytes(), b"", b"").await;
                 });
