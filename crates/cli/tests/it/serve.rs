@@ -112,10 +112,13 @@ fn over_http(url: &str, method: &str, mut params: Value, token: Option<&str>) ->
     (head.split_whitespace().nth(1).unwrap().to_owned(), answer)
 }
 
-/// Kills one of [`World::servers`].
+/// Kills one of [`World::servers`], and waits until it reads nothing more: its threads may run for a moment after the signal.
 pub(crate) fn kill(server: &str) {
     let pid = server.strip_prefix("/proc/").and_then(|rest| rest.split(':').next()).unwrap().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let descriptors = format!("/proc/{pid}/fd");
+    let are_closed = || std::fs::read_dir(&descriptors).map_or(true, |open| open.count() == 0);
+    eventually("the server's descriptors are closed", PATIENCE, are_closed);
 }
 
 const NOON: &str = r#"{"source_timezone":"Asia/Tokyo","time":"12:00","target_timezone":"UTC"}"#;
