@@ -127,7 +127,9 @@ fn ours(toolbridge: &Path, workspace: &Path, dir: &Path, queries: &[String]) -> 
             files.flatten().any(|file| file.path().extension().is_some_and(|extension| extension == "index"))
         })
     };
+    let begun = Instant::now();
     while !is_kept() {
+        ensure!(begun.elapsed().as_secs() < 120, "the index was not written to `{}`", cache.display());
         find(&mut server, &queries[0])?;
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
