@@ -272,6 +272,20 @@ class Bridge:
         return self.ask("tools/call", name=tool, arguments=arguments, _meta={"progressToken": "p"})
 
 
+def text_of(result: dict[str, Any]) -> str:
+    """The text of a tool's result."""
+    assert not result.get("isError"), result
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def error_of(result: dict[str, Any]) -> str:
+    """The text of a tool's error."""
+    assert result["isError"] is True, result
+    text: str = result["content"][0]["text"]
+    return text
+
+
 def shown(here: World, *program: str | Path, **variables: str) -> str:
     """What a program prints, given as Python's arguments; it must print nothing to stderr, nor warn.
 

@@ -18,7 +18,7 @@ from pydantic_ai import ModelRetry, RunContext, Tool
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PYTHON, Bridge, hanging
+from support import PATIENCE_SECONDS, PYTHON, Bridge, error_of, hanging, text_of
 
 from toolbridge import Session, read_only
 from toolbridge.tools import Host, Served, Toolbox, direct
@@ -67,11 +67,6 @@ def broken() -> None:
     raise LookupError("no such order")
 
 
-def text_of(result: dict[str, Any]) -> str:
-    text: str = result["content"][0]["text"]
-    return text
-
-
 def test_what_needs_nothing_but_its_arguments_is_called_directly() -> None:
     tools: list[Tool[Any] | Callable[..., Any]] = [
         swapped,
@@ -118,9 +113,7 @@ def test_functions_of_all_kinds_answer_alike(short_path: Path) -> None:
             ("swapped", {}, "at `/point`: Field required"),
         ]
         for tool, arguments, want in rows:
-            result = bridge.call(tool, **arguments)
-            assert result["isError"] is True
-            assert want in text_of(result), tool
+            assert want in error_of(bridge.call(tool, **arguments)), tool
 
 
 async def test_they_run_in_threads_and_see_the_context_of_the_session(short_path: Path) -> None:
@@ -225,7 +218,7 @@ def test_an_error_that_has_no_words_is_an_answer_too(short_path: Path) -> None:
         raise Mute
 
     with Session(fails, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
-        assert text_of(bridge.call("fails")) == "no message (type: Mute)"
+        assert error_of(bridge.call("fails")) == "no message (type: Mute)"
 
 
 @pytest.mark.parametrize("body", ["while True: time.sleep(0.001)", "while True: pass", "time.sleep(600)"])

@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, Transport, World, named, soon
+from support import PATIENCE_SECONDS, Bridge, Transport, World, named, soon, text_of
 
 from toolbridge import (
     Client,
@@ -50,12 +50,6 @@ def attached(directory: Path, *names: str) -> dict[str, Any]:
     args = ["attach", *names]
     server = {"command": str(BRIDGE.with_name("toolbridge")), "args": args, "env": environment}
     return {"mcpServers": {"tools": {"type": "stdio", **server}}}
-
-
-def text_of(result: dict[str, Any]) -> str:
-    assert not result.get("isError"), result
-    text: str = result["content"][0]["text"]
-    return text
 
 
 async def asked(here: World, config: dict[str, Any]) -> str:

@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models import ModelRequestParameters
-from support import Bridge, Transport, World, named, prompt, soon
+from support import Bridge, Transport, World, named, prompt, soon, text_of
 
 from toolbridge import (
     ClaudeCodeModelSettings,
@@ -32,12 +31,6 @@ MakeWorld = Callable[[str], World]
 def add_one(number: int) -> int:
     """Adds one."""
     return number + 1
-
-
-def text_of(result: dict[str, Any]) -> str:
-    assert not result.get("isError"), result
-    text: str = result["content"][0]["text"]
-    return text
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models import ModelRequestParameters
-from support import PATIENCE_SECONDS, Bridge, Transport, World, prompt
+from support import PATIENCE_SECONDS, Bridge, Transport, World, prompt, text_of
 
 from toolbridge import (
     ClaudeCodeModelSettings,
@@ -61,12 +60,6 @@ def script(short_path: Path) -> Path:
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
-
-
-def text_of(result: dict[str, Any]) -> str:
-    assert not result.get("isError"), result
-    text: str = result["content"][0]["text"]
-    return text
 
 
 def is_alive(pid: int) -> bool:
