@@ -72,7 +72,20 @@ impl Project {
 }
 
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    forget_this_package(&mut command);
+    command
+}
+
+/// Removes the variables that cargo sets for a program that it runs. Some build scripts run again when these
+/// change, so a plain cargo would compile what depends on them once more.
+pub(crate) fn forget_this_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
 }
 
 /// cargo's metadata of the workspace.
@@ -205,7 +218,8 @@ mod tests {
     fn compiled(arguments: &str) -> BTreeSet<String> {
         let arguments = format!("tree --format {{p}}_{{f}} --prefix none --no-dedupe {arguments}");
         let mut command = cargo();
-        command.args(arguments.split(' ')).current_dir(env!("CARGO_MANIFEST_DIR"));
+        // In the root: without a package, the default members are meant.
+        command.args(arguments.split(' ')).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         stdout_of(&mut command).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -215,6 +229,22 @@ mod tests {
         let again: Vec<_> = wheel.difference(&compiled(ALL)).cloned().collect();
         assert!(wheel.len() > 100);
         assert_eq!(again, [""; 0], "add the missing features in crates/python/Cargo.toml, feature `tested`");
+    }
+
+    #[test]
+    fn the_tests_compile_no_crate_of_this_program_again() {
+        let ours = compiled("--edges normal,build --package xtask");
+        let again: Vec<_> = ours.difference(&compiled(ALL)).cloned().collect();
+        assert!(ours.len() > 10);
+        assert_eq!(again, [""; 0], "add the missing features in xtask/Cargo.toml");
+    }
+
+    #[test]
+    fn cargo_run_compiles_what_a_build_of_the_executable_compiles() {
+        let alone = compiled("--edges no-dev --package toolbridge-cli");
+        let again: Vec<_> = alone.difference(&compiled("--edges no-dev")).cloned().collect();
+        assert!(alone.len() > 50);
+        assert_eq!(again, [""; 0], "a default member enables features that the executable does not have");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::project::{DEV, Project, run, stdout_of};
+use crate::project::{DEV, Project, forget_this_package, run, stdout_of};
 use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
@@ -31,6 +31,7 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     if profile == DEV {
         maturin.args(["--features", "tested"]);
     }
+    forget_this_package(&mut maturin);
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
     find(out)
 }
