@@ -76,7 +76,8 @@ fn start(task: Task) -> Result<ExitCode> {
     match task {
         Task::Test(options) => return Ok(exit_code(test::run(&project, &options)?)),
         Task::ReleaseCheck(options) => return Ok(exit_code(release_check::run(&project, &options)?)),
-        Task::Bench(arguments) => return program(&project, "toolbridge-bench", &arguments),
+        // Its client is in every figure.
+        Task::Bench(arguments) => return program(&project, "toolbridge-bench --release", &arguments),
         Task::Fuzz { seconds, targets } => fuzz::run(&project, seconds, targets)?,
         Task::Soak(arguments) => return program(&project, "toolbridge-soak", &arguments),
         Task::Package { no_verify } => package::run(&project, !no_verify)?,
@@ -88,7 +89,7 @@ fn start(task: Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a program of the workspace in the current directory; it reports its errors itself.
+/// Runs a program of the workspace, a package and options for cargo, in the current directory; it reports its errors itself.
 fn program(project: &Project, package: &str, Arguments { arguments }: &Arguments) -> Result<ExitCode> {
     let mut command = project.cargo(&format!("run --quiet --package {package} --"));
     let status = command.args(arguments).current_dir(std::env::current_dir()?).status()?;
