@@ -29,7 +29,8 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
     if profile == DEV {
-        maturin.args(["--features", "tested"]);
+        // It is installed once, on this machine: compressing its executables takes longer than anything else.
+        maturin.args(["--features", "tested", "--compression-method", "stored"]);
     }
     forget_this_package(&mut maturin);
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
@@ -81,19 +82,19 @@ pub fn bundled_cli(python: &Path) -> Result<PathBuf> {
 
 /// Type and style checks of the package and its tests.
 #[must_use]
-pub fn checks(root: &Path, python: &Path) -> [Command; 4] {
+pub fn checks(project: &Project, python: &Path) -> [Command; 4] {
     let tool = |args: &str| {
         let mut command = Command::new(python);
-        command.arg("-m").args(args.split(' ')).current_dir(root.join(PACKAGE));
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.arg("-m").args(args.split(' ')).current_dir(project.root.join(PACKAGE));
+        command.env("PYTHONDONTWRITEBYTECODE", "1").env("MYPY_CACHE_DIR", project.target.join("mypy"));
         command
     };
     [
         tool("ruff check --no-cache --quiet ."),
         tool("ruff format --no-cache --check --quiet ."),
-        tool("mypy --cache-dir=/dev/null --no-error-summary python/toolbridge tests examples"),
+        tool("mypy --no-error-summary python/toolbridge tests examples"),
         // The stub file of the native module, compared with the installed module.
-        tool("mypy.stubtest --concise toolbridge._native"),
+        tool("mypy.stubtest --concise --mypy-config-file tests/stubtest.ini toolbridge._native"),
     ]
 }
 

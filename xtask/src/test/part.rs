@@ -168,7 +168,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["wheel"],
         run: |stage, output| {
             let python = stage.newest()?;
-            wheel::checks(&stage.project.root, &python).iter_mut().try_for_each(|check| output.run(check))
+            wheel::checks(stage.project, &python).iter_mut().try_for_each(|check| output.run(check))
         },
     },
     Part {
