@@ -42,6 +42,16 @@ pub const OLDEST: Environment = Environment {
     interpreters: NEWEST_FIRST,
 };
 
+/// The official MCP server and the engines that search, for the benchmark.
+pub const PEERS: [Environment; 2] = [
+    Environment { folder: "bench/mcp", requirements: "bench/peers/mcp.txt", interpreters: INTERPRETERS },
+    Environment {
+        folder: "bench/search",
+        requirements: "bench/peers/search.txt",
+        interpreters: INTERPRETERS,
+    },
+];
+
 impl Environment {
     /// Creates the environment if it is missing or its requirements have changed; returns its interpreter.
     ///

@@ -197,9 +197,10 @@ pub(crate) const PARTS: &[Part] = &[
         name: "bench",
         what: "benchmark, shortly",
         kind: Kind::Alone,
-        needs: &[],
+        needs: &[Need::Peers],
         after: &["build", "wheel"],
         run: |stage, output| {
+            stage.peers()?;
             let mut bench = Command::new(stage.built("toolbridge-bench"));
             bench.args(["--quick", "--profile", DEV, "--with", "python-mcp,python-bridge"]);
             output.run(bench.current_dir(&stage.project.root))

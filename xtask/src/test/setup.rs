@@ -28,6 +28,8 @@ pub(crate) enum Need {
     Conformance,
     /// An MCP server from npm.
     Servers,
+    /// What the benchmark compares with.
+    Peers,
 }
 
 impl Need {
@@ -41,6 +43,7 @@ impl Need {
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
             Self::Servers => stage.servers(),
+            Self::Peers => stage.peers(),
         }
     }
 }
@@ -55,6 +58,7 @@ pub(crate) struct Setup {
     path: Once<OsString>,
     conformance: Once<Suite>,
     servers: Once<()>,
+    peers: Once<()>,
 }
 
 /// Errors are kept as text, because several parts may need the same thing.
@@ -98,6 +102,13 @@ impl Stage<'_> {
     /// An MCP server from npm.
     pub(crate) fn servers(&self) -> Result<()> {
         once(&self.setup.servers, || servers::install(self.project, &self.client()?))
+    }
+
+    /// The peers in the part `bench`, which would install them itself while nothing else runs.
+    pub(crate) fn peers(&self) -> Result<()> {
+        once(&self.setup.peers, || {
+            python::PEERS.iter().try_for_each(|peer| peer.install(self.project).map(drop))
+        })
     }
 
     /// A PATH with strace, and with what the CLI's sandbox needs.
