@@ -6,6 +6,7 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,31 +17,63 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+// Whether a line of /proc/PID/status begins like this; there is a line before it.
+static int has(pid_t process, const char *line) {
+    char path[64], status[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", process);
+    int file = open(path, O_RDONLY);
+    ssize_t size = file < 0 ? 0 : syscall(SYS_read, file, status, sizeof status - 1);
+    close(file);
+    status[size < 0 ? 0 : size] = 0;
+    return strstr(status, line) != 0;
+}
+
+// Attaches strace to a process that stops itself, continues it, and waits until strace has ended.
+static void follow(pid_t traced, const char *strace) {
+    struct timespec shortly = {0, 1000000};
+    char command[8192];
+    snprintf(command, sizeof command, "exec %s -p %d", strace, traced);
+    while (!has(traced, "\nState:\tT")) nanosleep(&shortly, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)0);
+        _exit(1);
+    }
+    // It has no tracer yet, and strace may fail.
+    int has_ended = 0;
+    while (has(traced, "\nTracerPid:\t0\n") && !has_ended) {
+        nanosleep(&shortly, 0);
+        has_ended = waitpid(child, 0, WNOHANG) == child;
+    }
+    kill(traced, SIGCONT);
+    if (!has_ended) waitpid(child, 0, 0);
+}
 
 // Attaches strace to this process, and returns once it is attached; the file is created when strace has ended. strace is
 // not a child of this process and does not inherit its environment, so a search for leftover processes does not find it.
 void trace_me(const char *strace, const char *done) {
-    char script[8192], path[4096];
-    char *environment[] = {path, 0};
-    snprintf(script, sizeof script,
-             "is() { grep -q \"$1\" /proc/%1$d/status; }\n"
-             "until is '^State:.T'; do sleep 0.002; done\n"
-             "%2$s -p %1$d & strace=$!\n"
-             "until is '^TracerPid:.[1-9]' || ! kill -0 $strace 2>/dev/null; do sleep 0.002; done\n"
-             "kill -CONT %1$d; wait\n"
-             ": > %3$s\n",
-             getpid(), strace, done);
-    snprintf(path, sizeof path, "PATH=%s", getenv("PATH"));
+    pid_t traced = getpid();
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0) {
+            char command[8192], path[4096], file[4096];
+            snprintf(command, sizeof command, "%s", strace);
+            snprintf(file, sizeof file, "%s", done);
+            snprintf(path, sizeof path, "%s", getenv("PATH"));
+            for (char **variable = environ; *variable; variable++) memset(*variable, 0, strlen(*variable));
+            clearenv();
+            setenv("PATH", path, 1);
             setsid();
+            syscall(SYS_close_range, 3, ~0U, 0);
             freopen("/dev/null", "r", stdin);
             freopen("/dev/null", "w", stdout);
             freopen("/dev/null", "w", stderr);
-            execle("/bin/sh", "sh", "-c", script, (char *)0, environment);
+            follow(traced, command);
+            close(open(file, O_CREAT | O_WRONLY, 0600));
         }
         _exit(0);
     }
