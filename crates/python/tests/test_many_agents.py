@@ -20,7 +20,7 @@ MakeWorld = Callable[[str], World]
 
 pytestmark = pytest.mark.anyio
 
-USERS = 6
+USERS = 4
 
 
 def said(request: dict[str, Any]) -> str:
