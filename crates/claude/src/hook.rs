@@ -1,7 +1,6 @@
 //! Functions of this process that the CLI calls on events.
 
 use std::fmt;
-use std::sync::Arc;
 
 use futures_core::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -173,15 +172,15 @@ pub(crate) struct HookShape {
 impl HookShape {
     /// Its entry in `initialize`.
     pub(crate) fn to_cli(&self, place: usize) -> Value {
-        let mut said = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });
+        let mut entry = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });
         if !matches!(self.matcher.as_str(), "" | "*") {
-            said["matcher"] = json!(self.matcher);
+            entry["matcher"] = json!(self.matcher);
         }
         // A hook that times out has failed, and must not be ignored.
         if HookOutput::failure(&self.event, "") != HookOutput::default() {
-            said["onFailure"] = json!("block");
+            entry["onFailure"] = json!("block");
         }
-        said
+        entry
     }
 }
 
@@ -198,10 +197,7 @@ impl Hook {
         F: Fn(HookCall) -> O + Send + Sync + 'static,
         O: Future<Output = HookOutput> + Send + 'static,
     {
-        Self {
-            shape: HookShape { event, matcher },
-            function: Opaque(Arc::new(move |call| Box::pin(function(call)))),
-        }
+        Self { shape: HookShape { event, matcher }, function: Opaque::function(function) }
     }
 
     /// Calls the hook and applies the restrictions.

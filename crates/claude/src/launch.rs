@@ -17,7 +17,7 @@ use crate::error::ExecutionKind;
 use crate::hook::HookShape;
 use crate::restriction::RESTRICTIONS;
 use crate::room::Room;
-use crate::settings::{Conversation, HOOKLESS, Settings, Skills, Thinking};
+use crate::settings::{Conversation, NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
 use crate::version::Version;
 
 /// The built-in tools of CLI versions without an option to select them.
@@ -64,7 +64,7 @@ pub(crate) struct Launch {
     pub(crate) env: Vec<(&'static str, OsString)>,
     pub(crate) directory: Option<PathBuf>,
     /// The `initialize` request.
-    pub(crate) hello: Value,
+    pub(crate) initialize: Value,
 }
 
 impl Launch {
@@ -77,9 +77,9 @@ impl Launch {
             arguments: frame.map(Into::into).into(),
             env: Vec::new(),
             directory: settings.working_directory.clone(),
-            hello: json!({ "subtype": "initialize", "hooks": null }),
+            initialize: json!({ "subtype": "initialize", "hooks": null }),
         };
-        launch.surroundings(settings, &extras).map_err(unwritten)?;
+        launch.surroundings(settings, &extras).map_err(write_error)?;
         launch.flag("model", settings.model.as_ref());
         launch.thinking(settings);
         launch.prompts(settings, &extras)?;
@@ -103,7 +103,7 @@ impl Launch {
 
     /// A flag and its value as two arguments, as older versions require for these two flags. The values
     /// never begin with `-`.
-    fn two(&mut self, name: &str, value: impl Into<OsString>) {
+    fn flag_as_two(&mut self, name: &str, value: impl Into<OsString>) {
         self.arguments.extend([name.into(), value.into()]);
     }
 
@@ -162,7 +162,7 @@ impl Launch {
         for directory in settings.plugins.iter().flatten() {
             self.flag("plugin-dir", Some(directory));
         }
-        if settings.is_alone(extras.strict) {
+        if settings.needs_no_directory(extras.strict) {
             // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
             self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
             self.directory.get_or_insert_with(|| extras.room.home().into());
@@ -181,25 +181,25 @@ impl Launch {
         let snapshot = settings.system_prompt_snapshot.map(|keep| if keep { "on" } else { "off" });
         self.flag("system-prompt-snapshot", snapshot);
         if version >= Version::WITH_EARLY_PROMPTS {
-            let said = [
+            let members = [
                 ("systemPrompt", system.map(Value::from)),
                 ("appendSystemPrompt", append.map(Value::from)),
                 ("jsonSchema", extras.output_schema.cloned().map(without_draft)),
             ];
-            for (name, value) in said.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-                self.hello[name] = value;
+            for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                self.initialize[name] = value;
             }
             return Ok(());
         }
         if extras.output_schema.is_some() {
-            let reason = format!("Claude Code {version} knows no output schema; update it");
+            let reason = format!("Claude Code {version} does not support output schemas; update it");
             return Err(ClaudeCodeError::invalid(reason));
         }
         let Some(system) = system else {
             return append.map_or(Ok(()), |_| {
                 Err(ClaudeCodeError::invalid(format!(
-                    "Claude Code {version} takes an addition to its own system prompt only on the command line, where \
-                     every user can read it; update it, or give a whole `system_prompt`"
+                    "Claude Code {version} accepts `append_system_prompt` only on the command line, where every \
+                     user can read it; update it, or set `system_prompt`"
                 )))
             });
         };
@@ -208,7 +208,7 @@ impl Launch {
         if text.is_empty() {
             self.flag("system-prompt", Some(""));
         } else {
-            let file = extras.room.file("system-prompt.txt", &text).map_err(unwritten)?;
+            let file = extras.room.file("system-prompt.txt", &text).map_err(write_error)?;
             self.flag("system-prompt-file", Some(file));
         }
         Ok(())
@@ -243,7 +243,7 @@ impl Launch {
             hooks.entry(hook.event.to_string()).or_default().push(hook.to_cli(place));
         }
         if !hooks.is_empty() {
-            self.hello["hooks"] = json!(hooks);
+            self.initialize["hooks"] = json!(hooks);
         }
         Ok(())
     }
@@ -258,11 +258,12 @@ impl Launch {
         if let Some((name, _, since)) =
             known.iter().find(|(_, is_set, since)| *is_set && extras.version < *since)
         {
-            let reason = format!("Claude Code {} knows no `{name}`; update it to {since}", extras.version);
+            let reason =
+                format!("Claude Code {} does not support `{name}`; update it to {since}", extras.version);
             return Err(ClaudeCodeError::invalid(reason));
         }
         if let Some(Skills::Only(names)) = &settings.skills {
-            self.hello["skills"] = json!(names);
+            self.initialize["skills"] = json!(names);
         }
         if !settings.agents.is_empty() {
             let own = |tool: &str| match &extras.server {
@@ -272,7 +273,7 @@ impl Launch {
                 _ => tool.to_owned(),
             };
             let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), agent.to_cli(own)));
-            self.hello["agents"] = agents.collect();
+            self.initialize["agents"] = agents.collect();
         }
         Ok(())
     }
@@ -295,7 +296,7 @@ impl Launch {
         };
         if let Some(history) = extras.history {
             // As a fork; otherwise a kept conversation would be stored next to this file.
-            self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(unwritten)?));
+            self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(write_error)?));
         }
         self.arguments.extend((forks || extras.history.is_some()).then(|| "--fork-session".into()));
         self.flag("session-id", settings.fork_session_id.as_ref());
@@ -317,31 +318,34 @@ impl Launch {
         extras: Extras<'_>,
     ) -> Result<(), ClaudeCodeError> {
         if let Some(sources) = settings.read_sources() {
-            self.two("--setting-sources", sources.join(","));
+            self.flag_as_two("--setting-sources", sources.join(","));
         }
         let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
         let decides = extras.restricted || extras.asks;
         if decides && has_others && extras.version < Version::WITH_SAFE_HOOKS {
             return Err(ClaudeCodeError::invalid(format!(
-                "Claude Code {} cannot be kept from getting round restrictions and `can_use_tool` by hooks and skills; \
-                 update it, or let no `setting_sources` in",
+                "Claude Code {} lets hooks and skills of settings files bypass restrictions and `can_use_tool`; \
+                 update it, or remove `setting_sources`",
                 extras.version
             )));
         }
         if let Some(whole) = cli_settings(settings, &extras) {
             if settings.has_argument("--settings") {
                 return Err(ClaudeCodeError::invalid(
-                    "`--settings` among the further arguments would take the place of the settings that are needed; \
-                     give yours with `cli_settings`",
+                    "`--settings` in `extra_args` would replace settings that this request needs; \
+                     use `cli_settings` instead",
                 ));
             }
-            self.two("--settings", extras.room.file("settings.json", &whole.to_string()).map_err(unwritten)?);
+            self.flag_as_two(
+                "--settings",
+                extras.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
+            );
         }
         let mut servers = settings.mcp_servers.clone();
         servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
         if !servers.is_empty() {
             let config = json!({ "mcpServers": servers }).to_string();
-            self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(unwritten)?));
+            self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(write_error)?));
         }
         self.arguments.extend(extras.strict.then(|| "--strict-mcp-config".into()));
         let more = [
@@ -375,15 +379,15 @@ fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
         }
         // In this mode no hook runs at all, and settings files can enable it.
         match whole.get_mut("env").and_then(Value::as_object_mut) {
-            Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
-            None => whole["env"] = json!({ HOOKLESS: "0" }),
+            Some(env) => _ = env.insert(NO_HOOKS_VARIABLE.into(), json!("0")),
+            None => whole["env"] = json!({ NO_HOOKS_VARIABLE: "0" }),
         }
     }
     whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
-fn unwritten(error: io::Error) -> ClaudeCodeError {
+fn write_error(error: io::Error) -> ClaudeCodeError {
     let message = format!("cannot write the files for the CLI: {error}");
     ClaudeCodeError::execution(ExecutionKind::Start, message)
 }
@@ -404,9 +408,9 @@ mod tests {
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
     /// The content of a launch, with `ROOM` for the room's path.
-    struct Said {
+    struct Launched {
         arguments: Vec<String>,
-        hello: Value,
+        initialize: Value,
         env: Vec<(&'static str, String)>,
         directory: Option<PathBuf>,
         files: Vec<(String, String)>,
@@ -416,7 +420,7 @@ mod tests {
         version: &str,
         settings: &Settings,
         change: impl FnOnce(&mut Extras<'_>),
-    ) -> Result<Said, String> {
+    ) -> Result<Launched, String> {
         let base = tempfile::tempdir().unwrap();
         let room = Room::new(base.path()).unwrap();
         let version = version.parse().unwrap();
@@ -450,9 +454,9 @@ mod tests {
         files.sort();
         let arguments: Vec<_> = launch.arguments.iter().map(text).collect();
         assert_eq!(arguments[..3], FRAME);
-        Ok(Said {
+        Ok(Launched {
             arguments: arguments[3..].to_vec(),
-            hello: launch.hello,
+            initialize: launch.initialize,
             env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
             directory: launch
                 .directory
@@ -470,7 +474,7 @@ mod tests {
         want.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
     }
 
-    fn launch(settings: &Settings) -> Said {
+    fn launch(settings: &Settings) -> Launched {
         launch_of("2.1.325", settings, |_| ()).unwrap()
     }
 
@@ -480,15 +484,18 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_model_has_nothing_of_the_clis() {
-        let said = launch(&Settings::default());
+    fn by_default_no_feature_of_the_cli_is_enabled() {
+        let launched = launch(&Settings::default());
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--tools=", "--no-session-persistence", "--setting-sources", "", "--strict-mcp-config"]
         );
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
         assert_eq!(
-            said.env,
+            launched.initialize,
+            json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" })
+        );
+        assert_eq!(
+            launched.env,
             variables(&[
                 ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
                 ("ENABLE_TOOL_SEARCH", "false"),
@@ -496,18 +503,18 @@ mod tests {
                 ("XDG_CACHE_HOME", "ROOM/cache"),
             ])
         );
-        assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
-        assert_eq!(said.files, []);
+        assert_eq!(launched.directory.as_deref(), Some(std::path::Path::new("")));
+        assert_eq!(launched.files, []);
     }
 
     #[test]
-    fn one_switch_brings_the_whole_of_claude_code() {
-        let said =
+    fn claude_code_enables_everything() {
+        let launched =
             launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
                 .unwrap();
-        assert_eq!(said.arguments, [""; 0]);
-        assert_eq!((said.env, said.directory, said.files), (vec![], None, vec![]));
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        assert_eq!(launched.arguments, [""; 0]);
+        assert_eq!((launched.env, launched.directory, launched.files), (vec![], None, vec![]));
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
@@ -533,10 +540,10 @@ mod tests {
             &set().setting_sources(["user"]).extra_args(["--debug"]),
             &["--setting-sources", "user", strict, "--debug"],
         );
-        let said =
+        let launched =
             launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             [
                 "--permission-prompt-tool=stdio",
                 "--settings",
@@ -545,8 +552,8 @@ mod tests {
                 "--include-partial-messages"
             ]
         );
-        assert_eq!(said.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        assert_eq!(launched.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
@@ -555,7 +562,7 @@ mod tests {
         let strict = "--strict-mcp-config";
         check(&set().fallback_model("sonnet,haiku"), &["--fallback-model=sonnet,haiku", strict]);
         check(&set().effort(Effort::Xhigh), &["--effort=xhigh", strict]);
-        check(&set().effort(Effort::Other("of_tomorrow".into())), &["--effort=of_tomorrow", strict]);
+        check(&set().effort(Effort::Other("unknown_level".into())), &["--effort=unknown_level", strict]);
         let adaptive = Thinking::Adaptive { display: Some(ThinkingDisplay::Omitted) };
         check(&set().thinking(adaptive), &["--thinking=adaptive", "--thinking-display=omitted", strict]);
         let enabled = Thinking::Enabled { budget_tokens: 2048, display: None };
@@ -588,19 +595,19 @@ mod tests {
                 strict,
             ],
         );
-        let said = launch(&set().enable_file_checkpointing(true).client_app("shop/1.2"));
-        assert_eq!(said.arguments, ["--replay-user-messages", strict]);
+        let launched = launch(&set().enable_file_checkpointing(true).client_app("shop/1.2"));
+        assert_eq!(launched.arguments, ["--replay-user-messages", strict]);
         let checkpoints = ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
-        assert_eq!(said.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
+        assert_eq!(launched.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
         check(&set().permission_mode(PermissionMode::Auto), &["--permission-mode=auto", strict]);
     }
 
     #[test]
-    fn hooks_stand_behind_the_restrictions() {
+    fn hooks_follow_the_restrictions_hook() {
         let shape = |event: &str, matcher: &str| HookShape { event: event.into(), matcher: matcher.into() };
-        let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("OfTomorrow", "")];
+        let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("UnknownEvent", "")];
         let hooks: &'static [HookShape] = Box::leak(Box::new(hooks));
-        let said = launch_of("2.1.325", &Settings::default(), |extras| {
+        let launched = launch_of("2.1.325", &Settings::default(), |extras| {
             (extras.restricted, extras.hooks) = (true, hooks);
         });
         let want = json!({
@@ -609,13 +616,13 @@ mod tests {
                 { "hookCallbackIds": ["hook_0"], "matcher": "Bash|Write", "onFailure": "block" },
             ],
             "Stop": [{ "hookCallbackIds": ["hook_1"] }],
-            "OfTomorrow": [{ "hookCallbackIds": ["hook_2"] }],
+            "UnknownEvent": [{ "hookCallbackIds": ["hook_2"] }],
         });
-        assert_eq!(said.unwrap().hello["hooks"], want);
+        assert_eq!(launched.unwrap().initialize["hooks"], want);
     }
 
     #[test]
-    fn agents_have_the_tools_that_they_are_given_and_go_with_the_first_message() {
+    fn agents_are_sent_in_initialize_with_only_their_tools() {
         let none = Subagent::new("Thinks", "You think.");
         let some = Subagent::new("Adds", "You add.").tools(["add", "Read"]).max_turns(3).effort(Effort::Low);
         let all = Subagent::new("Does all", "You do.").tools(["*"]).disallowed_tools(["add"]);
@@ -627,8 +634,8 @@ mod tests {
                 (extras.server, extras.own_tools) = (Some(("tools", json!({}))), own);
             })
         };
-        let said = launch("2.1.325").unwrap();
-        assert_eq!(said.arguments[..2], ["--allowedTools=mcp__tools", "--tools=Task"]);
+        let launched = launch("2.1.325").unwrap();
+        assert_eq!(launched.arguments[..2], ["--allowedTools=mcp__tools", "--tools=Task"]);
         let want = json!({
             "all": { "description": "Does all", "prompt": "You do.", "disallowedTools": ["mcp__tools__add"] },
             "none": { "description": "Thinks", "prompt": "You think.", "tools": [] },
@@ -637,30 +644,33 @@ mod tests {
                 "maxTurns": 3, "effort": "low",
             },
         });
-        assert_eq!(said.hello["agents"], want);
+        assert_eq!(launched.initialize["agents"], want);
         let refused = launch("2.0.76").err().unwrap();
-        assert_eq!(refused, "Claude Code 2.0.76 knows no `agents`; update it to 2.0.77");
+        assert_eq!(refused, "Claude Code 2.0.76 does not support `agents`; update it to 2.0.77");
         let named = settings.builtin_tools(["Agent"]);
         assert_eq!(launch_of("2.1.325", &named, |_| ()).unwrap().arguments[0], "--tools=Agent");
     }
 
     #[test]
-    fn skills_bring_their_tool_and_the_rules_that_allow_them() {
-        let said = launch(&Settings::default().skills(["pdf", "shop:orders"]).plugins(["/p"]));
+    fn skills_enable_their_tool_and_the_rules_that_allow_them() {
+        let launched = launch(&Settings::default().skills(["pdf", "shop:orders"]).plugins(["/p"]));
         let want = ["--plugin-dir=/p", "--allowedTools=Skill(pdf),Skill(shop:orders)", "--tools=Skill"];
-        assert_eq!(said.arguments[..3], want);
-        assert_eq!(said.hello["skills"], json!(["pdf", "shop:orders"]));
-        let said = launch(&Settings::default().skills(Skills::All));
-        assert_eq!(said.arguments[..2], ["--allowedTools=Skill", "--tools=Skill"]);
-        assert_eq!(said.hello.get("skills"), None);
-        let said = launch(&Settings::default().skills([""; 0]));
-        assert_eq!((&said.arguments[0][..], &said.hello["skills"]), ("--tools=", &json!([])));
+        assert_eq!(launched.arguments[..3], want);
+        assert_eq!(launched.initialize["skills"], json!(["pdf", "shop:orders"]));
+        let launched = launch(&Settings::default().skills(Skills::All));
+        assert_eq!(launched.arguments[..2], ["--allowedTools=Skill", "--tools=Skill"]);
+        assert_eq!(launched.initialize.get("skills"), None);
+        let launched = launch(&Settings::default().skills([""; 0]));
+        assert_eq!((&launched.arguments[0][..], &launched.initialize["skills"]), ("--tools=", &json!([])));
         let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_| ()).err().unwrap();
-        assert!(refused.starts_with("Claude Code 2.1.50 knows no `skills`; update it to "), "{refused}");
+        assert!(
+            refused.starts_with("Claude Code 2.1.50 does not support `skills`; update it to "),
+            "{refused}"
+        );
     }
 
     #[test]
-    fn a_sandbox_that_cannot_be_had_is_an_error() {
+    fn an_unavailable_sandbox_is_an_error() {
         let network = SandboxNetwork::default().allowed_domains(["example.com"]);
         let sandbox = Sandbox::default().enabled(true).excluded_commands(["git"]).network(network);
         let settings = Settings::default().cli_settings(json!({ "a": 1 })).sandbox(sandbox.clone());
@@ -674,42 +684,45 @@ mod tests {
         let weaker = Settings::default().sandbox(sandbox.fail_if_unavailable(false));
         assert!(launch(&weaker).files[0].1.contains(r#""failIfUnavailable":false"#));
         let refused = launch_of("2.1.50", &settings, |_| ()).err().unwrap();
-        assert!(refused.starts_with("Claude Code 2.1.50 knows no `sandbox`; update it to "), "{refused}");
+        assert!(
+            refused.starts_with("Claude Code 2.1.50 does not support `sandbox`; update it to "),
+            "{refused}"
+        );
     }
 
     #[test]
-    fn a_kept_conversation_is_kept_where_it_can_be_found_again() {
+    fn a_stored_conversation_uses_the_usual_directories() {
         let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
         let kept = Conversation::Keep { session_id: Some(id.into()) };
-        let said = launch(&Settings::default().conversation(kept));
+        let launched = launch(&Settings::default().conversation(kept));
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
         );
         assert_eq!(
-            (said.env, said.directory),
+            (launched.env, launched.directory),
             (variables(&[("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"), ("ENABLE_TOOL_SEARCH", "false")]), None)
         );
-        assert_eq!(said.files, []);
+        assert_eq!(launched.files, []);
     }
 
     #[test]
-    fn history_is_a_file_of_the_room_that_is_resumed_as_a_copy() {
+    fn history_is_a_file_that_is_resumed_as_a_fork() {
         let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
         let launch = |settings: &Settings| {
             launch_of("2.1.325", settings, |extras| extras.history = Some("{}\n")).unwrap()
         };
-        let said = launch(&Settings::default());
-        assert_eq!(said.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
-        assert_eq!(said.files, [("history.jsonl".into(), "{}\n".into())]);
+        let launched = launch(&Settings::default());
+        assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
+        assert_eq!(launched.files, [("history.jsonl".into(), "{}\n".into())]);
         let kept = Conversation::Keep { session_id: Some("s".into()) };
-        let said = launch(&Settings::default().conversation(kept));
-        assert_eq!(said.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
-        assert!(!said.arguments.contains(&"--no-session-persistence".to_owned()));
+        let launched = launch(&Settings::default().conversation(kept));
+        assert_eq!(launched.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
+        assert!(!launched.arguments.contains(&"--no-session-persistence".to_owned()));
     }
 
     #[test]
-    fn secrets_go_by_files_and_the_first_message() {
+    fn secrets_are_in_files_and_the_first_message() {
         let entry =
             json!({ "type": "http", "url": "https://x", "headers": { "Authorization": "Bearer secret" } });
         let settings = Settings::default()
@@ -730,13 +743,13 @@ mod tests {
         let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
         let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
 
-        let said = launch("2.1.325", Some(schema));
+        let launched = launch("2.1.325", Some(schema));
         let before =
             ["--allowedTools=mcp__tools", "--tools=", "--no-session-persistence", "--setting-sources", ""];
-        assert_eq!(said.arguments, [&before[..], &files[..]].concat());
-        assert_eq!(said.files, [servers.clone(), theirs.clone()]);
+        assert_eq!(launched.arguments, [&before[..], &files[..]].concat());
+        assert_eq!(launched.files, [servers.clone(), theirs.clone()]);
         assert_eq!(
-            said.hello,
+            launched.initialize,
             json!({
                 "subtype": "initialize",
                 "hooks": null,
@@ -746,61 +759,64 @@ mod tests {
             })
         );
 
-        let said = launch("2.0.0", None);
+        let launched = launch("2.0.0", None);
         let others = format!("--disallowedTools={OLD_BUILTINS}");
         let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
-        assert_eq!(said.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
+        assert_eq!(launched.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
         let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
-        assert_eq!(said.files, [servers, theirs, prompts]);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        assert_eq!(launched.files, [servers, theirs, prompts]);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
         let refused =
             launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
         assert!(refused.is_err_and(|error| {
-            error.contains("takes an addition to its own system prompt only on the command line")
+            error.contains("accepts `append_system_prompt` only on the command line")
         }));
     }
 
     #[test]
-    fn an_old_cli_is_kept_from_its_tools_by_their_names() {
-        let said = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
+    fn builtin_tools_of_an_old_cli_are_denied_by_name() {
+        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
         let others = OLD_BUILTINS.split(',').filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
         assert!(others.starts_with("Task,Bash,"), "{others}");
         let rule = format!("--disallowedTools={others}");
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--system-prompt=", &rule, "--setting-sources", "", "--strict-mcp-config"]
         );
     }
 
     #[test]
-    fn what_is_decided_here_cannot_be_got_round_by_settings() {
+    fn settings_cannot_bypass_decisions_of_this_process() {
         let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
-        let said = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
+        let launched = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
         let want = json!({
             "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
             "disableAllHooks": true,
             "disableSkillShellExecution": true,
         });
-        let parsed = |said: &Said| {
-            let [(name, text)] = &said.files[..] else { panic!("{:?}", said.files) };
+        let parsed = |launched: &Launched| {
+            let [(name, text)] = &launched.files[..] else { panic!("{:?}", launched.files) };
             assert_eq!(name, "settings.json");
             serde_json::from_str::<Value>(text).unwrap()
         };
-        assert_eq!(parsed(&said), want);
+        assert_eq!(parsed(&launched), want);
         let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" }));
+        assert_eq!(
+            launched.initialize,
+            json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" })
+        );
         // This version would disable our hook along with the others, so the setting must be absent.
-        let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
+        let launched = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
         let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
-        assert_eq!(parsed(&said), want);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks }));
+        assert_eq!(parsed(&launched), want);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": hooks }));
         let others = Settings::default().setting_sources(["user"]);
         let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
-        assert!(refused.is_err_and(|error| error.contains("let no `setting_sources` in")));
+        assert!(refused.is_err_and(|error| error.contains("remove `setting_sources`")));
         for extra in ["--settings", "--settings={}"] {
             let theirs = Settings::default().extra_args([extra]);
             let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);
-            assert!(refused.is_err_and(|error| error.contains("give yours with `cli_settings`")));
+            assert!(refused.is_err_and(|error| error.contains("use `cli_settings` instead")));
             assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
         }
     }

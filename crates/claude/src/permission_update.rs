@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn updates_are_what_the_cli_reads_and_writes() {
+    fn updates_have_the_clis_format() {
         let rule = PermissionRule::new("Bash").content("ls:*");
         let rows = [
             (

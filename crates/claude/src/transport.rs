@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_transports_are_the_same() {
+    fn transports_are_parsed_from_their_names() {
         for transport in [Transport::Auto, Transport::Stdio, Transport::Sdk] {
             assert_eq!(transport.to_string().parse::<Transport>().unwrap(), transport);
         }

@@ -190,7 +190,7 @@ impl Asker {
         let call = Call { name, arguments, tool_use_id, tool, client, answer: answered, end };
         let lost = if let Some(threads) = threads {
             threads.run(call);
-            "there is no thread for the tool, or it gave no answer"
+            "no thread could be started for the tool, or it returned no answer"
         } else {
             let posted = Python::try_attach(|py| {
                 let call = Bound::new(py, call)?.into_any();
@@ -199,7 +199,7 @@ impl Asker {
             match posted {
                 None => return failed("the interpreter is shutting down".into()),
                 Some(Err(error)) => return failed(format!("cannot reach the event loop: {error}")),
-                Some(Ok(())) => "the tool's task was given up by its event loop",
+                Some(Ok(())) => "the event loop ended before the tool's task",
             }
         };
         answer.await.unwrap_or_else(|_| failed(lost.into()))

@@ -79,7 +79,7 @@ impl Chat {
 
     fn set_permission_mode(&self, py: Python<'_>, mode: &str, done: Py<PyAny>) -> PyResult<Task> {
         let mode = serde_json::from_value(mode.into())
-            .map_err(|error| invalid(format!("the permission mode is not understood: {error}")))?;
+            .map_err(|error| invalid(format!("the permission mode is invalid: {error}")))?;
         self.ask(py, done, |chat| Ok(chat.set_permission_mode(mode)))
     }
 

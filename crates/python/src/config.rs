@@ -54,7 +54,7 @@ struct SettingsConfig {
 
 impl ModelConfig {
     pub(crate) fn parse(json: &[u8]) -> PyResult<Self> {
-        serde_json::from_slice(json).map_err(|error| invalid(format!("a setting is not understood: {error}")))
+        serde_json::from_slice(json).map_err(|error| invalid(format!("a setting is invalid: {error}")))
     }
 
     pub(crate) fn build(self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
@@ -84,7 +84,7 @@ impl SettingsConfig {
     fn settings(mut self) -> Result<Settings, ClaudeCodeError> {
         let others = Value::Object(std::mem::take(&mut self.others));
         let settings: Settings = serde_json::from_value(others)
-            .map_err(|error| invalid_request(format!("a setting is not understood: {error}")))?;
+            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))?;
         let copy_id = self.session_id.clone().filter(|_| self.fork_session);
         let settings = match self.conversation()? {
             Some(conversation) => settings.conversation(conversation),
@@ -123,13 +123,12 @@ impl SettingsConfig {
 
 /// Parses a prompt.
 pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
-    serde_json::from_slice(json)
-        .map_err(|error| invalid_request(format!("the prompt is not understood: {error}")))
+    serde_json::from_slice(json).map_err(|error| invalid_request(format!("the prompt is invalid: {error}")))
 }
 
 /// Parses a request.
 pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
     let said: RequestConfig = serde_json::from_slice(json)
-        .map_err(|error| invalid_request(format!("the request is not understood: {error}")))?;
+        .map_err(|error| invalid_request(format!("the request is invalid: {error}")))?;
     Ok(said.request.settings(said.settings.settings()?))
 }

@@ -56,7 +56,7 @@ async fn heard(asker: Arc<Asker>, call: HookCall) -> HookOutput {
     let failed = |why: String| HookOutput::failure(&event, format!("a hook for {event} failed: {why}"));
     match answer.map(|answer| answer.decode::<Heard>()) {
         Ok(Ok(heard)) => heard.output(),
-        Ok(Err(error)) => failed(format!("its answer is not understood: {error}")),
+        Ok(Err(error)) => failed(format!("its answer is invalid: {error}")),
         Err(error) => failed(format!("{error} (type: {})", error.type_name())),
     }
 }

@@ -146,12 +146,14 @@ async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     let decision = asker.ask(None, request.tool_name, input, request.tool_use_id, None).await;
     match decision.map(|answer| answer.decode::<Decision>()) {
         Ok(Ok(Decision::Allow { updates, .. })) if updates.iter().any(is_unknown) => {
-            Permission::deny("the decision is not understood: one of its updates is none that there is")
+            Permission::deny("the decision is invalid: one of its updates is unknown")
         }
         Ok(Ok(Decision::Allow { tool_input: input, updates })) => Permission::AllowAnd { input, updates },
         Ok(Ok(Decision::Deny { message, interrupt })) => Permission::Deny { message, interrupt },
-        Ok(Err(error)) => Permission::deny(format!("the decision is not understood: {error}")),
-        Err(error) => Permission::deny(format!("nobody could decide: {error} (type: {})", error.type_name())),
+        Ok(Err(error)) => Permission::deny(format!("the decision is invalid: {error}")),
+        Err(error) => {
+            Permission::deny(format!("`can_use_tool` failed: {error} (type: {})", error.type_name()))
+        }
     }
 }
 

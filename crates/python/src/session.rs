@@ -43,7 +43,7 @@ impl Session {
         park: Option<usize>,
     ) -> PyResult<Self> {
         let server = server.map(serde_json::from_slice::<ServerInfo>).transpose();
-        let server = server.map_err(|error| invalid(format!("`server` is not understood: {error}")))?;
+        let server = server.map_err(|error| invalid(format!("`server` is invalid: {error}")))?;
         let runtime = runtime::handle(py)?;
         let event_loop: EventLoop = host.extract()?;
         let offer: Offer = host.extract()?;

@@ -191,7 +191,7 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
     assert here.offered == ["mcp__tools__manual_find"]
 
 
-async def test_a_name_that_is_taken_is_said(world: MakeWorld, transport: Transport, workspace: Path) -> None:
+async def test_a_duplicate_tool_name_is_an_error(world: MakeWorld, transport: Transport, workspace: Path) -> None:
     def manual_find() -> None: ...
 
     model = world("text ok").model()
@@ -288,7 +288,7 @@ def test_limits_hold(workspace: Path) -> None:
         ({"log_level": "loud"}, "`log_level`: `loud` is not `error`, `warn` or `info`"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_invalid_folders_and_limits_are_reported_at_once(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(workspace)
@@ -299,14 +299,14 @@ def test_what_cannot_be_is_said_at_once(
         assert "`init=True`" in raised.value.hint
 
 
-def test_what_is_no_setting_is_a_type_error(workspace: Path) -> None:
+def test_an_unknown_setting_is_a_type_error(workspace: Path) -> None:
     with pytest.raises(TypeError, match="hard_max_chars"):
         Documents(workspace, hard_max_chars="many")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="colour"):
         Documents(workspace, colour="red")  # type: ignore[call-arg]
 
 
-def test_the_folders_can_be_made(short_path: Path) -> None:
+def test_missing_folders_can_be_created(short_path: Path) -> None:
     documents = Documents(workspace=short_path / "new", init=True)
     assert documents.manuals == short_path / "new/manuals"
     assert list(documents.manuals.glob("*/*.md"))

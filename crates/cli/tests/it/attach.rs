@@ -129,7 +129,7 @@ fn fifty_clients_share_one_session_and_it_counts_their_calls() {
 }
 
 #[test]
-fn watching_shows_names_and_calls_per_second_until_it_is_told_to_end() {
+fn watching_shows_names_and_calls_per_second_until_a_signal() {
     use std::io::BufRead as _;
 
     let world = World::new();

@@ -113,7 +113,7 @@ fn signals_end_it_and_read_only_offers_no_writing_tool() {
 }
 
 #[test]
-fn init_makes_what_is_missing_and_a_missing_root_is_an_error() {
+fn init_creates_missing_folders_and_a_missing_root_is_an_error() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, stderr) = run(&mut docs(dir.path()));
     assert_eq!((code, stdout.as_str()), (1, ""));
@@ -129,7 +129,7 @@ fn init_makes_what_is_missing_and_a_missing_root_is_an_error() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_odd_values_are_named() {
+fn flags_override_the_environment_and_invalid_values_are_named() {
     let workspace = workspace();
     let mut command = docs(workspace.path());
     command.env("WORKSPACE_ROOT", "/nowhere").env("LOG_LEVEL", "info").args(["--log-level", "error"]);

@@ -308,7 +308,7 @@ fn over_http_other_machines_need_a_token() {
 }
 
 #[test]
-fn a_named_session_lasts_until_a_signal_whatever_stdin_is() {
+fn a_named_session_ignores_stdin_and_ends_on_a_signal() {
     let world = World::new();
     let (mut served, said) = world.start(&["--name", "time", "--", &time()]);
     let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(said[key].as_str().unwrap()));
@@ -336,7 +336,7 @@ fn stubborn(world: &World) -> String {
 }
 
 #[test]
-fn a_server_that_ignores_signals_is_gone_when_toolbridge_is() {
+fn a_server_that_ignores_signals_ends_with_toolbridge() {
     let world = World::new();
     let script = stubborn(&world);
     let (mut served, _) = world.start(&["--name", "stubborn", "--", "sh", &script]);

@@ -37,7 +37,7 @@ def fail(call: _native.Call, error: BaseException) -> None:
         except BaseException as another:
             interrupted = another if ends_program(another) else interrupted
     # Does nothing if the call was already answered.
-    call.fail(name_of(error), "no message: what went wrong cannot be said")
+    call.fail(name_of(error), "no message: the error cannot be formatted")
     if interrupted is not None:
         raise interrupted
 
@@ -83,11 +83,11 @@ def _answer(call: _native.Call, error: BaseException) -> None:
         call.fail("ValidationError", encodable(explained(call.name, error)))
     elif issubclass(kind, ApprovalRequired | CallDeferred):
         reason = "needs an approval" if issubclass(kind, ApprovalRequired) else "is run elsewhere"
-        call.fail(name_of(error), f"tool `{call.name}` {reason}, which cannot be had during a request")
+        call.fail(name_of(error), f"tool `{call.name}` {reason}, which is not possible during a request")
     elif issubclass(kind, asyncio.CancelledError):
-        call.fail(name_of(error), f"tool `{call.name}` was ended")
+        call.fail(name_of(error), f"tool `{call.name}` was cancelled")
     elif issubclass(kind, SystemExit | KeyboardInterrupt):
-        call.fail(name_of(error), f"tool `{call.name}` called for the end of the program")
+        call.fail(name_of(error), f"tool `{call.name}` tried to end the program")
     else:
         call.fail(name_of(error), text_of(error) or "no message")
 

@@ -33,7 +33,7 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
         return _result(tool, value, is_structured)
     except BaseException as error:  # serialising may run user code
         reason = encodable(str(error)) if isinstance(error, Exception) else type(error).__name__
-        said = f"what tool `{tool}` returned cannot be sent: {reason}"
+        said = f"the result of tool `{tool}` cannot be sent: {reason}"
         raise PydanticSerializationError(said) from error
 
 

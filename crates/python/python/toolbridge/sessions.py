@@ -99,7 +99,7 @@ class Sessions:
         self._done("tag", session_id=session_id, tag=tag)
 
     def delete(self, session_id: str) -> None:
-        """Deletes it permanently, with what its agents did. One that a CLI has open is not deleted."""
+        """Deletes it permanently, with the output of its subagents. One that a CLI has open is not deleted."""
         self._done("delete", session_id=session_id)
 
     def fork(self, session_id: str, *, up_to: str | None = None, title: str | None = None) -> str:

@@ -356,5 +356,5 @@ def warn_unsupported(settings: Mapping[str, Any] | None, unsupported: Set[str]) 
     for name in sorted((given & unsupported) - _OTHERS_WARN - _warned):
         _warned.add(name)
         warnings.warn(
-            f"the setting `{name}` has no effect: the CLI has none of the kind", _WARNING, stacklevel=2
+            f"the setting `{name}` has no effect: the CLI does not support it", _WARNING, stacklevel=2
         )

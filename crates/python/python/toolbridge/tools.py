@@ -128,7 +128,7 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(inner, "__name__", type(inner).__name__)
     if not callable(inner):
         raise InvalidRequestError(
-            f"a `{name}` is no tool",
+            f"a `{name}` is not a tool",
             hint="give functions, `Tool`s, toolsets, `Documents`, `McpServer`s or `NatsTools`",
         )
     call = inner if inspect.isroutine(inner) else type(inner).__call__

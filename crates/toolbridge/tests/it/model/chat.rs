@@ -130,7 +130,7 @@ async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on(
 }
 
 #[tokio::test]
-async fn model_and_permissions_are_set_between_prompts_and_the_cli_says_how_it_is() {
+async fn model_and_permissions_change_between_prompts() {
     let (world, tools) = (World::answering(obey), Tools::new());
     let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
     chat.send("first").await.unwrap();
@@ -149,7 +149,7 @@ async fn model_and_permissions_are_set_between_prompts_and_the_cli_says_how_it_i
 }
 
 #[tokio::test]
-async fn what_happens_comes_as_events_of_its_own_prompt() {
+async fn events_belong_to_the_stream_of_their_prompt() {
     let world = World::new("text one | two\n---\ntext three | four");
     let mut chat = world.model().conversation().open().await.unwrap();
     for want in [["one ", "two"], ["three ", "four"]] {
@@ -198,7 +198,7 @@ async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_cannot_begin_says_why_and_an_empty_prompt_loses_nothing() {
+async fn a_failed_start_is_explained_and_an_empty_prompt_is_refused() {
     let world = World::answering(obey);
     let error =
         world.builder().cli("/nowhere/claude").build().unwrap().conversation().open().await.unwrap_err();

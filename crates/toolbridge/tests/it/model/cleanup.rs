@@ -126,7 +126,7 @@ fn asked_no_more(world: &World) {
 }
 
 #[tokio::test]
-async fn a_cancelled_stream_has_left_nothing_when_it_says_so() {
+async fn cancelling_a_stream_returns_after_the_clean_up() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let stream = model.request_stream("go").await.unwrap();
@@ -139,7 +139,7 @@ async fn a_cancelled_stream_has_left_nothing_when_it_says_so() {
 }
 
 #[test]
-fn a_runtime_that_goes_away_takes_its_requests_along() {
+fn dropping_the_runtime_ends_its_requests() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -156,7 +156,7 @@ fn a_runtime_that_goes_away_takes_its_requests_along() {
 }
 
 #[tokio::test]
-async fn a_callback_that_panics_is_the_callers_panic_and_nothing_is_left() {
+async fn a_panic_in_a_callback_reaches_the_caller_and_nothing_is_left() {
     for transport in TRANSPORTS {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let model = world.builder().on_message(|_| panic!("the callback's own")).build().unwrap();
@@ -186,7 +186,7 @@ async fn a_stream_that_is_not_read_blocks_no_tool() {
 }
 
 #[tokio::test]
-async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
+async fn replacing_tools_does_not_affect_a_running_request() {
     let world = World::new("call hang {}\n---\ntext done");
     let (old, new) = (Tools::new(), Tools::new());
     let model = world.model_with(&old, TRANSPORTS[0]);
@@ -227,7 +227,7 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
 }
 
 #[tokio::test]
-async fn an_interrupt_before_the_prompt_asks_nobody() {
+async fn an_interrupt_before_the_prompt_sends_no_request() {
     for transport in TRANSPORTS {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let tools = Tools::new();

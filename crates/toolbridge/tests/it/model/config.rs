@@ -58,7 +58,7 @@ async fn seen(world: &World, model: &ClaudeCodeModel, request: Request) -> Seen 
 }
 
 #[tokio::test]
-async fn the_cli_is_told_this_and_nothing_else() {
+async fn the_cli_gets_exactly_this_configuration() {
     for transport in TRANSPORTS {
         let world = World::new("text ok");
         let other = json!({ "command": "true", "env": { "TOKEN": "secret-token" } });

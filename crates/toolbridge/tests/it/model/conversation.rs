@@ -21,7 +21,7 @@ fn said(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
+async fn a_conversation_is_resumed_or_forked() {
     let world = World::new("text one\n---\ntext two\n---\ntext three\n---\ntext four");
     let model = world.model();
     let keep = settings(Conversation::Keep { session_id: None });
@@ -49,7 +49,7 @@ async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_not_there_is_said_in_the_clis_words() {
+async fn a_missing_conversation_is_reported_with_the_clis_message() {
     let world = World::new("text one");
     let id = "11111111-1111-4111-8111-111111111111";
     let resume = settings(Conversation::Resume { session_id: id.into(), fork: false });

@@ -97,7 +97,7 @@ fn kept(world: &World) -> usize {
 }
 
 #[tokio::test]
-async fn history_is_messages_with_pictures_and_what_tools_did() {
+async fn history_has_pictures_tool_calls_and_results() {
     for transport in TRANSPORTS {
         let (world, tools) = (World::answering(adds), Tools::new());
         let model = world.model_with(&tools, transport);
@@ -114,7 +114,7 @@ async fn history_is_messages_with_pictures_and_what_tools_did() {
 }
 
 #[tokio::test]
-async fn what_a_tool_returned_last_is_what_the_model_goes_on_from() {
+async fn history_may_end_with_a_tool_result() {
     let world = World::answering(adds);
     let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
     let parts = vec![call("1", "add"), result("1", &json!("3"))];
@@ -128,7 +128,7 @@ async fn what_a_tool_returned_last_is_what_the_model_goes_on_from() {
 }
 
 #[tokio::test]
-async fn history_goes_with_output_and_without_tools_what_they_did_is_text() {
+async fn history_works_with_output_and_without_tools_calls_become_text() {
     let world = World::new("text unused\n---\ncall StructuredOutput {\"n\": 1}\n---\ntext done");
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let hello = [Message::user("I am Ada."), Message::assistant("Hello Ada!")];
@@ -154,7 +154,7 @@ async fn history_goes_with_output_and_without_tools_what_they_did_is_text() {
 }
 
 #[tokio::test]
-async fn a_conversation_begins_with_history_and_is_kept_with_it() {
+async fn a_conversation_with_history_is_stored_with_it() {
     let world = World::answering(|request| Turn::text(format!("you said {}", request.prompt())));
     let model = world.model_with(&Tools::new(), TRANSPORTS[0]);
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
@@ -181,7 +181,7 @@ async fn a_conversation_begins_with_history_and_is_kept_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cli_that_waits_is_left_for_those_without_history() {
+async fn a_request_with_history_does_not_use_a_waiting_cli() {
     let world = World::answering(|request| Turn::text(format!("{}", request.turn())));
     let model = world.model();
     model.keep_warm(1).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_cli_that_waits_is_left_for_those_without_history() {
 }
 
 #[tokio::test]
-async fn a_long_history_is_told_whole() {
+async fn a_long_history_is_sent_completely() {
     let world = World::answering(|request| Turn::text(format!("{}", told(request).len())));
     let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
     let long = "x".repeat(500);

@@ -59,7 +59,7 @@ fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
 }
 
 #[tokio::test]
-async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
+async fn an_agent_has_only_the_tools_it_is_given() {
     for transport in TRANSPORTS {
         for (given, want) in
             [(vec!["add", "mcp__tools__look"], vec!["mcp__tools__add", "mcp__tools__look"]), (vec![], vec![])]
@@ -115,7 +115,7 @@ fn plugin(world: &World) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_plugins_skills_can_be_used_as_far_as_they_are_named() {
+async fn only_the_named_skills_of_a_plugin_can_be_used() {
     let call = |skill: &str| format!("call Skill {{\"skill\": \"stripes:{skill}\"}}\n---\ntext {{result}}");
     for (skill, skills, want) in [
         ("zebra", Skills::from(["stripes:zebra"]), true),
@@ -183,7 +183,7 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
 }
 
 #[tokio::test]
-async fn the_clis_stderr_is_told_line_by_line() {
+async fn the_clis_stderr_is_passed_on_line_by_line() {
     let world = World::new("text ok");
     let script = "echo one >&2; printf 'two\\nthree' >&2; exit 3";
     let told = Arc::<Mutex<Vec<String>>>::default();
@@ -205,7 +205,7 @@ async fn a_flag_that_a_cli_does_not_know_is_named_in_the_error() {
 }
 
 #[tokio::test]
-async fn files_are_brought_back_in_a_conversation() {
+async fn files_are_restored_in_a_conversation() {
     let world = World::answering(|request| match request.tool_results().first() {
         None => {
             let path = request.prompt();

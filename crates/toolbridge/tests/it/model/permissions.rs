@@ -20,7 +20,7 @@ fn with_tools(model: ClaudeCodeModel, tools: &Tools, transport: Transport) -> Cl
 }
 
 #[tokio::test]
-async fn own_tools_are_allowed_unless_that_is_switched_off() {
+async fn own_tools_are_allowed_by_default() {
     for transport in TRANSPORTS {
         let world = World::new(ADD);
         let tools = Tools::new();
@@ -71,7 +71,7 @@ async fn a_hook_that_panics_denies() {
 }
 
 #[tokio::test]
-async fn restricted_parameters_hold_whatever_is_allowed() {
+async fn restrictions_apply_to_allowed_tools() {
     for transport in TRANSPORTS {
         for (limit, want) in [(5, "2"), (0, "restricted: at `/a`")] {
             let world = World::new(ADD);
@@ -93,7 +93,7 @@ async fn restricted_parameters_hold_whatever_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_changed_input_must_keep_the_restrictions_too() {
+async fn restrictions_apply_to_changed_arguments() {
     let world = World::new(ADD);
     let tools = Tools::new();
     let change = async |_: PermissionRequest| Permission::AllowWith(json!({ "a": 9, "b": 1 }));
@@ -168,13 +168,13 @@ async fn permission_modes_reach_the_cli() {
 }
 
 #[tokio::test]
-async fn restrictions_cannot_be_switched_off_by_the_way() {
+async fn settings_that_disable_restrictions_are_refused() {
     let world = World::new(ADD);
     let rule = || ("Bash", "command", json!({ "pattern": "^git " }));
     for builder in [world.builder().extra_args(["--bare"]), world.builder().env("CLAUDE_CODE_SIMPLE", "1")] {
         let model = builder.tool_parameter_restrictions([rule()]).build().unwrap();
         let error = model.request("go").await.unwrap_err();
-        assert!(error.to_string().contains("switch off what keeps the restrictions"), "{error}");
+        assert!(error.to_string().contains("disable the hooks that enforce restrictions"), "{error}");
     }
     // The short name of our own tool, and a CLI that does not ask: the tool itself enforces the
     // restriction.
@@ -191,7 +191,7 @@ const ADD_TWICE: &str =
     "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 2}\n---\ntext {result}";
 
 #[tokio::test]
-async fn a_hook_may_allow_what_comes_later_too() {
+async fn a_decision_may_allow_later_calls() {
     for transport in TRANSPORTS {
         type Answer = fn(PermissionRequest) -> Vec<PermissionUpdate>;
         let rows: [(Answer, usize); 3] = [

@@ -125,7 +125,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         assert!(!ids(&sessions.list().unwrap()).contains(&&*second));
         let error = sessions.messages(&second).unwrap_err();
         assert!(
-            error.to_string().contains("the CLI keeps no such conversation for the directory"),
+            error.to_string().contains("the CLI has not stored this conversation for the directory"),
             "{error}"
         );
         assert!(model.request(Request::new("x").settings(resume(&second))).await.is_err());
@@ -134,7 +134,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
 }
 
 #[tokio::test]
-async fn one_that_is_open_can_be_read_and_renamed_but_not_deleted() {
+async fn an_open_conversation_can_be_read_and_renamed_but_not_deleted() {
     let world = World::answering(obey);
     let model = world.model();
     let mut chat = model.conversation().settings(keep()).open().await.unwrap();

@@ -78,7 +78,7 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
 }
 
 #[tokio::test]
-async fn a_request_ends_where_it_is_told_to_with_what_was_said() {
+async fn a_request_ended_early_returns_the_output_so_far() {
     for transport in TRANSPORTS {
         let script = "text Let me see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext Now.\ncall hang {}\ncall add {}\n---\ntext done";
         let (world, tools, end) = (World::new(script), Tools::new(), CancellationToken::new());
