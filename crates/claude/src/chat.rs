@@ -135,7 +135,7 @@ impl ChatBuilder {
         let history = spec.history(&request);
         let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(turn.limit).await?;
-        let unsent = if history.is_none() { request.into_history() } else { Vec::new() };
+        let unsent = if history.is_none() { request.history } else { Vec::new() };
         Ok(Chat { cli, model, spec, turn, unsent })
     }
 }

@@ -285,7 +285,7 @@ impl Driver {
                 let cancel = self.turn.as_ref().map(|turn| turn.signals.cancel.clone()).unwrap_or_default();
                 // The event stream ends only after everything is cleaned up.
                 if let Some(turn) = &self.turn {
-                    turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+                    turn.events.end(answer);
                 }
                 end_orderly(&mut self.process, &mut self.lines, &cancel).await;
                 None
@@ -294,7 +294,7 @@ impl Driver {
                 let Collected { parts, model, session_id, .. } = std::mem::take(&mut self.collected);
                 let answer = ResponseWithMetadata::unfinished(parts, model, session_id);
                 if let Some(turn) = &self.turn {
-                    turn.events.end(Ok(Event::Result(Box::new(answer))));
+                    turn.events.end(Ok(answer));
                 }
                 None
             }
@@ -350,7 +350,7 @@ impl Driver {
     fn end_turn(&mut self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
         self.surround_calls(None);
         if let Some(turn) = self.turn.take() {
-            turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+            turn.events.end(answer);
         }
     }
 

@@ -1,7 +1,5 @@
 //! Functions of this process that the CLI calls on events.
 
-use std::fmt;
-
 use futures_core::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,6 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
 use crate::opaque::Opaque;
+use crate::record::display_as_serialized;
 use crate::restriction::Restrictions;
 
 /// An event in the CLI for which a hook is called.
@@ -40,11 +39,7 @@ pub enum HookEvent {
     Other(String),
 }
 
-impl fmt::Display for HookEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_serialized!(HookEvent);
 
 impl From<&str> for HookEvent {
     fn from(name: &str) -> Self {
@@ -104,7 +99,9 @@ impl HookOutput {
         Self(Map::from_iter([("decision".into(), json!("block")), ("reason".into(), json!(reason.into()))]))
     }
 
-    /// Ends the request.
+    /// Ends the request after the step that the hook was called for, which still happens: after
+    /// [`HookEvent::PreToolUse`] the tool runs, and its result is the last part of the answer. To prevent the
+    /// call, use [`deny`](Self::deny).
     pub fn stop(reason: impl Into<String>) -> Self {
         Self(Map::from_iter([("continue".into(), json!(false)), ("stopReason".into(), json!(reason.into()))]))
     }

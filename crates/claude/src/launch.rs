@@ -10,14 +10,14 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use toolbridge_core::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
-use crate::hook::HookShape;
 use crate::restriction::RESTRICTIONS;
 use crate::room::Room;
 use crate::settings::{Conversation, NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
+use crate::start::CliSpec;
+use crate::subagent::Subagent;
 use crate::version::Version;
 
 /// The built-in tools of CLI versions without an option to select them.
@@ -28,30 +28,16 @@ const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edi
 /// The variable that holds the name of the client program.
 const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 
-/// Inputs of a launch besides the settings.
-#[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
+/// What a launch depends on besides the [`CliSpec`].
 #[derive(Debug)]
-pub(crate) struct Extras<'a> {
-    pub(crate) version: Version,
+pub(crate) struct LaunchContext<'a> {
     pub(crate) room: &'a Room,
-    /// The toolset's server: its name, and its entry among the MCP servers.
-    pub(crate) server: Option<(&'a str, Value)>,
-    /// The tools of that server.
-    pub(crate) own_tools: &'a [ToolSpec],
-    /// Whether the server's own tools run without asking for permission.
+    /// The entry of the toolset's server among the MCP servers.
+    pub(crate) entry: Option<Value>,
+    /// Whether the toolset's tools run without asking for permission.
     pub(crate) allow_own: bool,
-    /// Whether only the servers given here exist.
-    pub(crate) strict: bool,
-    /// Whether this process answers permission requests of the CLI.
-    pub(crate) asks: bool,
-    /// The hooks of this process.
-    pub(crate) hooks: &'a [HookShape],
     /// Whether parameters of tools are restricted.
     pub(crate) restricted: bool,
-    /// Whether text is streamed as it arrives.
-    pub(crate) partial: bool,
-    /// The schema that the model's output must match.
-    pub(crate) output_schema: Option<&'a Value>,
     /// The earlier messages, as a session of the CLI.
     pub(crate) history: Option<&'a str>,
 }
@@ -71,7 +57,8 @@ impl Launch {
     /// # Errors
     ///
     /// When a file cannot be written, or the settings require a feature that this CLI lacks.
-    pub(crate) fn new(settings: &Settings, extras: Extras<'_>) -> Result<Self, ClaudeCodeError> {
+    pub(crate) fn new(spec: &CliSpec, context: &LaunchContext<'_>) -> Result<Self, ClaudeCodeError> {
+        let settings = &spec.settings;
         let frame = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
         let mut launch = Self {
             arguments: frame.map(Into::into).into(),
@@ -79,15 +66,15 @@ impl Launch {
             directory: settings.working_directory.clone(),
             initialize: json!({ "subtype": "initialize", "hooks": null }),
         };
-        launch.surroundings(settings, &extras).map_err(write_error)?;
+        launch.surroundings(spec, context).map_err(write_error)?;
         launch.flag("model", settings.model.as_ref());
         launch.thinking(settings);
-        launch.prompts(settings, &extras)?;
-        launch.tools(settings, &extras)?;
-        launch.conversation(settings, &extras)?;
+        launch.prompts(spec, context)?;
+        launch.tools(spec, context)?;
+        launch.conversation(spec, context)?;
         launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
         launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
-        launch.servers_and_settings(settings, extras)?;
+        launch.servers_and_settings(spec, context)?;
         launch.arguments.extend(settings.extra_args.iter().flatten().map(Into::into));
         Ok(launch)
     }
@@ -135,7 +122,8 @@ impl Launch {
 
     /// Sets the CLI's working directory and where it writes other files: in the room, unless they must be
     /// kept.
-    fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
+    fn surroundings(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> io::Result<()> {
+        let settings = &spec.settings;
         if !settings.is_claude_code() {
             self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
         }
@@ -144,7 +132,7 @@ impl Launch {
             self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
         }
         if !settings.keeps_session() {
-            self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
+            self.env.push(("CLAUDE_CODE_TMPDIR", context.room.dir("tmp")?.into()));
         }
         self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
         if settings.enable_file_checkpointing == Some(true) {
@@ -162,16 +150,17 @@ impl Launch {
         for directory in settings.plugins.iter().flatten() {
             self.flag("plugin-dir", Some(directory));
         }
-        if settings.needs_no_directory(extras.strict) {
+        if settings.needs_no_directory(spec.strict) {
             // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
-            self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
-            self.directory.get_or_insert_with(|| extras.room.home().into());
+            self.env.push(("XDG_CACHE_HOME", context.room.dir("cache")?.into()));
+            self.directory.get_or_insert_with(|| context.room.home().into());
         }
         Ok(())
     }
 
-    fn prompts(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
-        let version = extras.version;
+    fn prompts(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
+        let version = spec.version;
         let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
         let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
         let append = settings.append_system_prompt.clone();
@@ -184,14 +173,14 @@ impl Launch {
             let members = [
                 ("systemPrompt", system.map(Value::from)),
                 ("appendSystemPrompt", append.map(Value::from)),
-                ("jsonSchema", extras.output_schema.cloned().map(without_draft)),
+                ("jsonSchema", spec.output_schema.clone().map(without_draft)),
             ];
             for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
                 self.initialize[name] = value;
             }
             return Ok(());
         }
-        if extras.output_schema.is_some() {
+        if spec.output_schema.is_some() {
             let reason = format!("Claude Code {version} does not support output schemas; update it");
             return Err(ClaudeCodeError::invalid(reason));
         }
@@ -208,23 +197,24 @@ impl Launch {
         if text.is_empty() {
             self.flag("system-prompt", Some(""));
         } else {
-            let file = extras.room.file("system-prompt.txt", &text).map_err(write_error)?;
+            let file = context.room.file("system-prompt.txt", &text).map_err(write_error)?;
             self.flag("system-prompt-file", Some(file));
         }
         Ok(())
     }
 
-    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
-        self.agents(settings, extras)?;
+    fn tools(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
+        self.agents(spec)?;
         let rules = |rules: Vec<String>| (!rules.is_empty()).then(|| rules.join(","));
         let mut allowed = settings.allowed_tools.clone().unwrap_or_default();
         allowed.extend(settings.skills.iter().flat_map(Skills::rules));
-        let own = extras.server.as_ref().filter(|_| extras.allow_own);
-        allowed.extend(own.map(|(name, _)| format!("mcp__{name}")));
+        let own = spec.tools.as_ref().filter(|_| context.allow_own);
+        allowed.extend(own.map(|tools| format!("mcp__{}", tools.server)));
         self.flag("allowedTools", rules(allowed));
         let mut disallowed = settings.disallowed_tools.clone().unwrap_or_default();
         match settings.offered_builtins() {
-            Some(names) if extras.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
+            Some(names) if spec.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
             Some(_) => {
                 let others = OLD_BUILTINS.split(',').filter(|name| !settings.offers_builtin(name));
                 disallowed.extend(others.map(Into::into));
@@ -233,13 +223,13 @@ impl Launch {
         }
         self.flag("disallowedTools", rules(disallowed));
         self.flag("permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
-        self.flag("permission-prompt-tool", extras.asks.then_some("stdio"));
+        self.flag("permission-prompt-tool", spec.asks.then_some("stdio"));
         let mut hooks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        if extras.restricted {
+        if context.restricted {
             // Without a matcher: the tools are selected here, by their exact names.
             hooks.insert("PreToolUse".into(), vec![json!({ "hookCallbackIds": [RESTRICTIONS] })]);
         }
-        for (place, hook) in extras.hooks.iter().enumerate() {
+        for (place, hook) in spec.hooks.iter().enumerate() {
             hooks.entry(hook.event.to_string()).or_default().push(hook.to_cli(place));
         }
         if !hooks.is_empty() {
@@ -249,36 +239,33 @@ impl Launch {
     }
 
     /// Options that an older CLI would silently ignore.
-    fn agents(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+    fn agents(&mut self, spec: &CliSpec) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         let known = [
             ("agents", !settings.agents.is_empty(), Version::WITH_AGENTS),
             ("skills", settings.skills.is_some(), Version::WITH_SKILLS),
             ("sandbox", settings.sandbox.is_some(), Version::WITH_STRICT_SANDBOX),
         ];
         if let Some((name, _, since)) =
-            known.iter().find(|(_, is_set, since)| *is_set && extras.version < *since)
+            known.iter().find(|(_, is_set, since)| *is_set && spec.version < *since)
         {
             let reason =
-                format!("Claude Code {} does not support `{name}`; update it to {since}", extras.version);
+                format!("Claude Code {} does not support `{name}`; update it to {since}", spec.version);
             return Err(ClaudeCodeError::invalid(reason));
         }
         if let Some(Skills::Only(names)) = &settings.skills {
             self.initialize["skills"] = json!(names);
         }
         if !settings.agents.is_empty() {
-            let own = |tool: &str| match &extras.server {
-                Some((server, _)) if extras.own_tools.iter().any(|own| own.name == tool) => {
-                    format!("mcp__{server}__{tool}")
-                }
-                _ => tool.to_owned(),
-            };
-            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), agent.to_cli(own)));
+            let entry = |agent: &Subagent| agent.to_cli(|tool| spec.full_name(tool));
+            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), entry(agent)));
             self.initialize["agents"] = agents.collect();
         }
         Ok(())
     }
 
-    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+    fn conversation(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         let forks = match &settings.conversation {
             None | Some(Conversation::New) => false,
             Some(Conversation::Keep { session_id }) => {
@@ -294,42 +281,43 @@ impl Launch {
                 *fork
             }
         };
-        if let Some(history) = extras.history {
+        if let Some(history) = context.history {
             // As a fork; otherwise a kept conversation would be stored next to this file.
-            self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(write_error)?));
+            self.flag("resume", Some(context.room.file("history.jsonl", history).map_err(write_error)?));
         }
-        self.arguments.extend((forks || extras.history.is_some()).then(|| "--fork-session".into()));
+        self.arguments.extend((forks || context.history.is_some()).then(|| "--fork-session".into()));
         self.flag("session-id", settings.fork_session_id.as_ref());
         self.flag("resume-session-at", settings.resume_session_at.as_ref());
         self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
         if settings.keeps_session() {
             tracing::info!("the CLI keeps this conversation on disk");
-        } else if extras.version >= Version::WITHOUT_TRANSCRIPT {
+        } else if spec.version >= Version::WITHOUT_TRANSCRIPT {
             self.arguments.push("--no-session-persistence".into());
         } else {
-            tracing::warn!(version = %extras.version, "this Claude Code keeps a transcript of every request; a newer one does not");
+            tracing::warn!(version = %spec.version, "this Claude Code keeps a transcript of every request; a newer one does not");
         }
         Ok(())
     }
 
     fn servers_and_settings(
         &mut self,
-        settings: &Settings,
-        extras: Extras<'_>,
+        spec: &CliSpec,
+        context: &LaunchContext<'_>,
     ) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         if let Some(sources) = settings.read_sources() {
             self.flag_as_two("--setting-sources", sources.join(","));
         }
         let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
-        let decides = extras.restricted || extras.asks;
-        if decides && has_others && extras.version < Version::WITH_SAFE_HOOKS {
+        let decides = context.restricted || spec.asks;
+        if decides && has_others && spec.version < Version::WITH_SAFE_HOOKS {
             return Err(ClaudeCodeError::invalid(format!(
                 "Claude Code {} lets hooks and skills of settings files bypass restrictions and `can_use_tool`; \
                  update it, or remove `setting_sources`",
-                extras.version
+                spec.version
             )));
         }
-        if let Some(whole) = cli_settings(settings, &extras) {
+        if let Some(whole) = cli_settings(spec, context) {
             if settings.has_argument("--settings") {
                 return Err(ClaudeCodeError::invalid(
                     "`--settings` in `extra_args` would replace settings that this request needs; \
@@ -338,18 +326,18 @@ impl Launch {
             }
             self.flag_as_two(
                 "--settings",
-                extras.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
+                context.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
             );
         }
         let mut servers = settings.mcp_servers.clone();
-        servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
+        servers.extend(spec.tools.as_ref().map(|tools| tools.server.clone()).zip(context.entry.clone()));
         if !servers.is_empty() {
             let config = json!({ "mcpServers": servers }).to_string();
-            self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(write_error)?));
+            self.flag("mcp-config", Some(context.room.file("mcp.json", &config).map_err(write_error)?));
         }
-        self.arguments.extend(extras.strict.then(|| "--strict-mcp-config".into()));
+        self.arguments.extend(spec.strict.then(|| "--strict-mcp-config".into()));
         let more = [
-            (extras.partial, "--include-partial-messages"),
+            (spec.partial, "--include-partial-messages"),
             (settings.include_hook_events == Some(true), "--include-hook-events"),
             (settings.forward_subagent_text == Some(true), "--forward-subagent-text"),
         ];
@@ -359,22 +347,22 @@ impl Launch {
 }
 
 /// The user's settings, plus overrides that prevent bypassing decisions made here.
-fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
-    let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
-    if let Some(sandbox) = &settings.sandbox {
+fn cli_settings(spec: &CliSpec, context: &LaunchContext<'_>) -> Option<Value> {
+    let mut whole = spec.settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+    if let Some(sandbox) = &spec.settings.sandbox {
         let mut sandbox = sandbox.clone();
         // Otherwise the CLI would continue without a sandbox and only print a warning.
         sandbox.fail_if_unavailable.get_or_insert(true);
         whole["sandbox"] = json!(sandbox);
     }
-    if extras.restricted || extras.asks {
+    if context.restricted || spec.asks {
         // A skill's shell lines run without a permission request and without hooks.
         whole["disableSkillShellExecution"] = json!(true);
     }
-    if extras.restricted {
+    if context.restricted {
         // Another hook may change the arguments after our check. Our hook still runs if the CLI can
         // distinguish it.
-        if extras.version >= Version::WITH_SAFE_HOOKS {
+        if spec.version >= Version::WITH_SAFE_HOOKS {
             whole["disableAllHooks"] = json!(true);
         }
         // In this mode no hook runs at all, and settings files can enable it.
@@ -400,10 +388,12 @@ fn without_draft(mut schema: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::RawJson;
+    use toolbridge_core::{RawJson, ToolList, ToolSpec};
 
     use super::*;
-    use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, Subagent, ThinkingDisplay};
+    use crate::hook::HookShape;
+    use crate::offer::Described;
+    use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, ThinkingDisplay, Transport};
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
@@ -419,27 +409,26 @@ mod tests {
     fn launch_of(
         version: &str,
         settings: &Settings,
-        change: impl FnOnce(&mut Extras<'_>),
+        change: impl FnOnce(&mut CliSpec, &mut LaunchContext<'_>),
     ) -> Result<Launched, String> {
         let base = tempfile::tempdir().unwrap();
         let room = Room::new(base.path()).unwrap();
-        let version = version.parse().unwrap();
-        let mut extras = Extras {
-            version,
-            room: &room,
-            server: None,
-            own_tools: &[],
-            allow_own: true,
+        let mut spec = CliSpec {
+            cli: PathBuf::new(),
+            version: version.parse().unwrap(),
+            settings: settings.clone(),
             strict: true,
-            asks: false,
-            hooks: &[],
-            restricted: false,
             partial: false,
+            asks: false,
+            hooks: Vec::new(),
             output_schema: None,
-            history: None,
+            tools: None,
+            unconfirmed_tools: Vec::new(),
         };
-        change(&mut extras);
-        let launch = Launch::new(settings, extras).map_err(|error| error.to_string())?;
+        let mut context =
+            LaunchContext { room: &room, entry: None, allow_own: true, restricted: false, history: None };
+        change(&mut spec, &mut context);
+        let launch = Launch::new(&spec, &context).map_err(|error| error.to_string())?;
         let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
         let prefix = inside.display().to_string();
         let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
@@ -465,6 +454,11 @@ mod tests {
         })
     }
 
+    fn described(tools: &[ToolSpec]) -> Described {
+        let list = ToolList::of(tools.iter());
+        Described { server: "tools".into(), transport: Transport::Stdio, list, may_change: false }
+    }
+
     /// A JSON file written by a launch.
     fn file(name: &str, content: &Value) -> (String, String) {
         (name.into(), content.to_string())
@@ -475,7 +469,7 @@ mod tests {
     }
 
     fn launch(settings: &Settings) -> Launched {
-        launch_of("2.1.325", settings, |_| ()).unwrap()
+        launch_of("2.1.325", settings, |_, _| ()).unwrap()
     }
 
     #[track_caller]
@@ -510,7 +504,7 @@ mod tests {
     #[test]
     fn claude_code_enables_everything() {
         let launched =
-            launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
+            launch_of("2.1.325", &Settings::default().claude_code(true), |spec, _| spec.strict = false)
                 .unwrap();
         assert_eq!(launched.arguments, [""; 0]);
         assert_eq!((launched.env, launched.directory, launched.files), (vec![], None, vec![]));
@@ -541,7 +535,7 @@ mod tests {
             &["--setting-sources", "user", strict, "--debug"],
         );
         let launched =
-            launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
+            launch_of("2.1.325", &set(), |spec, _| (spec.asks, spec.partial) = (true, true)).unwrap();
         assert_eq!(
             launched.arguments,
             [
@@ -606,9 +600,8 @@ mod tests {
     fn hooks_follow_the_restrictions_hook() {
         let shape = |event: &str, matcher: &str| HookShape { event: event.into(), matcher: matcher.into() };
         let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("UnknownEvent", "")];
-        let hooks: &'static [HookShape] = Box::leak(Box::new(hooks));
-        let launched = launch_of("2.1.325", &Settings::default(), |extras| {
-            (extras.restricted, extras.hooks) = (true, hooks);
+        let launched = launch_of("2.1.325", &Settings::default(), |spec, context| {
+            (context.restricted, spec.hooks) = (true, hooks.into());
         });
         let want = json!({
             "PreToolUse": [
@@ -628,10 +621,9 @@ mod tests {
         let all = Subagent::new("Does all", "You do.").tools(["*"]).disallowed_tools(["add"]);
         let settings = Settings::default().agent("none", none).agent("some", some).agent("all", all);
         let own = [ToolSpec::new("add", "Adds", RawJson::empty_object())];
-        let own: &'static [ToolSpec] = Box::leak(Box::new(own));
         let launch = |version: &str| {
-            launch_of(version, &settings, |extras| {
-                (extras.server, extras.own_tools) = (Some(("tools", json!({}))), own);
+            launch_of(version, &settings, |spec, context| {
+                (spec.tools, context.entry) = (Some(described(&own)), Some(json!({})));
             })
         };
         let launched = launch("2.1.325").unwrap();
@@ -648,7 +640,7 @@ mod tests {
         let refused = launch("2.0.76").err().unwrap();
         assert_eq!(refused, "Claude Code 2.0.76 does not support `agents`; update it to 2.0.77");
         let named = settings.builtin_tools(["Agent"]);
-        assert_eq!(launch_of("2.1.325", &named, |_| ()).unwrap().arguments[0], "--tools=Agent");
+        assert_eq!(launch_of("2.1.325", &named, |_, _| ()).unwrap().arguments[0], "--tools=Agent");
     }
 
     #[test]
@@ -662,7 +654,7 @@ mod tests {
         assert_eq!(launched.initialize.get("skills"), None);
         let launched = launch(&Settings::default().skills([""; 0]));
         assert_eq!((&launched.arguments[0][..], &launched.initialize["skills"]), ("--tools=", &json!([])));
-        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_| ()).err().unwrap();
+        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_, _| ()).err().unwrap();
         assert!(
             refused.starts_with("Claude Code 2.1.50 does not support `skills`; update it to "),
             "{refused}"
@@ -683,7 +675,7 @@ mod tests {
         assert_eq!(launch(&settings).files, [file("settings.json", &want)]);
         let weaker = Settings::default().sandbox(sandbox.fail_if_unavailable(false));
         assert!(launch(&weaker).files[0].1.contains(r#""failIfUnavailable":false"#));
-        let refused = launch_of("2.1.50", &settings, |_| ()).err().unwrap();
+        let refused = launch_of("2.1.50", &settings, |_, _| ()).err().unwrap();
         assert!(
             refused.starts_with("Claude Code 2.1.50 does not support `sandbox`; update it to "),
             "{refused}"
@@ -710,7 +702,7 @@ mod tests {
     fn history_is_a_file_that_is_resumed_as_a_fork() {
         let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
         let launch = |settings: &Settings| {
-            launch_of("2.1.325", settings, |extras| extras.history = Some("{}\n")).unwrap()
+            launch_of("2.1.325", settings, |_, context| context.history = Some("{}\n")).unwrap()
         };
         let launched = launch(&Settings::default());
         assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
@@ -731,11 +723,11 @@ mod tests {
             .system_prompt("secret one")
             .append_system_prompt("secret two");
         let own = json!({ "type": "sdk", "name": "tools" });
-        let schema: &'static Value = Box::leak(Box::new(json!({ "type": "object" })));
+        let schema = json!({ "type": "object" });
         let launch = |version: &str, output_schema| {
-            launch_of(version, &settings, |extras| {
-                extras.server = Some(("tools", own.clone()));
-                extras.output_schema = output_schema;
+            launch_of(version, &settings, |spec, context| {
+                (spec.tools, context.entry) = (Some(described(&[])), Some(own.clone()));
+                spec.output_schema = output_schema;
             })
             .unwrap()
         };
@@ -743,7 +735,7 @@ mod tests {
         let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
         let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
 
-        let launched = launch("2.1.325", Some(schema));
+        let launched = launch("2.1.325", Some(schema.clone()));
         let before =
             ["--allowedTools=mcp__tools", "--tools=", "--no-session-persistence", "--setting-sources", ""];
         assert_eq!(launched.arguments, [&before[..], &files[..]].concat());
@@ -766,8 +758,11 @@ mod tests {
         let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
         assert_eq!(launched.files, [servers, theirs, prompts]);
         assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
-        let refused =
-            launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
+        let refused = launch_of(
+            "2.0.0",
+            &Settings::default().claude_code(true).append_system_prompt("secret"),
+            |_, _| (),
+        );
         assert!(refused.is_err_and(|error| {
             error.contains("accepts `append_system_prompt` only on the command line")
         }));
@@ -775,7 +770,7 @@ mod tests {
 
     #[test]
     fn builtin_tools_of_an_old_cli_are_denied_by_name() {
-        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
+        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_, _| ()).unwrap();
         let others = OLD_BUILTINS.split(',').filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
         assert!(others.starts_with("Task,Bash,"), "{others}");
         let rule = format!("--disallowedTools={others}");
@@ -788,7 +783,7 @@ mod tests {
     #[test]
     fn settings_cannot_bypass_decisions_of_this_process() {
         let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
-        let launched = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
+        let launched = launch_of("2.1.325", &own, |_, context| context.restricted = true).unwrap();
         let want = json!({
             "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
             "disableAllHooks": true,
@@ -806,18 +801,19 @@ mod tests {
             json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" })
         );
         // This version would disable our hook along with the others, so the setting must be absent.
-        let launched = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
+        let launched =
+            launch_of("2.0.0", &Settings::default(), |_, context| context.restricted = true).unwrap();
         let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
         assert_eq!(parsed(&launched), want);
         assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": hooks }));
         let others = Settings::default().setting_sources(["user"]);
-        let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
+        let refused = launch_of("2.0.0", &others, |_, context| context.restricted = true);
         assert!(refused.is_err_and(|error| error.contains("remove `setting_sources`")));
         for extra in ["--settings", "--settings={}"] {
             let theirs = Settings::default().extra_args([extra]);
-            let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);
+            let refused = launch_of("2.1.325", &theirs, |spec, _| spec.asks = true);
             assert!(refused.is_err_and(|error| error.contains("use `cli_settings` instead")));
-            assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
+            assert!(launch_of("2.1.325", &theirs, |_, _| ()).is_ok());
         }
     }
 }

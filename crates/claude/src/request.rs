@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use toolbridge_core::{CancellationToken, States, ToolSource, schema_of};
 
 use crate::callbacks::Callbacks;
-use crate::history::{Offered, session};
 use crate::opaque::Opaque;
 use crate::prompt::{Input, Message, expanded, transcript};
 use crate::settings::Settings;
@@ -41,7 +40,7 @@ use crate::{ClaudeCodeError, Transport};
 #[serde(default, deny_unknown_fields)]
 #[must_use]
 pub struct Request {
-    history: Vec<Message>,
+    pub(crate) history: Vec<Message>,
     prompt: Vec<Input>,
     #[serde(skip)]
     pub(crate) tools: Option<Opaque<dyn ToolSource>>,
@@ -213,15 +212,6 @@ impl Request {
         found.map_or(Ok(()), |what| {
             Err(ClaudeCodeError::PromptExpansion { what, version: version.to_string() })
         })
-    }
-
-    pub(crate) fn into_history(self) -> Vec<Message> {
-        self.history
-    }
-
-    /// The history as a file that the CLI resumes; `None` if it is empty.
-    pub(crate) fn session(&self, tools: &Offered<'_>) -> Option<String> {
-        session(&self.history, tools)
     }
 
     /// The line for the CLI. `expand` lets it expand the text; `with_history` puts the history before the

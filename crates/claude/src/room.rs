@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_directory_is_private_and_removed_with_its_content() {
+    fn a_room_is_private_and_removed_with_its_content() {
         let base = tempfile::tempdir().unwrap();
         let room = Room::new(base.path()).unwrap();
         let file = room.file("mcp.json", "{}").unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_run_directories_of_dead_processes_are_removed() {
+    fn only_rooms_of_dead_processes_are_removed() {
         let base = tempfile::tempdir().unwrap();
         let live = Room::new(base.path()).unwrap();
         let stale = live.home().join("run-0123");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_run_directories_do_not_remove_each_other() {
+    fn concurrent_rooms_do_not_remove_each_other() {
         let base = tempfile::tempdir().unwrap();
         thread::scope(|scope| {
             for _ in 0..8 {

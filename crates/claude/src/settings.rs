@@ -1,13 +1,13 @@
 //! Settings of the CLI.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::record::display_as_serialized;
 use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
@@ -341,12 +341,6 @@ pub enum PermissionMode {
     Other(String),
 }
 
-impl fmt::Display for PermissionMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
 /// How much effort a model spends on its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -365,12 +359,6 @@ pub enum Effort {
     /// Another level of the CLI.
     #[serde(untagged)]
     Other(String),
-}
-
-impl fmt::Display for Effort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// Whether a model thinks before it answers.
@@ -407,11 +395,7 @@ pub enum ThinkingDisplay {
     Omitted,
 }
 
-impl fmt::Display for ThinkingDisplay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_serialized!(PermissionMode Effort ThinkingDisplay);
 
 /// Which skills a model may use. In JSON it is `"all"` or a list of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,9 +15,9 @@ use tracing::Span;
 use crate::ClaudeCodeError;
 use crate::cli::{Cli, Held};
 use crate::driver::{Driver, Plan, Turn, TurnOptions};
-use crate::history::Offered;
+use crate::history::{Offered, session};
 use crate::hook::HookShape;
-use crate::launch::{Extras, Launch};
+use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
 use crate::model::{ClaudeCodeModel, Place};
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
@@ -41,14 +41,16 @@ pub(crate) struct CliSpec {
     pub(crate) cli: PathBuf,
     pub(crate) version: Version,
     pub(crate) settings: Settings,
+    /// Whether only the MCP servers given here exist.
     pub(crate) strict: bool,
+    /// Whether text is streamed as it arrives.
     pub(crate) partial: bool,
     /// Whether there is a function that decides about tools.
     pub(crate) asks: bool,
     pub(crate) hooks: Vec<HookShape>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) tools: Option<Described>,
-    unconfirmed_tools: Vec<String>,
+    pub(crate) unconfirmed_tools: Vec<String>,
 }
 
 impl CliSpec {
@@ -57,14 +59,18 @@ impl CliSpec {
         if self.version < Version::WITH_HISTORY || self.settings.resumes() {
             return None;
         }
-        let own = self.tools.as_ref();
-        let any =
-            own.is_some() || self.output_schema.is_some() || !self.settings.brings_no_tools(self.strict);
-        let name = |name: &str| match own {
-            Some(own) if own.list.get(name).is_some() => format!("mcp__{}__{name}", own.server),
-            _ => name.to_owned(),
-        };
-        request.session(&Offered { any, name: &name })
+        let any = self.tools.is_some()
+            || self.output_schema.is_some()
+            || !self.settings.brings_no_tools(self.strict);
+        session(&request.history, &Offered { any, name: &|name| self.full_name(name) })
+    }
+
+    /// The CLI's name for a tool: a tool of this process has the name of its server before its own.
+    pub(crate) fn full_name(&self, tool: &str) -> String {
+        match &self.tools {
+            Some(own) if own.list.get(tool).is_some() => format!("mcp__{}__{tool}", own.server),
+            _ => tool.to_owned(),
+        }
     }
 }
 
@@ -175,52 +181,31 @@ impl ClaudeCodeModel {
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
         let permit = self.permit(interrupt).await?;
-        let CliSpec {
-            cli,
-            version,
-            settings,
-            strict,
-            partial,
-            asks,
-            hooks,
-            output_schema,
-            tools,
-            unconfirmed_tools,
-        } = spec;
         // With `Read`, the model can read the file to which the CLI writes a long result.
-        let limit = (!settings.offers_builtin("Read")).then(|| max_chars(*version));
-        let (offer, entry) = match tools {
+        let limit = (!spec.settings.offers_builtin("Read")).then(|| max_chars(spec.version));
+        let (offer, entry) = match &spec.tools {
             Some(tools) => Some(tools.offer(options, limit).await?).unzip(),
             None => (None, None),
         };
         let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
-        let launch = Launch::new(
-            settings,
-            Extras {
-                version: *version,
-                room: &room,
-                server: offer.as_ref().map(|offer| offer.server.as_str()).zip(entry),
-                own_tools: tools.as_ref().map(|tools| &tools.list[..]).unwrap_or_default(),
-                allow_own: options.allow_own_tools.unwrap_or(!asks),
-                strict: *strict,
-                asks: *asks,
-                hooks,
-                restricted: !options.restrictions.is_empty(),
-                partial: *partial,
-                output_schema: output_schema.as_ref(),
-                history,
-            },
-        )?;
+        let context = LaunchContext {
+            room: &room,
+            entry,
+            allow_own: options.allow_own_tools.unwrap_or(!spec.asks),
+            restricted: !options.restrictions.is_empty(),
+            history,
+        };
+        let launch = Launch::new(spec, &context)?;
         let is_late = matches!(offer, Some(Offer { channel: Channel::Sdk { .. }, .. }))
-            && *version < Version::WITH_EARLY_SDK;
+            && spec.version < Version::WITH_EARLY_SDK;
         let plan = Plan {
             initialize: launch.initialize.clone(),
             patience: if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE },
-            wants_output: output_schema.is_some(),
+            wants_output: spec.output_schema.is_some(),
             restrictions: options.restrictions.clone(),
-            unconfirmed_tools: unconfirmed_tools.clone(),
+            unconfirmed_tools: spec.unconfirmed_tools.clone(),
         };
-        let command = self.command(cli, launch, settings)?;
+        let command = self.command(&spec.cli, launch, &spec.settings)?;
         let cli = Process::start(command, Some(room))?;
         let session = offer.as_ref().and_then(Offer::session).cloned();
         let held = Held { group: cli.0.group(), session };

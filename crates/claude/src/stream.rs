@@ -69,9 +69,9 @@ impl Events {
         Ok(())
     }
 
-    /// Sends the last event or the error, regardless of the limit.
-    pub(crate) fn end(&self, last: Result<Event, ClaudeCodeError>) {
-        _ = self.events.send((last, 0));
+    /// Sends the answer or the error as the last event, regardless of the limit.
+    pub(crate) fn end(&self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
+        _ = self.events.send((answer.map(|answer| Event::Result(Box::new(answer))), 0));
     }
 }
 

@@ -9,8 +9,8 @@ use toolbridge::Answer;
 /// Whether a question is open; nothing else is drawn meanwhile.
 pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a user can read and answer questions.
-pub(crate) fn is_somebody_there() -> bool {
+/// Whether there is a terminal at which a user can be asked.
+pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 

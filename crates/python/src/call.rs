@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use toolbridge::{Answer as Answered, CallContext, Client, RawJson, ToolError};
 
-use crate::error::invalid;
+use crate::error::{Result, invalid};
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
 use crate::task::Task;
 use crate::threads::Threads;
 
-type Answer = Result<RawJson, ToolError>;
+type Answer = std::result::Result<RawJson, ToolError>;
 
 /// A call into Python: a tool call, a permission request, or a question from a tool to the user. It is
 /// answered once.
@@ -106,8 +106,8 @@ impl Call {
         schema: &[u8],
         place: EventLoop,
         done: Py<PyAny>,
-    ) -> PyResult<Task> {
-        let schema: Value = serde_json::from_slice(schema).map_err(|error| invalid(error.to_string()))?;
+    ) -> Result<Task> {
+        let schema: Value = serde_json::from_slice(schema).map_err(invalid)?;
         let context = lock(&self.end).context.clone();
         Task::start(py, place, done, async move {
             let answer = match context {

@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use pyo3::PyResult;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolbridge::claude::{Conversation, Settings, find_cli};
 use toolbridge::core::set;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
-
-use crate::error::invalid;
 
 /// Settings shared by all requests of a model.
 #[derive(Clone, Deserialize)]
@@ -53,8 +50,9 @@ struct SettingsConfig {
 }
 
 impl ModelConfig {
-    pub(crate) fn parse(json: &[u8]) -> PyResult<Self> {
-        serde_json::from_slice(json).map_err(|error| invalid(format!("a setting is invalid: {error}")))
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, ClaudeCodeError> {
+        serde_json::from_slice(json)
+            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))
     }
 
     pub(crate) fn build(self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
@@ -128,7 +126,7 @@ pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
 
 /// Parses a request.
 pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
-    let said: RequestConfig = serde_json::from_slice(json)
+    let RequestConfig { request, settings } = serde_json::from_slice(json)
         .map_err(|error| invalid_request(format!("the request is invalid: {error}")))?;
-    Ok(said.request.settings(said.settings.settings()?))
+    Ok(request.settings(settings.settings()?))
 }

@@ -186,9 +186,7 @@ async def test_answers_are_converted_to_the_output_type(world: MakeWorld) -> Non
         assert numbers == [1, 2]
 
 
-async def test_model_and_permissions_change_between_prompts(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_model_and_permissions_change_between_prompts(world: MakeWorld, transport: Transport) -> None:
     here = world("text one\n---\ntext two")
     async with here.model(transport).conversation(toolsets=[add]) as chat:
         await chat.send("first")

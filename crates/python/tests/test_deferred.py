@@ -208,7 +208,9 @@ async def test_calls_parallel_to_a_deferred_one_are_made_once(world: MakeWorld, 
         assert text in told
 
 
-async def test_a_running_call_parallel_to_a_deferred_one_finishes(world: MakeWorld, transport: Transport) -> None:
+async def test_a_running_call_parallel_to_a_deferred_one_finishes(
+    world: MakeWorld, transport: Transport
+) -> None:
     here = world('call slow {} as toolu_slow\ncall delete {"path": "a.txt"} as toolu_a\n---\ntext {results}')
     agent, _ = deleter(here, transport, metadata={"read_only": True})
     asked = asyncio.Event()

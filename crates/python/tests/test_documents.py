@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import NativeToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, named, prompt, soon
+from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, cli_answer, prompt, soon
 
 import toolbridge.tools
 from toolbridge import ClaudeCodeModelSettings, Documents, InvalidRequestError, Session
@@ -191,7 +190,9 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
     assert here.offered == ["mcp__tools__manual_find"]
 
 
-async def test_a_duplicate_tool_name_is_an_error(world: MakeWorld, transport: Transport, workspace: Path) -> None:
+async def test_a_duplicate_tool_name_is_an_error(
+    world: MakeWorld, transport: Transport, workspace: Path
+) -> None:
     def manual_find() -> None: ...
 
     model = world("text ok").model()
@@ -227,17 +228,7 @@ def test_a_session_offers_documents_to_any_client(workspace: Path, python_calls:
 async def test_a_session_can_have_nothing_but_documents(world: MakeWorld, workspace: Path) -> None:
     here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
     async with Session(Documents(workspace), directory=here.sessions) as session:
-        cli = await asyncio.create_subprocess_exec(
-            named("TOOLBRIDGE_TEST_CLAUDE"),
-            *("-p", "go", "--mcp-config", json.dumps(session.mcp_config("tools"))),
-            *("--strict-mcp-config", "--allowedTools=mcp__tools"),
-            env=here.environment,
-            cwd=here.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    assert stdout.decode().strip() == "ok"
+        assert await cli_answer(here, session.mcp_config("tools")) == "ok"
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
 
 

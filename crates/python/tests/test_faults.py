@@ -194,9 +194,7 @@ async def test_a_time_limit_of_asyncios_ends_a_request(
     assert model.interrupt() == 0
 
 
-async def test_an_unread_stream_ends_with_its_context(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_an_unread_stream_ends_with_its_context(world: MakeWorld, transport: Transport) -> None:
     here, hanging = world(HANG), Hanging()
     model = here.model()
     model.set_agent_toolsets([hanging.hang], server_name="tools", transport=transport)
@@ -293,9 +291,7 @@ async def test_a_request_keeps_no_reference_to_its_caller(world: MakeWorld, tran
         await asyncio.sleep(0.05)
 
 
-async def test_a_blocking_tool_does_not_delay_a_cancellation(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_a_blocking_tool_does_not_delay_a_cancellation(world: MakeWorld, transport: Transport) -> None:
     here = world(HANG)
     agent = Agent(here.model(transport))
     started, go_on = threading.Event(), threading.Event()
@@ -326,9 +322,7 @@ def add(a: int, b: int) -> int:
 BLOB = 'call blob {}\ncall add {"a": 1, "b": 1}\n---\ntext done'
 
 
-async def test_a_result_over_the_message_limit_is_an_error(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_a_result_over_the_message_limit_is_an_error(world: MakeWorld, transport: Transport) -> None:
     here = world(BLOB)
     # With that tool the model could read a long result from a file, so it is sent unchanged.
     model = here.model(transport, builtin_tools=["Read"])
@@ -341,9 +335,7 @@ async def test_a_result_over_the_message_limit_is_an_error(
         assert len(blob_text) < 100_000
 
 
-async def test_eleven_megabytes_are_kept_in_the_process(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_eleven_megabytes_are_kept_in_the_process(world: MakeWorld, transport: Transport) -> None:
     here = world(BLOB)
     assert (await Agent(here.model(transport), tools=[blob, add]).run("go")).output == "done"
     blob_text, sum_text = here.result_texts

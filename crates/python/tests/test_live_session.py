@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, Transport, World, named, soon, text_of
+from support import PATIENCE_SECONDS, Bridge, Transport, World, cli_answer, soon, text_of
 
 from toolbridge import (
     Client,
@@ -50,25 +50,6 @@ def attached(directory: Path, *names: str) -> dict[str, Any]:
     args = ["attach", *names]
     server = {"command": str(BRIDGE.with_name("toolbridge")), "args": args, "env": environment}
     return {"mcpServers": {"tools": {"type": "stdio", **server}}}
-
-
-async def asked(here: World, config: dict[str, Any]) -> str:
-    """The answer of the model in the real CLI, with those servers."""
-    cli = await asyncio.create_subprocess_exec(
-        named("TOOLBRIDGE_TEST_CLAUDE"),
-        "-p",
-        "go",
-        "--mcp-config",
-        json.dumps(config),
-        "--strict-mcp-config",
-        "--allowedTools=mcp__tools",
-        env=here.environment,
-        cwd=here.home,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    return stdout.decode().strip()
 
 
 @pytest.mark.parametrize("way", ["bridge", "attach"])
@@ -106,7 +87,7 @@ async def test_a_tool_that_a_tool_adds_is_called_in_the_same_run(
     async with session:
         config = session.mcp_config("tools") if way == "bridge" else attached(here.root, "shop")
         config["mcpServers"]["tools"].setdefault("env", {})["TOOLBRIDGE_TRACE"] = str(trace)
-        assert await asked(here, config) == "forgotten"
+        assert await cli_answer(here, config) == "forgotten"
     assert here.requests[0]["tools"][-1]["name"] != "mcp__tools__greet"
     last = here.requests[turns.index("forget")]
     assert "mcp__tools__greet" in [tool["name"] for tool in last["tools"]]

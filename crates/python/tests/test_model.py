@@ -148,9 +148,7 @@ WRITE = 'call Write {"file_path": "%s/note", "content": "hi"}\n---\ntext ok'
     ],
 )
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_can_use_tool_decides(
-    world: MakeWorld, decision: Any, written: bool, is_async: bool
-) -> None:
+async def test_can_use_tool_decides(world: MakeWorld, decision: Any, written: bool, is_async: bool) -> None:
     asked: list[PermissionRequest] = []
 
     def decide(request: PermissionRequest) -> Any:

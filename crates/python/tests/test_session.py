@@ -21,7 +21,7 @@ from pydantic_ai import RunContext, ToolReturn
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, hanging, named, prompt, soon
+from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, cli_answer, hanging, prompt, soon
 
 import toolbridge.session
 from toolbridge import ClaudeCodeModel, InvalidRequestError, Session, read_only, report_progress
@@ -399,21 +399,7 @@ async def test_the_real_cli_calls_a_session(world: MakeWorld) -> None:
     here = world('call add {"a": 40, "b": 2}\ncall math_add {"a": 1}\n---\ntext {results}')
     toolset: FunctionToolset[None] = FunctionToolset([add])
     async with Session(read_only(add), toolset.prefixed("math"), directory=here.sessions) as session:
-        cli = await asyncio.create_subprocess_exec(
-            named("TOOLBRIDGE_TEST_CLAUDE"),
-            "-p",
-            "go",
-            "--mcp-config",
-            json.dumps(session.mcp_config("tools")),
-            "--strict-mcp-config",
-            "--allowedTools=mcp__tools",
-            env=here.environment,
-            cwd=here.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    assert stdout.decode().strip() == "42, 2"
+        assert await cli_answer(here, session.mcp_config("tools")) == "42, 2"
 
 
 def test_a_long_result_stays_in_the_process_and_is_passed_on_by_its_handle(short_path: Path) -> None:

@@ -19,7 +19,7 @@ from .results import encodable, error_result
 LOGGER = logging.getLogger("toolbridge")
 
 # With these a tool addresses the model; older versions of pydantic-ai do not have all of them.
-_SAID: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
+_FOR_MODEL: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
 
 _class_name = type.__dict__["__name__"].__get__
 """Reads the name of a class, bypassing its metaclass."""
@@ -76,7 +76,7 @@ def _faults(error: ValidationError) -> Iterable[str]:
 def _answer(call: _native.Call, error: BaseException) -> None:
     # Not `isinstance`, which runs the error's own `__class__`.
     kind = type(error)
-    if issubclass(kind, _SAID):
+    if issubclass(kind, _FOR_MODEL):
         call.answer(error_result(text_of(error) or "no message"))
     elif issubclass(kind, ValidationError):
         assert isinstance(error, ValidationError)
@@ -95,7 +95,9 @@ def _answer(call: _native.Call, error: BaseException) -> None:
 def _log(call: _native.Call, error: BaseException) -> None:
     """Logs where the function failed, for its author. Never logs the arguments."""
     kind = type(error)
-    if issubclass(kind, _SAID) or issubclass(kind, ApprovalRequired | CallDeferred | asyncio.CancelledError):
+    if issubclass(kind, _FOR_MODEL) or issubclass(
+        kind, ApprovalRequired | CallDeferred | asyncio.CancelledError
+    ):
         return  # not an error
     if not LOGGER.isEnabledFor(logging.WARNING):
         return

@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 from . import _executable, _native
 from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
-from .server_info import ServerInfo, said
+from .server_info import ServerInfo, as_dict
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
 from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served, start_servers
 
@@ -311,7 +311,7 @@ class Session:
             self._directory,
             self._name,
             self._names_dir,
-            None if self._server is None else to_json(said(self._server)),
+            None if self._server is None else to_json(as_dict(self._server)),
             self._park,
         )
         # The native module holds the tools, so that removed ones can be freed.

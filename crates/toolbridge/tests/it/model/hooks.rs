@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolbridge::{HookCall, HookEvent, HookOutput, Request, Transport};
+use toolbridge::{HookCall, HookEvent, HookOutput, Part, Request, Transport};
 
 use super::support::{TRANSPORTS, Tools, World};
 
@@ -87,5 +87,17 @@ async fn a_hook_adds_context_and_blocks_prompts() {
     let request = Request::new("secret").hook(HookEvent::UserPromptSubmit, "*", block);
     _ = world.model().request(request).await;
     assert_eq!(world.scripted.requests().len(), 0);
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn stopping_before_a_tool_ends_the_request_after_the_tool_has_run() {
+    let (world, tools) = (World::new(ADD), Tools::new());
+    let stop = async |_: HookCall| HookOutput::stop("that is enough");
+    let request = Request::new("go").tools(tools.toolset()).hook(HookEvent::PreToolUse, "*", stop);
+    let answer = world.model().request(request).await.unwrap();
+    assert!(matches!(answer.parts.last(), Some(Part::ToolResult { is_error: false, .. })), "{answer:?}");
+    assert_eq!(tools.0.calls.load(Ordering::SeqCst), 1);
+    assert_eq!(world.scripted.requests().len(), 1);
     world.nothing_is_left();
 }
