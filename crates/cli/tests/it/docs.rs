@@ -186,8 +186,8 @@ fn a_model_has_a_section_copied_and_never_sees_it() {
         let manual: PathBuf = workspace.path().join("manuals/espresso-machine/maintenance.md");
         let manual = std::fs::read_to_string(manual).unwrap();
         assert!(manual.contains(&copied) && copied.lines().count() > 3, "{copied}");
-        let said: Value = serde_json::from_str(&stdout).unwrap();
-        assert_eq!(said["text"], format!("copied {} bytes", copied.len()));
+        let printed: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(printed["text"], format!("copied {} bytes", copied.len()));
 
         // Only the snippet that `manual_find` shows may have reached the model: a part of a line.
         let (_, body) = copied.trim_end().split_once("\n\n").unwrap();

@@ -10,7 +10,7 @@ fn settings(conversation: Conversation) -> Settings {
 }
 
 /// The user's messages in the last request to the model.
-fn said(world: &World) -> Vec<String> {
+fn prompts(world: &World) -> Vec<String> {
     let requests = world.scripted.requests();
     let body = requests.last().unwrap().body["messages"].to_string();
     ["zebra first", "zebra second", "zebra third"]
@@ -31,20 +31,20 @@ async fn a_conversation_is_resumed_or_forked() {
 
     let resume = settings(Conversation::Resume { session_id: id.clone(), fork: false });
     let second = model.request_with_metadata(Request::new("zebra second").settings(resume)).await.unwrap();
-    assert_eq!((second.response.text().as_str(), said(&world).len()), ("two", 2));
+    assert_eq!((second.response.text().as_str(), prompts(&world).len()), ("two", 2));
     assert_eq!(second.metadata.session_id.as_ref(), Some(&id));
 
     let fork = settings(Conversation::Resume { session_id: id.clone(), fork: true });
     let third = model.request_with_metadata(Request::new("zebra third").settings(fork)).await.unwrap();
-    assert_eq!((third.response.text().as_str(), said(&world).len()), ("three", 3));
+    assert_eq!((third.response.text().as_str(), prompts(&world).len()), ("three", 3));
     assert_ne!(third.metadata.session_id.as_ref(), Some(&id));
 
     let last = settings(Conversation::Continue { fork: false });
     model.request(Request::new("more").settings(last)).await.unwrap();
-    assert_eq!(said(&world), ["zebra first", "zebra second", "zebra third"]);
+    assert_eq!(prompts(&world), ["zebra first", "zebra second", "zebra third"]);
 
     model.request("alone").await.unwrap();
-    assert!(said(&world).is_empty());
+    assert!(prompts(&world).is_empty());
     world.nothing_is_left();
 }
 

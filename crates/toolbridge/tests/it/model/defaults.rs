@@ -8,7 +8,7 @@ use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request};
 use toolbridge_scripted::{claude_cli, clean_environment};
 
-use super::support::{PICTURE, TRANSPORTS, Tools, World, processes_of, program, told};
+use super::support::{PICTURE, TRANSPORTS, Tools, World, notified, processes_of, program};
 use super::traps::{Traps, files_below, left_in};
 
 #[tokio::test]
@@ -47,9 +47,9 @@ async fn the_default_working_directory_reveals_nothing() {
         model = model.env(name, value);
     }
     model.build().unwrap().request("hi").await.unwrap();
-    let said = world.scripted.requests()[0].body.to_string();
+    let sent = world.scripted.requests()[0].body.to_string();
     let here = std::env::current_dir().unwrap();
-    assert!(!said.contains(here.to_str().unwrap()), "{said}");
+    assert!(!sent.contains(here.to_str().unwrap()), "{sent}");
     world.nothing_is_left();
 }
 
@@ -189,7 +189,7 @@ async fn secrets_are_in_private_files_and_not_on_the_command_line() {
         tokio::select! {
             outcome = model.request(request) => panic!("{outcome:?}"),
             () = async {
-                told("the tool starts", &tools.0.hanging).await;
+                notified("the tool starts", &tools.0.hanging).await;
                 let lines: Vec<_> = processes_of(world.home.path()).collect();
                 assert!(lines.iter().any(|line| line.contains("--mcp-config=")), "{lines:#?}");
                 assert!(!lines.concat().contains("secret"), "{lines:#?}");
@@ -201,8 +201,8 @@ async fn secrets_are_in_private_files_and_not_on_the_command_line() {
                 }
             } => {}
         }
-        let said = world.scripted.requests()[0].system();
-        assert!(said.contains("secret-system") && said.contains("secret-addition"), "{said}");
+        let sent = world.scripted.requests()[0].system();
+        assert!(sent.contains("secret-system") && sent.contains("secret-addition"), "{sent}");
         world.nothing_is_left_soon();
     }
 }

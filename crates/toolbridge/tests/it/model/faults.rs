@@ -69,7 +69,7 @@ async fn a_cli_that_hangs_is_ended_in_time() {
 #[tokio::test]
 async fn a_cli_that_never_stops_writing_is_ended_in_time() {
     for line in
-        ["for people", r#"{"type":"of_tomorrow"}"#, r#"{"type":"control_cancel_request","request_id":"x"}"#]
+        ["for people", r#"{"type":"unknown_kind"}"#, r#"{"type":"control_cancel_request","request_id":"x"}"#]
     {
         let error =
             ask(&format!("exec yes '{line}'"), |builder| builder.timeout(Duration::from_millis(500))).await;
@@ -123,7 +123,7 @@ async fn lines_without_json_and_unknown_types_are_skipped() {
     let world = World::new("text ok");
     let lines = [
         "a warning for people",
-        r#"{"type":"of_tomorrow"}"#,
+        r#"{"type":"unknown_kind"}"#,
         r#"{"no type":1}"#,
         r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#,
     ];

@@ -128,8 +128,8 @@ async fn only_the_named_skills_of_a_plugin_can_be_used() {
         let requests = world.scripted.requests();
         assert_eq!(requests[0].tools(), ["Skill"]);
         let last = requests.last().unwrap().body.to_string();
-        let told = last.contains("They have 26 stripes.") || last.contains("They have none.");
-        assert_eq!(told, want, "{skill}: {last}");
+        let received = last.contains("They have 26 stripes.") || last.contains("They have none.");
+        assert_eq!(received, want, "{skill}: {last}");
         world.nothing_is_left();
     }
 }
@@ -165,18 +165,18 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
     let world = World::new(&*format!("call Bash {}\n---\ntext {{result}}", json!({ "command": command })));
     let sandbox = Sandbox::default().enabled(true).allow_unsandboxed_commands(false);
     let settings = Settings::default().builtin_tools(["Bash"]).allowed_tools(["Bash"]).sandbox(sandbox);
-    let said = match world.model().request(Request::new("go").settings(settings)).await {
+    let text = match world.model().request(Request::new("go").settings(settings)).await {
         Ok(answer) => answer.text(),
         Err(error) => error.to_string(),
     };
-    assert!(!file.exists(), "a command has written where it must not: {said}");
+    assert!(!file.exists(), "a command has written where it must not: {text}");
     let inside = world.home.path().join("inside.txt").exists();
     if has("bwrap", "--version") && has("socat", "-V") {
         // A process in its own pid namespace has a second id.
-        let ids = said.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-        assert!(inside && ids.split_whitespace().count() > 1, "{said}");
+        let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        assert!(inside && ids.split_whitespace().count() > 1, "{text}");
     } else {
-        assert!(!inside && said.to_lowercase().contains("sandbox"), "{said}");
+        assert!(!inside && text.to_lowercase().contains("sandbox"), "{text}");
         say_unchecked("that the CLI's sandbox confines commands: there is no bubblewrap, or no socat");
     }
     world.nothing_is_left();
@@ -186,13 +186,13 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
 async fn the_clis_stderr_is_passed_on_line_by_line() {
     let world = World::new("text ok");
     let script = "echo one >&2; printf 'two\\nthree' >&2; exit 3";
-    let told = Arc::<Mutex<Vec<String>>>::default();
-    let list = Arc::clone(&told);
+    let received = Arc::<Mutex<Vec<String>>>::default();
+    let list = Arc::clone(&received);
     let listen = move |line: &str| list.lock().unwrap().push(line.to_owned());
     let model = world.builder().cli(program(&world, "claude", script)).on_stderr(listen).build().unwrap();
     let error = model.request("go").await.unwrap_err();
     assert!(error.to_string().contains("one\ntwo\nthree"), "{error}");
-    assert_eq!(*told.lock().unwrap(), ["one", "two", "three"]);
+    assert_eq!(*received.lock().unwrap(), ["one", "two", "three"]);
 }
 
 #[tokio::test]

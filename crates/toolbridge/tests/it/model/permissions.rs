@@ -10,7 +10,7 @@ use toolbridge::claude::{
 };
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
 
-use super::support::{TRANSPORTS, Tools, World, told};
+use super::support::{TRANSPORTS, Tools, World, notified};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
@@ -65,7 +65,7 @@ async fn a_hook_that_panics_denies() {
     let hook = async |_: PermissionRequest| -> Permission { panic!("the hook's own") };
     let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &tools, TRANSPORTS[0]);
     let text = model.request("go").await.unwrap().text();
-    assert_eq!(text, "the permission hook failed, so the tool is not allowed");
+    assert_eq!(text, "`can_use_tool` failed, so the tool is denied");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
     world.nothing_is_left();
 }
@@ -147,9 +147,9 @@ async fn a_hook_that_never_answers_ends_with_its_request() {
     let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &Tools::new(), TRANSPORTS[0]);
     tokio::select! {
         outcome = model.request("go") => panic!("{outcome:?}"),
-        () = told("the hook is asked", &asked) => {}
+        () = notified("the hook is asked", &asked) => {}
     }
-    told("the hook is dropped", &gone).await;
+    notified("the hook is dropped", &gone).await;
     world.nothing_is_left_soon();
 }
 

@@ -12,7 +12,7 @@ use toolbridge::{
     Transport,
 };
 
-use super::support::{PATIENCE, TRANSPORTS, World, told};
+use super::support::{PATIENCE, TRANSPORTS, World, notified};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -135,11 +135,11 @@ async fn a_question_is_cancelled_with_its_request() {
             let model = model.clone();
             async move { model.request("go").await }
         });
-        told("the question", &asked).await;
+        notified("the question", &asked).await;
         assert_eq!(model.interrupt(), 1);
         let outcome = request.await.unwrap();
         assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { .. })), "{outcome:?}");
-        told("the end of the question", &dropped).await;
+        notified("the end of the question", &dropped).await;
         world.nothing_is_left();
     }
 }

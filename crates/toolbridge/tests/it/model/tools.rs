@@ -9,7 +9,7 @@ use toolbridge::{ClaudeCodeError, ModelResponse, NoArgs, Part, Request, Toolset,
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 use tracing::Instrument as _;
 
-use super::support::{TRANSPORTS, Tools, World, told};
+use super::support::{TRANSPORTS, Tools, World, notified};
 
 #[tokio::test]
 async fn the_model_calls_a_tool_of_this_process() {
@@ -199,11 +199,11 @@ async fn a_users_interrupt_cancels_the_handler() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
-            told("the tool starts", &tools.0.hanging).await;
+            notified("the tool starts", &tools.0.hanging).await;
             assert_eq!(model.interrupt(), 1);
         });
         assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { result: Some(_) })), "{outcome:?}");
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         assert_eq!(model.interrupt(), 0);
         world.nothing_is_left();
     }
@@ -228,7 +228,7 @@ async fn given_up(transport: Transport) -> (World, Tools, ModelResponse) {
 async fn a_call_that_times_out_in_the_cli_cancels_the_handler() {
     for transport in TRANSPORTS {
         let (world, tools, response) = given_up(transport).await;
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         assert!(response.text().contains("timed out"), "{}", response.text());
         assert!(matches!(response.parts[1], Part::ToolResult { is_error: true, .. }));
         world.nothing_is_left();

@@ -11,7 +11,7 @@ use toolbridge::claude::PermissionRequest;
 use toolbridge::{CallContext, ClaudeCodeError, NoArgs, Permission, Request, Toolset};
 use toolbridge_scripted::{Block, Turn};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, notified};
 
 struct User(String);
 
@@ -111,7 +111,7 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
     let model = world.builder().max_concurrent_requests(1).build().unwrap();
     let request = || Request::new("go").tools(tools.toolset());
     let running = model.request_stream(request()).await.unwrap();
-    told("the tool starts", &tools.0.hanging).await;
+    notified("the tool starts", &tools.0.hanging).await;
 
     let waiting = tokio::time::timeout(Duration::from_millis(300), model.request("dropped")).await;
     assert!(waiting.is_err(), "it waits: {waiting:?}");
