@@ -145,7 +145,7 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
         return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
     };
     if let Some(status) = status.filter(|status| !status.success()) {
-        return Err(failed(format!("it exits with {status}")));
+        return Err(failed(format!("it ends with {status}")));
     }
     let text = String::from_utf8_lossy(&text);
     match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {

@@ -68,7 +68,7 @@ def test_functions_are_offered_from_a_program_without_a_loop(short_path: Path) -
         assert schemas["add"]["input_schema"]["properties"]["b"]["description"] == "The other."
         assert schemas["add"]["input_schema"]["required"] == ["a"]
     assert list(short_path.iterdir()) == []
-    with pytest.raises(InvalidRequestError, match="does not run"):
+    with pytest.raises(InvalidRequestError, match="is not running"):
         session.mcp_config()
 
 
