@@ -283,10 +283,10 @@ def test_values_that_cannot_be_tools_are_refused() -> None:
 def test_without_asyncio_the_error_says_so(short_path: Path) -> None:
     # Like trio: steps through coroutines without an asyncio loop.
     entering = Session(add, directory=short_path).__aenter__()
-    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+    with pytest.raises(InvalidRequestError, match="needs a running event loop of asyncio"):
         entering.send(None)
     asking = ClaudeCodeModel().request(prompt(), None, ModelRequestParameters())
-    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+    with pytest.raises(InvalidRequestError, match="needs a running event loop of asyncio"):
         asking.send(None)
 
 
